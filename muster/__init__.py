@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from muster.client.errors import RegionError as RegionError
     from muster.client.errors import RunContinuedError as RunContinuedError
     from muster.client.errors import RunNotEndedError as RunNotEndedError
+    from muster.client.errors import SameRunError as SameRunError
     from muster.client.errors import StackNotFoundError as StackNotFoundError
     from muster.client.errors import UnfinishedRunError as UnfinishedRunError
     from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import SpecError as SpecError
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
+    from muster.contract.run.ended_run import FailureCount as FailureCount
     from muster.contract.run.finding import Finding as Finding
     from muster.contract.run.model import ModelKind as ModelKind
     from muster.contract.run.model import ModelResult as ModelResult
@@ -104,6 +106,11 @@ if TYPE_CHECKING:
     from muster.replica.metrics import Metrics as Metrics
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
+    from muster.report.comparison import ComparedFigure as ComparedFigure
+    from muster.report.comparison import ComparedMetric as ComparedMetric
+    from muster.report.comparison import ComparedOutcome as ComparedOutcome
+    from muster.report.comparison import Comparison as Comparison
+    from muster.report.comparison import SpecDifference as SpecDifference
     from muster.report.page_model import Page as Page
 
 _MODULES = {
@@ -128,6 +135,7 @@ _MODULES = {
         "RegionError",
         "RunContinuedError",
         "RunNotEndedError",
+        "SameRunError",
         "StackNotFoundError",
         "UnfinishedRunError",
         "UnknownDeadLetterError",
@@ -159,6 +167,7 @@ _MODULES = {
         "SpecError",
     ),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
+    "muster.contract.run.ended_run": ("FailureCount",),
     "muster.contract.run.finding": ("Finding",),
     "muster.contract.run.model": ("ModelKind", "ModelResult"),
     "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
@@ -181,6 +190,7 @@ _MODULES = {
     "muster.replica.metrics": ("Metrics",),
     "muster.replica.model.final_model": ("FinalModel",),
     "muster.replica.rounds.exchange": ("Outcome",),
+    "muster.report.comparison": ("Comparison", "SpecDifference", "ComparedFigure", "ComparedMetric", "ComparedOutcome"),
     "muster.report.page_model": ("Page",),
 }
 """The public names by the modules that define them."""
@@ -194,6 +204,10 @@ __all__ = [
     "BusyError",
     "Cancellation",
     "ClientError",
+    "ComparedFigure",
+    "ComparedMetric",
+    "ComparedOutcome",
+    "Comparison",
     "Context",
     "Cost",
     "CredentialsError",
@@ -210,6 +224,7 @@ __all__ = [
     "EventKind",
     "EventLogEntry",
     "FailureClass",
+    "FailureCount",
     "FencedError",
     "FetchedModel",
     "FinalModel",
@@ -260,8 +275,10 @@ __all__ = [
     "RunState",
     "RunStatus",
     "RunSummary",
+    "SameRunError",
     "SourceArchive",
     "Spec",
+    "SpecDifference",
     "SpecError",
     "StackNotFoundError",
     "StoppedError",

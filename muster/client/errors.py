@@ -169,6 +169,13 @@ class SpecExistsError(InputError):
         )
 
 
+class SameRunError(InputError):
+    """A run was to be compared with itself."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"{run} cannot be compared with itself: name two runs. `muster list` shows them.")
+
+
 class OptionError(InputError):
     """An option has a value that cannot be used."""
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from muster.contract.aws.failure_classes import FailureClass
     from muster.contract.run.model import ModelResult
     from muster.contract.spec.spec import Spec
+    from muster.report.comparison import Comparison
 
 POLL_SECONDS = 2.0
 # Lines carry the times of their instances' clocks, which may differ from AWS's.
@@ -250,6 +251,19 @@ class Muster:
         from muster.report.runs_page import render_runs  # noqa: PLC0415
 
         return render_runs(runs_page(self._cloud.stack, runs, more=more))
+
+    def compare(self, a: str, b: str) -> Comparison:
+        """The runs named `a` and `b` side by side: specs, durations, costs, rates, reruns, and metrics by round.
+
+        Raises:
+            SameRunError: `a` is `b`.
+            NoPlanError: one of them was refused, or has just started.
+            UnknownRunError: there is no such run.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        from muster.client.runs.compared_runs import compare_runs  # noqa: PLC0415
+
+        return compare_runs(self._cloud, a, b)
 
     def run(self, name: str) -> Run:
         """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""

@@ -9,7 +9,7 @@ import typer
 
 from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
+from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, StackOptions, grouped
 from muster.client.cli.output import busy, line_width, print_answer, print_lines
 from muster.client.cli.plain_text import diagnosis_lines, event_line, result_lines
 from muster.client.cli.run_conditions import RunConditions
@@ -105,6 +105,19 @@ def report(
         print_answer(PageWritten(run=run, file=str(path), bytes=len(body)))
     else:
         typer.echo(f"Written to {path}: open it in a browser.")
+
+
+@grouped
+def compare(a: FirstRun, b: SecondRun, stack: StackOptions, *, json: Json = False) -> None:
+    """Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."""
+    from muster.client.cli.comparison_text import comparison_lines  # noqa: PLC0415
+
+    with busy("Reading both runs"):
+        found = stack.muster().compare(a, b)
+    if json:
+        print_answer(found)
+    else:
+        print_lines(comparison_lines(found))
 
 
 @grouped

@@ -53,6 +53,9 @@ class Commands(LazyGroup):
         ),
         "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
         "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
+        "compare": Row(
+            f"{_INSPECT}:compare", "Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."
+        ),
         "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
         "deadletters": Row(
             "muster.client.cli.dead_letter_commands:app",
