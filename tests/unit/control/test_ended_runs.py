@@ -11,6 +11,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.timestamps import Timestamp
 from muster.control.ended_runs import ended_run, enter_ended_run
 from muster.control.finish import finish_run
+from muster.control.sweep import SweepRequest, sweep
 from tests.memory import AwsError, Call, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 
@@ -96,6 +97,23 @@ def test_runs_that_end_on_one_day_share_its_object_and_a_lost_race_loses_none(ha
 
 def _is_of_a_day(call: Call) -> bool:
     return str(call.parameters.get("Key", "")).startswith("ended/")
+
+
+def test_a_run_that_could_not_be_entered_is_entered_by_the_sweep(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), BROKEN)
+    harness.deliver()
+    denied = Fault("PutObject", AwsError("AccessDenied", "denied", 403), when=_is_of_a_day, count=1)
+    harness.cloud.calls.inject(denied)
+    finished = finish(harness)
+    [left] = finished.left
+    assert left.startswith("list it among the runs that have ended: ")
+    assert (entered(harness), run.documents.is_finished()) == ([], False)
+    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
+    sweep(harness.plane, harness.executions, SweepRequest(), budget())
+    assert [one.run for one in entered(harness)] == [RUN]
+    assert run.documents.is_finished()
 
 
 def test_a_continuation_and_its_parent_name_each_other(harness: ControlHarness) -> None:
