@@ -17,6 +17,8 @@ FRAMEWORKS := $(VENV)/.ready-frameworks
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # The static gate's checkers pin packages of their own.
 GATE := build/gate/.ready
+# So does the builder of the documentation's site.
+SITE := build/zensical/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
@@ -31,7 +33,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +85,12 @@ $(GATE): requirements-gate.txt $(VENV)/.ready
 	@echo "Installing the static gate's checkers into build/gate (once)"
 	@$(BIN)/python -m venv --clear --without-pip build/gate
 	@$(UV_PIP) install --quiet --python build/gate/bin/python -r $<
+	@touch $@
+
+$(SITE): requirements-site.txt $(VENV)/.ready
+	@echo "Installing the builder of the documentation's site into build/zensical (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/zensical
+	@$(UV_PIP) install --quiet --python build/zensical/bin/python -r $<
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json
@@ -143,18 +151,22 @@ test: setup $(TORCH) $(FRAMEWORKS) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(
 explore-rendezvous: setup $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
 	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
 
-check: setup $(TORCH) $(GATE) ## Lint, types, import rules, the static gate
+check: setup $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m muster.infra.gate
+	$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
 bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
 docs: setup ## Write the parts of docs/ that follow from the code
 	@$(BIN)/python -m docs.generate
+
+site: setup $(SITE) ## Build the documentation as a site into build/site/html, with every link checked
+	@$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
 screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three widths
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
@@ -181,6 +193,8 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	@mv build/requirements-frameworks.txt requirements-frameworks.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group gate -o requirements-gate.txt
+	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
+	  --group site -o requirements-site.txt
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

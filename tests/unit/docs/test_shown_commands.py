@@ -74,4 +74,4 @@ def test_the_commands_are_found_where_they_are_shown() -> None:
     assert len(ALL) > 60
     assert ("docs/quick-tour.md", Shown("launch tour.yaml --name tour --watch", whole=True)) in ALL
     assert ("docs/local.md", Shown("local exec -- make deploy TARGET=local", whole=False)) in ALL
-    assert ("docs/running.md", Shown("local env", whole=True)) in ALL
+    assert ("docs/quick-tour.md", Shown("local env", whole=True)) in ALL

@@ -1,0 +1,63 @@
+"""A page of the documentation as its reader sees it: the files that it writes, and the commands with what they show."""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+STAND_INS = ("aws", "docker", "wandb")
+"""Programs that pages use and that tests do not install: `tests/support/stand_ins` has what stands for them."""
+_BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"`([\w./-]+)`:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_STAND_IN = '#!/bin/sh\nexec {python} -m tests.support.stand_ins.{name} "$@"\n'
+
+
+class Step(NamedTuple):
+    """A command, and what its page promises after it; … stands for anything."""
+
+    command: str
+    promised: str
+
+    def shows(self, text: str) -> bool:
+        """Whether `text` has what was promised."""
+        pattern = ".*".join(re.escape(part) for part in self.promised.strip().split("…"))
+        return re.search(pattern, text, re.DOTALL) is not None
+
+
+def blocks(page: str) -> list[str]:
+    """The console blocks of a page of docs/."""
+    return _BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+
+
+def steps(page: str) -> list[Step]:
+    """The commands of a page, in order. A comment behind a command is none of its words."""
+    found: list[Step] = []
+    for block in blocks(page):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, rest = part.partition("\n")
+            while line.endswith("\\"):
+                more, _, rest = rest.partition("\n")
+                line = f"{line.removesuffix(chr(92)).rstrip()} {more.strip()}"
+            found.append(Step(re.sub(r"\s{2,}#.*", "", line).strip(), rest.strip()))
+    return found
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a page writes, by path: a name, a colon, and a block."""
+    return dict(_FILE.findall((DOCS / page).read_text(encoding="utf-8")))
+
+
+def install_stand_ins(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` with `STAND_INS` first on its PATH, as small programs in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in STAND_INS:
+        program = folder / name
+        program.write_text(_STAND_IN.format(python=sys.executable, name=name))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    root = str(DOCS.parent)
+    return {**environment, "PATH": f"{folder}:{environment['PATH']}", "PYTHONPATH": root}
