@@ -7,10 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from muster.client.aws.bucket_objects import BucketObjects, Item
+from muster.client.aws.bucket_objects import BucketObjects, Item, readers
 from muster.contract.run.ended_run import ENDED, EndedRun, EndedRuns, key_of_day
-
-_PARALLEL = 8
 
 
 class _Read(NamedTuple):
@@ -36,7 +34,7 @@ class EndedDays:
         first = key_of_day(oldest.astimezone(UTC).isoformat())
         # The days' keys are sorted: the one before the first day's, or none, ends before it.
         listed = list(self._objects.items_after(ENDED, first.removesuffix(".json")))
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
+        with ThreadPoolExecutor(max_workers=readers(len(listed))) as pool:
             days = list(pool.map(self._current, listed))
         self._read |= {item.key: read for item, read in zip(listed, days, strict=True)}
         return {run.execution_arn: run for read in days for run in read.day.runs}
