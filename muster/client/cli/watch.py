@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
-from rich.console import Console
 
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.output import print_answer, visible
-from muster.client.cli.status_table import status_table
+from muster.client.cli.output import print_answer, print_styled, terminal_size, visible
+from muster.client.cli.status_table import Line, status_lines
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import changes, elapsed
+from muster.contract.text import shortened
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
     from muster.client.sdk import Run
 
 
@@ -25,6 +28,9 @@ def watch_run(run: Run, *, as_json: bool) -> None:
         if as_json:
             now = run.wait(progress=json_lines())
         else:
+            # A status that is shown once needs none of rich.
+            from rich.console import Console  # noqa: PLC0415
+
             with watching(Console()) as progress:
                 now = run.wait(progress=progress)
     except KeyboardInterrupt:
@@ -34,8 +40,9 @@ def watch_run(run: Run, *, as_json: bool) -> None:
 
 def show_status(now: RunStatus) -> None:
     """Print the run's headline and the table of its replicas."""
-    console = Console()
-    console.print(status_table(now, console))
+    width, height = terminal_size()
+    for line in status_lines(now, width, height):
+        print_styled(shortened(line.text, width) if line.is_cut and height is not None else line.text, line.style)
 
 
 def leave(run: Run) -> NoReturn:
@@ -59,7 +66,19 @@ def watching(console: Console) -> Iterator[Callable[[RunStatus], None]]:
     from rich.live import Live  # noqa: PLC0415
 
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        yield lambda status: live.update(status_table(status, console), refresh=True)
+        yield lambda status: live.update(_drawn(status, console), refresh=True)
+
+
+def _drawn(status: RunStatus, console: Console) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415
+
+    return Group(*(_text(line) for line in status_lines(status, console.width, console.height)))
+
+
+def _text(line: Line) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(line.text, line.style, no_wrap=line.is_cut, overflow="ellipsis" if line.is_cut else None)
 
 
 class _Lines:
