@@ -105,7 +105,7 @@ def test_a_run_from_its_spec_to_its_page(
     assert one.answer()[0] == 0
     assert one.run("muster status seen | head -1").text.endswith("no round yet")
     code, text = one.run("muster list --state running")
-    assert (code, text.splitlines()[1].split("  ")[:2]) == (0, ["run ", "state"])
+    assert (code, text.splitlines()[1].split()[:4]) == (0, ["run", "state", "started", "(UTC)"])
     assert re.search(r"^seen  running  20\d\d-\d\d-\d\d \d\d:\d\d +\d+:\d\d +5 +– +– +–$", text, re.MULTILINE)
     # Who waits for the cloud sees that; a file does not.
     one.wait_until("what was asked", lambda: "Asking for the runs …" in one.written())
