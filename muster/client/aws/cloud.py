@@ -16,9 +16,8 @@ from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
 
 if TYPE_CHECKING:
-    import boto3
-
     from muster.client.aws.ended_days import EndedDays
+    from muster.client.aws.light_session import AnySession
     from muster.client.aws.log_events import LogEvents
 
 
@@ -28,7 +27,7 @@ class Cloud:
     Every call raises a `muster.client.errors.ClientError` when AWS cannot be reached or refuses it.
     """
 
-    def __init__(self, stack: str | None, session: boto3.Session, config: Config = CONFIG) -> None:
+    def __init__(self, stack: str | None, session: AnySession, config: Config = CONFIG) -> None:
         self.session = session
         self.connection = connection = Connection(stack, session, config)
         self.executions = WorkflowExecutions(connection)
