@@ -35,7 +35,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,7 +116,7 @@ build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUND
 
 $(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages for AWS (once)"
-	@$(BIN)/python -c 'import pathlib, muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(pathlib.Path.cwd(), s.Platform.AWS)'
+	@$(BIN)/python -c 'import muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(s.Platform.AWS)'
 	@touch $@
 
 $(BROWSER):
@@ -187,14 +187,13 @@ deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SE
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 
 lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
-	@$(LOCK) --extra client --extra replica --extra local \
-	  --group build --group deploy --group functions --group examples -o requirements.txt
+	@$(LOCK) --extra deploy --group build --group functions --group examples -o requirements.txt
 	@mkdir -p build
 	@# Installed beside the others: what they pin is left out.
 	@$(LOCK) --group dev -c requirements.txt | grep -v -x -F -f requirements.txt > build/requirements-dev.txt
 	@mv build/requirements-dev.txt requirements-dev.txt
 	@# PyTorch pins what its builds for GPUs need by itself; a build for the CPU needs none of it.
-	@$(LOCK) --extra replica --extra torch --group torch -c requirements.txt -c requirements-dev.txt \
+	@$(LOCK) --extra torch --group torch -c requirements.txt -c requirements-dev.txt \
 	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
 	@mv build/requirements-torch.txt requirements-torch.txt
 	@$(LOCK) --group frameworks -c requirements.txt -c requirements-dev.txt -c requirements-torch.txt \
@@ -206,6 +205,9 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  --group gate -o requirements-gate.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group site -o requirements-site.txt
+
+release: check test ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
+	@$(BIN)/python -m muster.infra.release
 
 clean: ## Remove what was made (the virtual environment and npm packages too)
 	rm -rf build cdk.out .muster $(VENV) node_modules *.egg-info

@@ -59,7 +59,7 @@ _ENVIRONMENT = {
 
 def run() -> list[Row]:
     """Per handler: the ratio to boto3 with the same clients, and the CPU seconds of both."""
-    bundle = build_bundle(_ROOT, Platform.LOCAL)
+    bundle = build_bundle(Platform.LOCAL)
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(bundle) as archive:
             archive.extractall(folder)

@@ -44,8 +44,9 @@ SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 ANSWERS: dict[str, type[BaseModel]] = {
     "deploy": deploy_answers.Deployment,
     "deploy --write": deploy_answers.SettingsWritten,
+    "template": deploy_answers.TemplateWritten,
     "destroy": deploy_answers.Destruction,
-    "init": answers.SpecWritten,
+    "init": answers.StarterWritten,
     "plan": DryRun,
     "launch": answers.Started,
     "launch --watch": RunStatus,

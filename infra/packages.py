@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 
 from uv import find_uv_bin
 
@@ -75,11 +77,23 @@ def uv_pip(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     Raises:
         subprocess.CalledProcessError: pip cannot read its own settings.
     """
-    asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    settings = pip_settings(asked.stdout)
+    settings = pip_settings(_pip_listing())
     command, *rest = arguments
     environment = {**os.environ, **uv_variables(settings), "VIRTUAL_ENV": sys.prefix}
     return [find_uv_bin(), "pip", command, *uv_options(settings, os.environ), *rest], environment
+
+
+def _pip_listing() -> str:
+    """What `pip config list` prints: this interpreter's pip, or else the machine's. Without any pip there is nothing.
+
+    An environment that uv has made has no pip, but the index that pip is to use is still the machine's.
+    """
+    own = find_spec("pip") is not None
+    program = shutil.which("pip") or shutil.which("pip3")
+    if not own and program is None:
+        return ""
+    command = [sys.executable, "-m", "pip"] if own else [str(program)]
+    return subprocess.run([*command, "config", "list"], capture_output=True, text=True, check=True).stdout
 
 
 def main() -> None:

@@ -24,6 +24,10 @@ class Target(Enum):
     """The KMS key of the deployment, where it has one."""
     JOBS = auto()
     """Training jobs whose names begin with the stack's job prefix."""
+    JOB_LOG_GROUP = auto()
+    """The log group of all training jobs of the account."""
+    JOB_LOGS = auto()
+    """The log streams of those training jobs."""
     TRAINING_PLANS = auto()
     """Training plans and what they reserve. CreateTrainingJob asks for both where a job uses a plan."""
     REPLICA_ROLE = auto()

@@ -6,7 +6,7 @@ the policy names them. A session without the tags gets nothing in the bucket but
 
 from __future__ import annotations
 
-from aws_cdk import ArnFormat, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -17,6 +17,7 @@ from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.infra.encryption import use_key
+from muster.infra.job_logs import log_group_arn
 from muster.infra.policy import Statement, Target, policy_statements, read, service_of_account
 from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
 
@@ -179,21 +180,18 @@ def _services(stack: Stack) -> list[iam.PolicyStatement]:
 def _logs(stack: Stack, job_prefix: str) -> list[iam.PolicyStatement]:
     """The log streams of the run's own jobs: SageMaker names them `{job}/algo-{instance}-{time}`."""
 
-    def group(rest: str) -> str:
-        return stack.format_arn(
-            service="logs",
-            resource="log-group",
-            resource_name=f"{TRAINING_LOG_GROUP}{rest}",
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-
     own, write = run_job_prefix(job_prefix, principal_tag(TAG_RUN)), ["logs:CreateLogStream", "logs:PutLogEvents"]
     return [
         # SageMaker makes the group with the first job of the account.
         iam.PolicyStatement(
-            actions=["logs:CreateLogGroup", "logs:DescribeLogStreams"], resources=[group(""), group(":*")]
+            actions=["logs:CreateLogGroup", "logs:DescribeLogStreams"],
+            resources=[log_group_arn(stack, ""), log_group_arn(stack, ":*")],
         ),
-        iam.PolicyStatement(actions=write, resources=[group(f":log-stream:{own}*")]),
+        iam.PolicyStatement(actions=write, resources=[log_group_arn(stack, f":log-stream:{own}*")]),
         # The streams of a run named like this one, then `-r` and more: `a` must not write to those of `a-r1`.
-        iam.PolicyStatement(effect=iam.Effect.DENY, actions=write, resources=[group(f":log-stream:{own}*-r*-a*/*")]),
+        iam.PolicyStatement(
+            effect=iam.Effect.DENY,
+            actions=write,
+            resources=[log_group_arn(stack, f":log-stream:{own}*-r*-a*/*")],
+        ),
     ]

@@ -6,16 +6,19 @@ import hashlib
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from aws_cdk import App, CfnOutput, PermissionsBoundary, Stack, Tags
+from aws_cdk import App, CfnOutput, Environment, IStackSynthesizer, PermissionsBoundary, Stack, Tags
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 import muster
+from muster.contract.errors import ConfigurationError
 from muster.contract.run.source_delivery import package_key
+from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
 from muster.infra.functions.event_delivery import DeadLetters, EventBus
@@ -26,9 +29,10 @@ from muster.infra.monitoring.health_alarms import HealthAlarms
 from muster.infra.monitoring.introduction import example_input, introduction
 from muster.infra.monitoring.stock_registry import StockRegistry
 from muster.infra.monitoring.watched_resources import WatchedResources
+from muster.infra.places import WORKFLOW
 from muster.infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
 from muster.infra.replica_role import ReplicaRole
-from muster.infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, StackSettings
+from muster.infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, Platform, StackSettings
 from muster.infra.workflow.state_machine import Workflow
 
 
@@ -44,25 +48,86 @@ class StackFiles:
     replica_package: Path
     definition: Path
 
+    @classmethod
+    def built(cls, platform: Platform) -> StackFiles:
+        """The files of this version, for functions on `platform`.
+
+        Raises:
+            BundleError: the functions' dependencies could not be installed.
+        """
+        return cls(build_bundle(platform), build_replica_package(), WORKFLOW)
+
+
+_FEATURE_FLAGS: dict[str, object] = {
+    "@aws-cdk/aws-events:eventsTargetQueueSameAccount": True,
+    "@aws-cdk/aws-iam:minimizePolicies": False,
+    "@aws-cdk/core:checkSecretUsage": True,
+    "@aws-cdk/core:target-partitions": ["aws", "aws-cn", "aws-us-gov"],
+}
+
+
+class CdkOptions(TypedDict, total=False):
+    """What a stack of any app may have."""
+
+    env: Environment
+    """The account and the region, where the app chooses them."""
+    synthesizer: IStackSynthesizer
+    """How the functions' code reaches the account."""
+
 
 class MusterStack(Stack):
-    """The control plane."""
+    """The control plane, in an app of its own or in another one.
 
-    def __init__(self, scope: Construct, settings: StackSettings, files: StackFiles) -> None:
+    Args:
+        scope: an app, or a stage of one.
+        construct_id: also the stack's name in CloudFormation, from which the names of some resources follow.
+        settings: what `muster.toml` chooses in a deployment of its own; the defaults by default.
+        files: what is deployed; built for AWS by default.
+        **options: of every stack: its environment and its synthesizer.
+
+    Attributes:
+        bucket: with the results of all runs, and the rendezvous of their replicas.
+        bus: the event bus, with Muster's events.
+        notifications: the topic that is written to when a run ends.
+        replica_role: of the training jobs.
+        state_machine: a run is an execution of it.
+
+    Raises:
+        ConfigurationError: the settings name another stack.
+        ValidationError: no stack can have this name.
+        BundleError: the functions' dependencies could not be installed.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: StackSettings | None = None,
+        files: StackFiles | None = None,
+        **options: Unpack[CdkOptions],
+    ) -> None:
+        settings = _named(settings or StackSettings(), construct_id)
+        files = files or StackFiles.built(Platform.AWS)
         super().__init__(
             scope,
-            settings.stack.name,
+            construct_id,
+            stack_name=construct_id,
             description="Muster: N independent SageMaker training jobs as one DiLoCo run",
             analytics_reporting=False,
             permissions_boundary=_boundary(settings.stack.permissions_boundary),
+            **options,
         )
+        # The same template in every app, whatever flags that app has.
+        for flag, value in _FEATURE_FLAGS.items():
+            self.node.set_context(flag, value)
         # The next deployment shows what changes, and keeps what its settings file leaves out.
         self.template_options.metadata = {SETTINGS_METADATA: settings.recorded}
         for key, value in settings.stack.tags.items():
             Tags.of(self).add(key, value)
         inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
         bucket = _bucket(self, settings.bucket, inbox)
-        replica_role = ReplicaRole(self, "Replica", settings, bucket=bucket).role
+        replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
@@ -84,6 +149,8 @@ class MusterStack(Stack):
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
         ).state_machine
         functions.connect(state_machine)
+        self.bucket, self.bus, self.replica_role = bucket, bus, replica_role
+        self.state_machine, self.notifications = state_machine, functions.people
         watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
         # With a default image the example needs none of AWS's.
         registry = None if settings.defaults.image is not None else StockRegistry(self, "StockImages").name
@@ -143,6 +210,18 @@ def bucket_template(stack_name: str) -> dict[str, Any]:
         RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable())
         template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
     return template
+
+
+def _named(settings: StackSettings, name: str) -> StackSettings:
+    """The settings of the stack `name`."""
+    written = settings.stack.name if "name" in settings.stack.model_fields_set else name
+    if written != name:
+        message = f"The construct is {name} and its settings name the stack {written}: write the same name, or none."
+        raise ConfigurationError(message)
+    if settings.stack.name == name:
+        return settings
+    tables = settings.tables
+    return StackSettings.model_validate({**tables, "stack": {**tables.get("stack", {}), "name": name}})
 
 
 def _digest(path: Path) -> str:

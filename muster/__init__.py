@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from muster.client.errors import ModelFileError as ModelFileError
     from muster.client.errors import ModelFolderError as ModelFolderError
     from muster.client.errors import ModelPendingError as ModelPendingError
+    from muster.client.errors import NoJobError as NoJobError
     from muster.client.errors import NoModelError as NoModelError
     from muster.client.errors import NoPlanError as NoPlanError
     from muster.client.errors import NoResultError as NoResultError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from muster.client.errors import StackNotFoundError as StackNotFoundError
     from muster.client.errors import UnfinishedRunError as UnfinishedRunError
     from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
+    from muster.client.errors import UnknownReplicaError as UnknownReplicaError
     from muster.client.errors import UnknownRunError as UnknownRunError
     from muster.client.errors import UnreachableError as UnreachableError
     from muster.client.errors import WaitTimeoutError as WaitTimeoutError
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from muster.client.runs.doctor import Diagnosis as Diagnosis
     from muster.client.runs.event_log import EventKind as EventKind
     from muster.client.runs.event_log import EventLogEntry as EventLogEntry
+    from muster.client.runs.failed_attempt import FailedAttempt as FailedAttempt
     from muster.client.runs.live_page import PageSource as PageSource
     from muster.client.runs.model_download import FetchedModel as FetchedModel
     from muster.client.runs.model_download import ModelDownload as ModelDownload
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
     from muster.client.runs.run_status import RunState as RunState
     from muster.client.runs.run_status import RunStatus as RunStatus
+    from muster.client.runs.warm_pools import KeptInstances as KeptInstances
     from muster.client.sdk import Muster as Muster
     from muster.client.sdk import Run as Run
     from muster.contract.aws.failure_classes import FailureClass as FailureClass
@@ -83,12 +87,20 @@ if TYPE_CHECKING:
     from muster.contract.run.attempt import Transition as Transition
     from muster.contract.run.ended_run import FailureCount as FailureCount
     from muster.contract.run.finding import Finding as Finding
+    from muster.contract.run.job_details import FinalMetric as FinalMetric
+    from muster.contract.run.job_details import JobDetails as JobDetails
+    from muster.contract.run.job_details import JobProgress as JobProgress
+    from muster.contract.run.job_details import MlflowRun as MlflowRun
+    from muster.contract.run.job_details import PoolState as PoolState
+    from muster.contract.run.job_details import RuleVerdict as RuleVerdict
+    from muster.contract.run.job_details import WarmPool as WarmPool
     from muster.contract.run.model import ModelKind as ModelKind
     from muster.contract.run.model import ModelResult as ModelResult
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
     from muster.contract.run.result import Verdict as Verdict
+    from muster.contract.run.spending import SpotSaving as SpotSaving
     from muster.contract.spec.spec import Spec as Spec
     from muster.contract.spec.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
@@ -125,6 +137,7 @@ _MODULES = {
         "ModelFileError",
         "ModelFolderError",
         "ModelPendingError",
+        "NoJobError",
         "NoModelError",
         "NoPlanError",
         "NoResultError",
@@ -139,6 +152,7 @@ _MODULES = {
         "StackNotFoundError",
         "UnfinishedRunError",
         "UnknownDeadLetterError",
+        "UnknownReplicaError",
         "UnknownRunError",
         "UnreachableError",
         "WaitTimeoutError",
@@ -151,10 +165,12 @@ _MODULES = {
     "muster.client.runs.dead_letters": ("DeadLetters", "Dropped", "Replay"),
     "muster.client.runs.doctor": ("Diagnosis",),
     "muster.client.runs.event_log": ("EventKind", "EventLogEntry"),
+    "muster.client.runs.failed_attempt": ("FailedAttempt",),
     "muster.client.runs.live_page": ("PageSource",),
     "muster.client.runs.model_download": ("FetchedModel", "ModelDownload"),
     "muster.client.runs.run_list": ("RunSummary",),
     "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
+    "muster.client.runs.warm_pools": ("KeptInstances",),
     "muster.client.sdk": ("Muster", "Run"),
     "muster.contract.aws.failure_classes": ("FailureClass",),
     "muster.contract.aws.prices": ("PriceTable",),
@@ -169,8 +185,18 @@ _MODULES = {
     "muster.contract.run.attempt": ("Attempt", "Transition"),
     "muster.contract.run.ended_run": ("FailureCount",),
     "muster.contract.run.finding": ("Finding",),
+    "muster.contract.run.job_details": (
+        "FinalMetric",
+        "JobDetails",
+        "JobProgress",
+        "MlflowRun",
+        "PoolState",
+        "RuleVerdict",
+        "WarmPool",
+    ),
     "muster.contract.run.model": ("ModelKind", "ModelResult"),
     "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
+    "muster.contract.run.spending": ("SpotSaving",),
     "muster.contract.spec.spec": ("Spec",),
     "muster.contract.spec.watch_rules": ("Rule",),
     "muster.replica.algorithms.algorithm": ("Algorithm",),
@@ -223,17 +249,23 @@ __all__ = [
     "DryRun",
     "EventKind",
     "EventLogEntry",
+    "FailedAttempt",
     "FailureClass",
     "FailureCount",
     "FencedError",
     "FetchedModel",
+    "FinalMetric",
     "FinalModel",
     "Finding",
     "ForeignStackError",
     "GivenUpBy",
     "InputError",
+    "JobDetails",
+    "JobProgress",
+    "KeptInstances",
     "LogLine",
     "Metrics",
+    "MlflowRun",
     "ModelDownload",
     "ModelFileError",
     "ModelFolderError",
@@ -243,6 +275,7 @@ __all__ = [
     "Muster",
     "MusterError",
     "NewerDocumentError",
+    "NoJobError",
     "NoModelError",
     "NoPlanError",
     "NoResultError",
@@ -253,6 +286,7 @@ __all__ = [
     "PageSource",
     "ParametersError",
     "PickledSessionError",
+    "PoolState",
     "PriceTable",
     "Problem",
     "Quota",
@@ -267,6 +301,7 @@ __all__ = [
     "ReplicaStatus",
     "Result",
     "Rule",
+    "RuleVerdict",
     "Run",
     "RunContinuedError",
     "RunEndedError",
@@ -280,16 +315,19 @@ __all__ = [
     "Spec",
     "SpecDifference",
     "SpecError",
+    "SpotSaving",
     "StackNotFoundError",
     "StoppedError",
     "TrainerError",
     "Transition",
     "UnfinishedRunError",
     "UnknownDeadLetterError",
+    "UnknownReplicaError",
     "UnknownRunError",
     "UnreachableError",
     "Verdict",
     "WaitTimeoutError",
+    "WarmPool",
     "WatchError",
     "__version__",
 ]

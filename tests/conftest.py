@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 LONGEST_FIRST = (
     "faults/test_control_plane.py",
     "e2e/test_demo.py",
+    "e2e/test_installed.py",
     "infra/test_deploy_command.py",
     "e2e/test_upgrade.py",
     "faults/test_rendezvous_interleavings.py",

@@ -25,70 +25,83 @@ from muster.infra.deploy.function_dependencies import (
     install,
     target_of,
 )
+from muster.infra.places import PACKAGE, build_folder
 from muster.infra.settings.stack_settings import Platform
 
-_SOURCES = ("muster/__init__.py", "muster/contract", "muster/control", "muster/report", "lambdas")
-_ASSETS = "muster/report/assets"  # the parts of the page
+_SOURCES = ("__init__.py", "contract", "control", "report", "lambdas")
+_ASSETS = "report/assets"  # the parts of the page
+_HANDLERS = "muster/lambdas/"
 _REQUIREMENTS = "lambdas/requirements.txt"
-_REPLICA_SOURCES = (
-    "muster/__init__.py",
-    "muster/torch.py",
-    "muster/torchft.py",
-    "muster/contract",
-    "muster/replica",
-)
-_REPLICA_MAIN = "muster/replica/entry/package_main.py"
-_REPLICA_REQUIREMENTS = "muster/replica/requirements.txt"
+_REPLICA_SOURCES = ("__init__.py", "torch.py", "torchft.py", "contract", "replica")
+_REPLICA_MAIN = "replica/entry/package_main.py"
+_REPLICA_REQUIREMENTS = "replica/requirements.txt"
 _OLDEST_TIME = (1980, 1, 1, 0, 0, 0)  # zip: the earliest
 
 
-def build_bundle(root: Path, platform: Platform) -> Path:
-    """The path of the functions' bundle for `platform`, built under `root`/build/bundle if the inputs have changed.
+def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | None = None) -> Path:
+    """The path of the functions' bundle for `platform`, built in `folder` if the inputs have changed.
+
+    Args:
+        platform: where the functions run.
+        package: the folder of the package `muster` that they run.
+        folder: for the archive and for the installed dependencies; by default the build folder's.
 
     Raises:
         BundleError: uv could not install the dependencies.
     """
     target = target_of(platform)
-    folder = _folder(root)
-    requirements = root / _REQUIREMENTS
+    folder = _made(folder)
+    requirements = package / _REQUIREMENTS
     pruning = ",".join([*sorted(SERVICE_MODELS), *INSTALLATION_NOTES]).encode()
     dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         install(requirements, target, dependencies)
-    sources = [*_modules(root, _SOURCES), *sorted((root / _ASSETS).iterdir())]
-    parts = (part for path in sources for part in (str(path.relative_to(root)).encode(), path.read_bytes()))
-    package = build_replica_package(root)
-    content = f"{dependencies.name} {_digest([*parts, package.read_bytes()])}"
+    sources = {
+        _name(path, package): path for path in [*_modules(package, _SOURCES), *sorted((package / _ASSETS).iterdir())]
+    }
+    parts = (part for name, path in sources.items() for part in (name.encode(), path.read_bytes()))
+    replica_package = build_replica_package(package, folder)
+    content = f"{dependencies.name} {_digest([*parts, replica_package.read_bytes()])}"
     archive = folder / f"{target.key}.zip"
     if _content(archive) != content:
         with tempfile.TemporaryDirectory(dir=folder) as staging:
-            _copy(root, sources, Path(staging) / "code")
+            _copy(sources, Path(staging) / "code")
             compile_sources(target, Path(staging) / "code")
-            shutil.copyfile(package, Path(staging) / "code" / PACKAGE_FILE)
+            shutil.copyfile(replica_package, Path(staging) / "code" / PACKAGE_FILE)
             _zip([dependencies, Path(staging) / "code"], archive, content)
     return archive
 
 
-def build_replica_package(root: Path) -> Path:
-    """The path of the replica package, written to `root`/build/bundle."""
-    archive = _folder(root) / PACKAGE_FILE
-    files = {str(path.relative_to(root)): path for path in _modules(root, _REPLICA_SOURCES)}
+def build_replica_package(package: Path = PACKAGE, folder: Path | None = None) -> Path:
+    """The path of the replica package, made of the package `muster` in `package` and written to `folder`."""
+    archive = _made(folder) / PACKAGE_FILE
+    files = {_name(path, package): path for path in _modules(package, _REPLICA_SOURCES)}
     _write_zip(
-        {**files, "__main__.py": root / _REPLICA_MAIN, "requirements.txt": root / _REPLICA_REQUIREMENTS}, archive
+        {**files, "__main__.py": package / _REPLICA_MAIN, "requirements.txt": package / _REPLICA_REQUIREMENTS}, archive
     )
     return archive
 
 
-def _folder(root: Path) -> Path:
-    folder = root / "build" / "bundle"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _made(folder: Path | None) -> Path:
+    made = build_folder() / "bundle" if folder is None else folder
+    made.mkdir(parents=True, exist_ok=True)
+    return made
 
 
-def _modules(root: Path, names: tuple[str, ...]) -> Iterator[Path]:
+def _name(path: Path, package: Path) -> str:
+    """A file's name in an archive.
+
+    The handlers are `lambdas.plan.handler`, as in stacks of every version: Lambda changes a function's code in one call
+    and its handler's name in another, and between them a function with a new name would not start.
+    """
+    name = f"muster/{path.relative_to(package).as_posix()}"
+    return name.removeprefix("muster/") if name.startswith(_HANDLERS) else name
+
+
+def _modules(package: Path, names: tuple[str, ...]) -> Iterator[Path]:
     """The Python files of packages, and single files."""
     for name in names:
-        path = root / name
+        path = package / name
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
@@ -108,9 +121,9 @@ def _digest(parts: Iterator[bytes] | list[bytes]) -> str:
     return state.hexdigest()[:16]
 
 
-def _copy(root: Path, files: list[Path], destination: Path) -> None:
-    for path in files:
-        place = destination / path.relative_to(root)
+def _copy(files: Mapping[str, Path], destination: Path) -> None:
+    for name, path in files.items():
+        place = destination / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
 

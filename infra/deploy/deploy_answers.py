@@ -1,4 +1,4 @@
-"""What `muster deploy` and `muster destroy` print with --json."""
+"""What `muster deploy`, `muster template` and `muster destroy` print with --json."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ class SettingsWritten(Document):
 
     path: str = Field(description="the file")
     keys: tuple[str, ...] = Field(description="the keys that were added")
+
+
+class TemplateWritten(Document):
+    """The stack as a CloudFormation template in a folder."""
+
+    stack: str = Field(description="name of the stack, as the settings give it")
+    version: str = Field(description="version of Muster")
+    template: str = Field(description="the template's file")
+    archives: tuple[str, ...] = Field(description="files beside it that the template names, without the prefix")
 
 
 class Destruction(Document):

@@ -20,7 +20,7 @@ from muster.client.errors import UsageError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack
-from muster.infra.deploy.cdk_tools import ROOT, DeployError
+from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
 from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
@@ -60,7 +60,7 @@ def deploy(
     ] = Platform.AWS,
     as_json: Json = False,
 ) -> None:
-    """Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept."""
+    """Deploy the stack as a settings file says. A setting that the file leaves out is kept."""
     environment = environment_for(stack)
     check_endpoint(environment, target)
     file = SettingsText.read(settings)
@@ -109,7 +109,7 @@ def deploy(
 
 @contextmanager
 def call_folder(parent: Path) -> Iterator[Path]:
-    """A folder for one call alone: it deploys what it has shown, whatever other calls do in the same clone."""
+    """A folder for one call alone: it deploys what it has shown, whatever other calls do in the same place."""
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix="call-") as name:
         yield Path(name)
@@ -207,7 +207,7 @@ class Work:
     def folder(self) -> Path:
         """Where the files of the deployment lie."""
         place = f"{self.place.account}-{self.place.region}"
-        return ROOT / "build" / "deploy" / place / self.settings.stack.name
+        return Path(".muster", "deploy", place, self.settings.stack.name).absolute()
 
     @property
     def _preflight(self) -> Preflight:

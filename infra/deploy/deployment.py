@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, ROOT, DeployError, cdk_command, cdk_environment, require_cdk
-from muster.infra.deploy.command_runner import CommandRunner
+from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, DeployError, cdk_command, cdk_environment, cdk_program
+from muster.infra.deploy.command_runner import CommandRunner, Step
 from muster.infra.settings.settings_file import SETTINGS_FILE
 from muster.infra.settings.stack_settings import Platform, StackSettings
 from muster.infra.settings.toml_text import toml_text
@@ -69,8 +69,8 @@ class Assembly:
         outputs: Path,
         log: Path | None = None,
     ) -> None:
-        require_cdk(environment)
         check_endpoint(environment, target)
+        self._cli = cdk_program(environment)
         self._target = target
         self._settings = settings
         self._outputs = outputs.absolute()
@@ -78,7 +78,7 @@ class Assembly:
         self._folder = self._outputs.parent / "cdk.out"
         file = self._outputs.parent / SETTINGS_FILE
         file.write_text(toml_text(settings.tables), encoding="utf-8")
-        # Not in the root, where the CLI would find cdk.json and run the app before the bootstrap, too.
+        # Not in a clone's root, where the CLI would find cdk.json and run the app before the bootstrap, too.
         cdk = cdk_environment(environment, target, self._folder, file)
         self._runner = CommandRunner(self._outputs.parent, cdk, log)
 
@@ -89,9 +89,9 @@ class Assembly:
             DeployError: a command failed.
         """
         shutil.rmtree(self._folder, ignore_errors=True)  # it would accumulate the bundles of earlier deployments
-        steps = [self._runner.start("app.py", [sys.executable, str(ROOT / "app.py")])]
+        steps = [self._runner.start("the CDK app", [sys.executable, "-m", "muster.infra.app"])]
         if bootstrap is not None:
-            steps.append(self._runner.start("cdk bootstrap", cdk_command("bootstrap", bootstrap)))
+            steps.append(self._start_bootstrap(bootstrap))
         self._runner.finish(steps)
 
     def bootstrap(self, place: str) -> None:
@@ -100,7 +100,10 @@ class Assembly:
         Raises:
             DeployError: the command failed.
         """
-        self._runner.finish([self._runner.start("cdk bootstrap", cdk_command("bootstrap", place))])
+        self._runner.finish([self._start_bootstrap(place)])
+
+    def _start_bootstrap(self, place: str) -> Step:
+        return self._runner.start("cdk bootstrap", cdk_command(self._cli, "bootstrap", place))
 
     @property
     def template(self) -> dict[str, Any]:
@@ -121,7 +124,7 @@ class Assembly:
         # A change set shows what will change; the embedded cloud is always new.
         method = "direct" if self._target is Platform.LOCAL else "change-set"
         arguments = ("--app", str(self._folder), "--outputs-file", str(self._outputs), "--method", method)
-        command = cdk_command("deploy", self._settings.stack.name, "--require-approval", "never", *arguments)
+        command = cdk_command(self._cli, "deploy", self._settings.stack.name, "--require-approval", "never", *arguments)
         self._runner.finish([self._runner.start("cdk deploy", command)])
         written: dict[str, dict[str, str]] = json.loads(self._outputs.read_text(encoding="utf-8"))
         return written[self._settings.stack.name]

@@ -18,6 +18,7 @@ from muster.infra.functions.event_delivery import EventRule
 from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import TriggerContext
+from muster.infra.job_logs import log_group_arn
 from muster.infra.launcher_role import LauncherRole
 from muster.infra.policy import Target, policy_statements, service_of_account
 from muster.infra.settings.stack_settings import StackSettings
@@ -56,6 +57,8 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
+            Target.JOB_LOG_GROUP: [log_group_arn(stack, ""), log_group_arn(stack, ":*")],
+            Target.JOB_LOGS: [log_group_arn(stack, f":log-stream:{settings.job_prefix}-*")],
             Target.TRAINING_PLANS: [
                 stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
                 for resource in ("training-plan", "reserved-capacity")

@@ -59,6 +59,11 @@ _EMIT = allow(Target.BUS, "events:PutEvents")
 _WATCH_AND_STOP_JOBS = allow(
     Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
 )
+# The last lines of attempts that failed, for the result and the page.
+_READ_JOB_LOGS = (
+    allow(Target.JOB_LOG_GROUP, "logs:DescribeLogStreams"),
+    allow(Target.JOB_LOGS, "logs:GetLogEvents"),
+)
 _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resource level
 
 # Give a place in the run queue back and admit the next run.
@@ -88,6 +93,7 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         allow(Target.RESULTS_KEY, "kms:Decrypt"),
         _WATCH_AND_STOP_JOBS,
         _LIST_JOBS,
+        *_READ_JOB_LOGS,
         *_LEAVE_QUEUE,
         _EMIT,
     )

@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from muster.contract.errors import ConfigurationError
-from muster.infra.deploy.cdk_tools import ROOT
 from muster.infra.gate.finding import AcceptedPlace, Finding, judge, read_exceptions
 from muster.infra.gate.policy_checks import check_policies
 from muster.infra.gate.source_checks import find_unused, scan_security
 from muster.infra.gate.synthesis import nag_findings, synthesize, template_file
 from muster.infra.gate.template_checks import lint, scan
+from muster.infra.gate.tools import ROOT
 from muster.infra.gate.variants import PLACES, VARIANTS, Resolved
 from muster.infra.gate.workflow_checks import check_definition
 
-EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
+EXCEPTIONS = Path(__file__).resolve().with_name("exceptions.toml")
 
 _Check = Callable[[], list[Finding]]
 

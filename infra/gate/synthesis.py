@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.infra.deploy.bundle import build_replica_package
-from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT, ROOT
+from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT
 from muster.infra.gate.finding import Finding, GateError
 from muster.infra.gate.tools import run
 from muster.infra.gate.variants import VARIANTS
+from muster.infra.places import WORKFLOW
 from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform
 
@@ -63,8 +64,7 @@ def checked_app(folder: Path) -> App:
     from aws_cdk import App, Validations  # noqa: PLC0415
     from cdk_nag import AwsSolutionsChecks, NIST80053R5Checks  # noqa: PLC0415
 
-    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    app = App(analytics_reporting=False, outdir=str(folder), context=flags)
+    app = App(analytics_reporting=False, outdir=str(folder))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app), NIST80053R5Checks(app))
     return app
 
@@ -81,9 +81,9 @@ def _write_variant(variant: str, folder: Path) -> None:
     from muster.infra.stack import MusterStack, StackFiles  # noqa: PLC0415 - it imports aws_cdk
 
     # The checkers look at the template alone: the functions' code is a small archive, which needs no installation.
-    archive = build_replica_package(ROOT)
-    files = StackFiles(bundle=archive, replica_package=archive, definition=ROOT / "statemachine" / "run.asl.json")
-    MusterStack(app, parse_settings(VARIANTS[variant], Platform.AWS), files)
+    archive = build_replica_package()
+    settings = parse_settings(VARIANTS[variant], Platform.AWS)
+    MusterStack(app, settings.stack.name, settings=settings, files=StackFiles(archive, archive, WORKFLOW))
     write_assembly(app)
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from muster.infra.deploy.cdk_tools import ROOT
 from muster.infra.gate.finding import GateError
+from muster.infra.places import PACKAGE
+
+ROOT = PACKAGE.parent
+"""The clone: the gate is part of no installation."""
 
 # Checkov pins versions of boto3 and networkx that the stack cannot have: these checkers have an environment of their
 # own, made by `make check`.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from muster.contract.errors import MusterError
 
 
-class ClientError(MusterError):
+class ClientError(MusterError, RuntimeError):
     """Root of the client's errors."""
 
 
@@ -28,6 +29,29 @@ class UnknownRunError(InputError):
             f"The stack {stack} has no run named {run!r}. `muster list` shows its runs; a run stays visible for 90 "
             "days after it ends."
         )
+
+
+class UnknownReplicaError(InputError):
+    """The run has no such replica, or its replicas have had no such attempt."""
+
+    @classmethod
+    def of_ranks(cls, run: str, ranks: Sequence[int], replicas: int) -> Self:
+        """`ranks` are not among those of a run with so many replicas."""
+        named = f"replica {ranks[0]}" if len(ranks) == 1 else f"replicas {ranks[0]} to {ranks[-1]}"
+        has = "only replica 0" if replicas == 1 else f"the replicas 0 to {replicas - 1:,}"
+        return cls(f"The run {run} has no {named}: it has {has}.")
+
+    @classmethod
+    def of_attempt(cls, run: str, attempt: int, had: Mapping[int, int]) -> Self:
+        """`had` is the latest attempt of each replica that was asked for; 0: it has not been launched."""
+        rank, latest = max(had.items(), key=lambda item: item[1], default=(0, 0))
+        whose = f"replica {rank}" if len(had) == 1 else "no replica that was asked for"
+        if latest == 0:
+            found = "has not been launched yet" if len(had) == 1 else "has been launched yet"
+        else:
+            count = "1 attempt" if latest == 1 else f"{latest} attempts"
+            found = f"has had {count}" if len(had) == 1 else f"has had more than {count}"
+        return cls(f"The run {run} has no attempt {attempt} to show: {whose} {found}.")
 
 
 class UnknownDeadLetterError(InputError):
@@ -78,6 +102,17 @@ class ModelPendingError(InputError):
         super().__init__(
             f"The run {run} has not ended: its model is written when the last replicas finish. "
             f"Watch it with `muster status {run} --watch`."
+        )
+
+
+class NoJobError(ClientError):
+    """A replica has no training job that could be stopped."""
+
+    def __init__(self, run: str, rank: int, seconds: float) -> None:
+        super().__init__(
+            f"Replica {rank} of the run {run} had no running training job for {seconds:g} s: its next attempt waits, "
+            f"or is being launched. Try again once `muster status {run}` shows its job, or stop the whole run: "
+            f"`muster cancel {run}`."
         )
 
 
@@ -152,21 +187,18 @@ class SpecFileError(InputError):
 
 
 class SpecWriteError(InputError):
-    """The file for a spec cannot be written."""
+    """A file that `muster init` makes cannot be written."""
 
     def __init__(self, path: str, detail: str) -> None:
-        super().__init__(
-            f"The spec cannot be written to {path}: {detail}. Name another file, or - for standard output."
-        )
+        super().__init__(f"{path} cannot be written: {detail}. Name another folder, or - to print the spec.")
 
 
-class SpecExistsError(InputError):
-    """The file for a spec exists already."""
+class FilesExistError(InputError):
+    """Files that were to be written exist already."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The file {path} already exists and was not overwritten. Name another file, or - for standard output."
-        )
+    def __init__(self, paths: Sequence[str]) -> None:
+        found = f"{paths[0]} already exists" if len(paths) == 1 else f"{', '.join(paths)} already exist"
+        super().__init__(f"{found}; nothing was written. Name another folder, or - to print the spec.")
 
 
 class SameRunError(InputError):
@@ -293,10 +325,10 @@ class RefusedError(ClientError):
 
 
 class PickledSessionError(InputError):
-    """A `Muster` that was given a session cannot be pickled."""
+    """A `Muster` that was given a session or clients cannot be pickled."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"{found} was created with a boto3 session, which cannot be pickled. "
-            "Create it with profile= and region= instead."
+            f"{found} was created with a boto3 session or with clients, which cannot be pickled. "
+            "Create it with a profile or a region instead."
         )

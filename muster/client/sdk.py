@@ -27,11 +27,12 @@ from muster.client.errors import (
     RunContinuedError,
     RunNotEndedError,
     UnfinishedRunError,
+    UnknownReplicaError,
     UnknownRunError,
     WaitTimeoutError,
 )
 from muster.client.runs.observer import Observer, own_result, read_result
-from muster.contract.errors import RunNameTakenError
+from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.orphans import YOUNG_SECONDS
 from muster.contract.run.result import Result, Verdict
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
     from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
+    from muster.client.runs.failed_attempt import FailedAttempt
     from muster.client.runs.live_page import PageSource
     from muster.client.runs.model_download import ModelDownload
     from muster.client.runs.run_list import RunSummary
@@ -68,8 +70,9 @@ class Muster:
 
     Without a `stack`, the one named Muster is meant, or else the only one in the account and region. A `profile` or
     `region` that is left out is chosen as the AWS CLI chooses it, AWS_REGION before AWS_DEFAULT_REGION; `session`
-    replaces both. Two are equal that reach the same stack with the same profile and region. It can be pickled unless it
-    was given a session.
+    replaces both. `clients` are clients of boto3 to use instead of new ones, by the services' names, such as
+    `{"logs": client}`. Two are equal that reach the same stack with the same profile and region. It can be pickled
+    unless it was given a session or clients.
 
     Raises:
         CredentialsError: there is no such profile.
@@ -82,10 +85,12 @@ class Muster:
         *,
         profile: str | None = None,
         region: str | None = None,
+        clients: Mapping[str, object] | None = None,
     ) -> None:
         self._named = stack
         self._session, self._profile, self._region = session, profile, region
-        self._cloud = Cloud(stack, session or open_session(profile, region))
+        self._clients = dict(clients or {})
+        self._cloud = Cloud(stack, session or open_session(profile, region), clients=clients)
 
     def __repr__(self) -> str:
         region = self._cloud.session.region_name
@@ -106,10 +111,10 @@ class Muster:
 
     def _identity(self) -> tuple[object, ...]:
         session = self._cloud.session
-        return self._named, self._session, session.profile_name, session.region_name
+        return self._named, self._session, self._clients, session.profile_name, session.region_name
 
     def __reduce__(self) -> tuple[Callable[..., Muster], tuple[str | None, ...]]:
-        if self._session is not None:
+        if self._session is not None or self._clients:
             raise PickledSessionError(repr(self))
         return _reopened, (self._named, self._profile, self._region)
 
@@ -131,6 +136,15 @@ class Muster:
         """
         return self._cloud.stack.bucket
 
+    @property
+    def job_prefix(self) -> str:
+        """What the names of the stack's training jobs begin with.
+
+        Raises:
+            ClientError: the stack cannot be found.
+        """
+        return self._cloud.stack.job_prefix
+
     def launch(self, spec: Spec | Mapping[str, object]) -> Run:
         """Start a run. It has the spec's name, or else a new one.
 
@@ -138,15 +152,25 @@ class Muster:
         is relative to the working directory.
 
         Raises:
-            SpecError: the spec has problems, all of which are listed; nothing was created.
+            SpecError: the spec or its source has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.checks.source_check import check_spec  # noqa: PLC0415
+        from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
+        from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
 
         checked = _checked(spec)
+        found = check_spec(checked)
+        if found.problems:
+            raise SpecError(found.problems)
+        checked = with_role_arn(self._cloud, checked)
         name = checked.name or new_run_name(checked)
-        self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+        try:
+            self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+        except RunNameTakenError as error:
+            raise taken_name(self._cloud, name, error) from error
         return self.run(name)
 
     def _with_source(self, spec: Spec) -> Spec:
@@ -167,10 +191,13 @@ class Muster:
             SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
+        from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
+        from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
 
-        checked = _checked(spec)
-        return dry_run(checked, DeploymentContext.of(self._cloud, checked))
+        checked = with_role_arn(self._cloud, _checked(spec))
+        context = DeploymentContext.of(self._cloud, checked)
+        return dry_run(checked, context, check_channels(self._cloud, checked))
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
@@ -271,10 +298,10 @@ class Muster:
 
 
 def _checked(spec: Spec | Mapping[str, object]) -> Spec:
+    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
     from muster.contract.spec.spec import Spec  # noqa: PLC0415
-    from muster.contract.spec.spec_reader import parse_spec  # noqa: PLC0415
 
-    return spec if isinstance(spec, Spec) else parse_spec(spec)
+    return spec if isinstance(spec, Spec) else read_checked(spec)
 
 
 def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:
@@ -364,6 +391,7 @@ class Run:
     def logs(
         self,
         rank: int | Collection[int] | None = None,
+        attempt: int | None = None,
         *,
         follow: bool = False,
         since: datetime | None = None,
@@ -371,7 +399,7 @@ class Run:
         regex: str | None = None,
         tail: int | None = None,
     ) -> Iterator[LogLine]:
-        """The lines that the replicas have written: all attempts of all ranks (or of `rank`), merged in time order.
+        """The lines that the replicas have written: all attempts of all ranks, or those asked for, in order of time.
 
         `regex` keeps the lines in which it is found. `tail` keeps at most that many of the last lines. `follow`
         continues with new lines until the run has ended; it misses a line that CloudWatch Logs delivers more than five
@@ -379,6 +407,7 @@ class Run:
 
         Raises:
             UnknownRunError: there is no such run.
+            UnknownReplicaError: the run has no replica with this rank, or the replica has had no such attempt.
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
@@ -386,14 +415,17 @@ class Run:
         from muster.client.logs.log_reader import follow_lines, last_lines, read_lines  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
+        ranks = {rank} if isinstance(rank, int) else rank
         # The log group holds the lines of all jobs of the account: only those since the run's start are searched.
         execution = self._cloud.executions.describe(self.name)
+        self._check(execution, ranks, attempt)
         began = execution.started_at - _CLOCK_SKEW
         query = LogQuery(
             prefix=self._cloud.stack.job_prefix,
             run=run_name(self.name),
             since=began if since is None else max(since.astimezone(), began),
-            ranks={rank} if isinstance(rank, int) else rank,
+            ranks=ranks,
+            attempts=None if attempt is None else {attempt},
             until=until,
             regex=pattern,
         )
@@ -405,6 +437,32 @@ class Run:
                 return iter(last)
             query = replace(query, since=last[0].at if last else query.since)
         return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
+
+    def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
+        """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""
+        unknown = [] if ranks is None else sorted(rank for rank in ranks if rank >= execution.replicas)
+        if unknown and execution.replicas:
+            raise UnknownReplicaError.of_ranks(self.name, unknown, execution.replicas)
+        if attempt is None:
+            return
+        self._observer.look()
+        had = {rank: found[-1].attempt for rank, found in self._observer.attempts.items()}
+        asked = {rank: had.get(rank, 0) for rank in (had if ranks is None else sorted(ranks))}
+        if attempt > max(asked.values(), default=0):
+            raise UnknownReplicaError.of_attempt(self.name, attempt, asked)
+
+    def failures(self) -> tuple[FailedAttempt, ...]:
+        """The latest attempt of each replica that failed and wrote a log, with its last lines; the first ones of many.
+
+        Lines that say the values of the spec's environment show their names instead.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        if not self._observer.attempts:
+            self._observer.look()
+        return self._observer.failures()
 
     def _has_ended(self) -> bool:
         # One call until the execution has ended; the whole status only then.
@@ -502,6 +560,23 @@ class Run:
         from muster.client.runs.cancellation import cancel  # noqa: PLC0415
 
         return cancel(self._cloud, self.name, POLL_SECONDS)
+
+    def cancel_replica(self, rank: int) -> str | None:
+        """Stop the training job of one replica; the spec's `reruns` say whether it is rerun (by default it is not).
+
+        A job that is being launched is waited for, for 30 seconds. `cancel` stops the whole run.
+
+        Returns:
+            The job's name; None if the replica has ended.
+
+        Raises:
+            NoJobError: there is no job that could be stopped.
+            UnknownRunError: there is no such run, or no such replica.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        from muster.client.runs.cancellation import cancel_replica  # noqa: PLC0415
+
+        return cancel_replica(self._cloud, self.name, rank, POLL_SECONDS)
 
     def result(self) -> Result:
         """The settlement of the run: its verdict, and what each replica leaves.

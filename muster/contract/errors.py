@@ -92,7 +92,7 @@ def _shown(text: str, most: int) -> str:
     return cut if cut.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
-class SpecError(MusterError):
+class SpecError(MusterError, ValueError):
     """A spec that cannot be run. Carries its problems at once, in the spec's order.
 
     Of very many, or very long ones, the first are in `problems`, and `more` says how many others there are.
@@ -123,11 +123,11 @@ class SettingsError(MusterError):
         super().__init__(f"{name}: {count}; nothing was changed.\n{_listed(placed, self.more)}")
 
 
-class RunNameTakenError(MusterError):
+class RunNameTakenError(MusterError, RuntimeError):
     """The execution's name belongs to another run, whose jobs and objects still exist."""
 
-    def __init__(self, run: str, owner: str) -> None:
-        super().__init__(f"The run name {run} is already used by {owner}. Nothing was created; choose another name.")
+    def __init__(self, run: str, owner: str, remedy: str = "choose another name") -> None:
+        super().__init__(f"The run name {run} is already used by {owner}. Nothing was created; {remedy}.")
 
 
 class DocumentError(MusterError):

@@ -1,4 +1,4 @@
-"""One run, and one replica of it, with plan, documents and jobs."""
+"""One run, and one replica of it, with plan, documents, jobs and logs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
+from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.jobs import Job, Jobs
 from muster.control.aws.store import Store
 from muster.control.documents import Change, RunDocuments, Seen, Updated
@@ -30,6 +31,7 @@ class ActiveRun:
     plan: Plan
     documents: RunDocuments
     jobs: Jobs
+    logs: JobLogs
     _own: set[JobName] = field(default_factory=set, init=False, repr=False, compare=False)
     """The jobs that have been shown to be this run's."""
 
@@ -135,9 +137,10 @@ class Runs:
 
     _CACHED = 32
 
-    def __init__(self, store: Store, jobs: Jobs) -> None:
+    def __init__(self, store: Store, jobs: Jobs, logs: JobLogs) -> None:
         self._store = store
         self._jobs = jobs
+        self._logs = logs
         self._plans: dict[str, Plan] = {}
 
     def find(self, run: str) -> ActiveRun | None:
@@ -159,4 +162,4 @@ class Runs:
         if len(self._plans) >= self._CACHED:
             self._plans.clear()
         self._plans[plan.run] = plan
-        return ActiveRun(plan, documents, self._jobs)
+        return ActiveRun(plan, documents, self._jobs, self._logs)

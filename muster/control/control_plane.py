@@ -11,6 +11,7 @@ from muster.control.active_run import Runs
 from muster.control.admission import RunQueue
 from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
+from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.jobs import Jobs
 from muster.control.aws.store import Store
 from muster.control.aws.task_tokens import Tokens
@@ -54,7 +55,7 @@ class ControlPlane:
     @cached_property
     def runs(self) -> Runs:
         """The runs of the stack."""
-        return Runs(self.store, self.jobs)
+        return Runs(self.store, self.jobs, JobLogs(self.clients))
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -6,6 +6,7 @@ from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.spending import Rented, billed_usd, end_mark, launch_mark, spent_usd
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.job_details import described
 from muster.control.runtime import clock
 
 
@@ -29,9 +30,7 @@ def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
     job = replica.run.jobs.find(ended.job)
     if job is None:
         return ended.model_copy(update={"billable_seconds": 0})
-    # An event may lack the type that SageMaker chose among the preferences.
-    billed = {"billable_seconds": job.billable_seconds, "instance_type": job.instance_type or ended.instance_type}
-    return ended.model_copy(update=billed)
+    return described(ended, job)
 
 
 def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str | None:
@@ -49,7 +48,8 @@ def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str 
     spent = spent_usd(marks, now)
     if spent < ceiling:
         return None
-    return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent)"
+    prices = "" if run.plan.region == SHIPPED_PRICES.region else f", at prices of {SHIPPED_PRICES.region}"
+    return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent{prices})"
 
 
 def reached_ceiling_with(replica: ActiveReplica, ended: Attempt) -> str | None:

@@ -16,6 +16,7 @@ from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen
+from muster.control.job_details import with_details
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
@@ -94,7 +95,7 @@ def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, to
 
 def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
     """The attempt, completed by what only SageMaker knows, and the facts for the decision."""
-    ended = with_bill(replica, ended)
+    ended = with_details(replica, with_bill(replica, ended))
     failed = ended.failure_class is not None
     stopping = failed and replica.run.is_stopping
     if stopping and ended.failure_class is FailureClass.STOPPED_BY_USER:

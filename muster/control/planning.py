@@ -119,6 +119,9 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
         problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
+    if spec.named_role is not None:
+        remedy = "start the run with `muster launch`, which looks its ARN up, or write the ARN"
+        problems.append(Problem("role_arn", f"{spec.named_role!r}, a name", remedy))
     problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(request.execution_arn))
     if problems:
         raise SpecError(problems)

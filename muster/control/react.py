@@ -24,8 +24,9 @@ from muster.contract import names, timestamps
 from muster.contract.aws.failure_classes import JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Attempt, Transition, granted_type
+from muster.contract.run.attempt import MESSAGE_MAX, Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record
+from muster.contract.text import shortened
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_end, note_launch, with_bill
@@ -55,6 +56,7 @@ class _StatusTransition(BaseModel):
 
     Status: str = ""
     StartTime: float = 0
+    StatusMessage: Annotated[str, _or_default("")] = ""
 
 
 class _Artifacts(BaseModel):
@@ -90,7 +92,11 @@ class JobStateChange(BaseModel):
     def history(self) -> tuple[Transition, ...]:
         """The secondary statuses of the job so far."""
         return tuple(
-            Transition(at=timestamps.from_epoch_milliseconds(transition.StartTime), secondary=transition.Status)
+            Transition(
+                at=timestamps.from_epoch_milliseconds(transition.StartTime),
+                secondary=transition.Status,
+                message=shortened(" ".join(transition.StatusMessage.split()), MESSAGE_MAX),
+            )
             for transition in self.SecondaryStatusTransitions[-_HISTORY_MAX:]
         )
 

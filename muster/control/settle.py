@@ -14,10 +14,13 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.spending import usd_of_ended
+from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes
+from muster.control.failed_logs import with_last_lines
 from muster.control.findings import find_findings
+from muster.control.job_details import with_details
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import find_model
 from muster.control.round_history import committed_rounds
@@ -28,15 +31,20 @@ from muster.control.runtime.time_budget import TimeBudget
 # Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
 # always begins with more than this, so a run with thousands of slow manifests is settled too.
 _TIME_FOR_MANIFESTS = 2 * Limits.seconds
+_TIME_FOR_DETAILS = 60.0
 # After the fence, in seconds. A client shows such a run as stopping for 50 minutes.
 _OVERDUE_SECONDS = 30 * 60
 
 
 class _Search(NamedTuple):
-    """The time for the manifests, and whether a later call may read those for which it is too short."""
+    """The time for the manifests, and whether a later call may read those for which it is too short.
+
+    `details` is the time for what SageMaker says of jobs: it is read again where it was not final, or not read.
+    """
 
     budget: TimeBudget
     may_wait: bool
+    details: TimeBudget
 
 
 def settle(run: ActiveRun, budget: TimeBudget) -> Result:
@@ -55,11 +63,12 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         return existing
     fence = run.documents.fence()
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
-    search = _Search(budget, may_wait)
+    search = _Search(budget, may_wait, TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4)))
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
     last = last_commit(run, rounds)
     replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))
+    replicas = with_last_lines(run, replicas, budget)
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     found = find_model(run, replicas, rounds)
     result = Result(
@@ -135,13 +144,11 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
         current = _look(replica, current, stopping=fence is not None)
     outcome = _outcome(current, fence)
     attempts = (*record.attempts[:-1], current)
-    result = ReplicaResult(
-        rank=rank,
-        outcome=outcome,
-        attempts=tuple(attempt.for_result() for attempt in attempts),
-        artifacts=current.artifacts,
-        usd=usd_of_ended(attempts, replica.spec, clock.now()),
-    )
+    if not search.details.is_spent:
+        attempts = tuple(with_details(replica, attempt) for attempt in attempts)
+    usd = usd_of_ended(attempts, replica.spec, clock.now())
+    attempts = (*(attempt.for_result() for attempt in attempts[:-1]), attempts[-1].for_result(is_last=True))
+    result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts, usd=usd)
     return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
 
 
@@ -164,6 +171,9 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:
+        # A trainer with its own loop leaves no model of the run, and so no manifest.
+        if problem.kind is ManifestProblem.ABSENT and run.plan.spec.trainer == OWN_LOOP:
+            return replica
         if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
             raise OutOfTimeError(str(problem)) from None
         return replica.model_copy(update={"problem": str(problem)})

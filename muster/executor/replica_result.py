@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
-from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunStatus
+from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
 
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\W*$", re.IGNORECASE)
@@ -25,11 +26,16 @@ class CollectedResult(TypedDict):
     metrics: dict[str, float]
 
 
+def state_of(replica: ReplicaStatus, run: RunState) -> ReplicaState:
+    """Where a replica stands. One that was cancelled is that at once; other ends count when the run has ended."""
+    return ReplicaState.CANCELLED if replica.is_cancelled else replica.state_in(run)
+
+
 def result_of(rank: int, status: RunStatus, result: Result | None) -> CollectedResult:
     """The result of the replica `rank`; `result` is the run's, if it has one."""
     replica = next((item for item in status.replicas if item.rank == rank), ReplicaStatus(rank=rank))
     settled = None if result is None else next((item for item in result.replicas if item.rank == rank), None)
-    state = replica.state_in(status.state)
+    state = state_of(replica, status.state)
     succeeded = state is ReplicaState.SUCCEEDED
     reason = _reason(settled)
     return {
@@ -37,13 +43,18 @@ def result_of(rank: int, status: RunStatus, result: Result | None) -> CollectedR
         "status": state.value,
         # SageMaker reports an exit code only in the text of a failure; otherwise it is unknown.
         "exit_code": 0 if succeeded else _exit_code(reason),
-        "error": None if succeeded else _error(state, status, settled, reason),
-        "result": None if settled is None else settled.checkpoint_uri,
+        "error": None if succeeded else _error(replica, status, settled, reason),
+        "result": _left(settled) if succeeded else None,
         "training_job_name": replica.job,
         "attempts": replica.attempt,
         "round": replica.round,
         "metrics": replica.metrics,
     }
+
+
+def _left(settled: ReplicaResult | None) -> str | None:
+    """The run's model, or what the replica itself has left. Of a job that failed the archive may not exist."""
+    return None if settled is None else settled.checkpoint_uri or settled.artifacts
 
 
 def _reason(settled: ReplicaResult | None) -> str:
@@ -55,11 +66,13 @@ def _exit_code(reason: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _error(state: ReplicaState, status: RunStatus, settled: ReplicaResult | None, reason: str) -> str:
-    if not state.is_terminal:
-        return f"the run {status.run} has not ended"
+def _error(replica: ReplicaStatus, status: RunStatus, settled: ReplicaResult | None, reason: str) -> str:
+    if not state_of(replica, status.state).is_terminal:
+        return f"timeout before terminal: the run {status.run} has not ended"
     cause = settled.attempts[-1].failure_class if settled is not None and settled.attempts else None
     words = [str(cause) if cause else "", reason]
+    if settled is None and replica.is_cancelled:
+        return f"{FailureClass.STOPPED_BY_USER}: {replica.reason}".rstrip(": ")
     if settled is None or settled.outcome is ReplicaOutcome.NOT_LAUNCHED or not any(words):
         words.append(status.reason)
     return ": ".join(word for word in words if word) or str(status.state)

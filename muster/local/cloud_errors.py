@@ -29,6 +29,17 @@ class NotRunningError(LocalCloudError):
         )
 
 
+class OtherEndpointError(LocalCloudError):
+    """The shell calls an embedded cloud whose state is not known."""
+
+    def __init__(self, endpoint: str, directory: Path) -> None:
+        super().__init__(
+            f"This shell uses {endpoint} (AWS_ENDPOINT_URL), but no embedded cloud with its state in {directory} runs "
+            'there: name its state directory with --state, or point the shell at a running one: eval "$(muster local '
+            'env)".'
+        )
+
+
 class DeadCloudError(LocalCloudError):
     """The state directory names a cloud that does not answer."""
 

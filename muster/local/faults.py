@@ -70,6 +70,14 @@ class SmallVolume(_JobFault):
     gigabyte_bytes: int = Field(gt=0, description="Bytes of the volume for each gigabyte of VolumeSizeInGB.")
 
 
+class RuleIssue(_JobFault):
+    """Let a rule of Debugger or the profiler find an issue in a job."""
+
+    kind: Literal["rule-issue"] = "rule-issue"
+    rule: str = Field(default="*", description="RuleConfigurationName, or a glob.")
+    details: str = Field(default="RuleEvaluationConditionMet: found at step 100", description="StatusDetails.")
+
+
 class QuotaError(_JobFault):
     """Refuse CreateTrainingJob with ResourceLimitExceeded."""
 
@@ -121,6 +129,7 @@ Fault = Annotated[
     | CapacityError
     | SlowStart
     | SmallVolume
+    | RuleIssue
     | QuotaError
     | CallError
     | RateLimit

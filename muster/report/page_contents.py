@@ -18,6 +18,7 @@ from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
+from muster.report.read_back import read_back_facts
 from muster.report.words import RunFacts, facts, verdict
 
 # What many replicas wrote would be most of the page: the result holds it in full.
@@ -55,8 +56,8 @@ def make_page(run: PageInput) -> Page:
         made_at=run.made_at,
         started_at=plan.created_at,
         ended_at=run.ended_at,
-        facts=tuple(
-            facts(
+        facts=(
+            *facts(
                 replicas,
                 run.rounds,
                 RunFacts(
@@ -69,8 +70,10 @@ def make_page(run: PageInput) -> Page:
                     model_problem=run.model_problem,
                     findings=run.findings,
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
+                    region=plan.region,
                 ),
-            )
+            ),
+            *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
         ),
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),

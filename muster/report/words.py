@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
@@ -39,6 +40,7 @@ class RunFacts:
     findings: Sequence[Finding] = ()
     now: datetime | None = None
     """The time now, while the run is in progress."""
+    region: str | None = None
 
 
 def verdict(
@@ -58,7 +60,7 @@ def verdict(
         sentences.append(f"Finished early: {named}{more}.")
     reruns = rerun_causes(replicas)
     if reruns:
-        causes = ", ".join(f"{cause} ×{count}" if count > 1 else cause for cause, count in reruns.most_common())
+        causes = counted(reruns.elements())
         total = reruns.total()
         sentences.append(f"{total} attempt{'s were' if total > 1 else ' was'} rerun ({causes}).")
     if rounds.unread:
@@ -108,7 +110,7 @@ def facts(
     yield Fact(label="Time", value=duration(run.seconds), note=limit)
     yield from _speed(rounds, run.now)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
-    yield _cost(replicas, run.ceiling_usd)
+    yield _cost(replicas, run.ceiling_usd, run.region)
     yield from _rates(rounds)
     for finding in run.findings[-_NAMED_MAX:]:
         yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)
@@ -145,13 +147,13 @@ def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:
             yield Fact(label="Time left", value=left, note=f"until about {end:%Y-%m-%d %H:%M} UTC, at this pace")
 
 
-def _cost(replicas: Sequence[ReplicaView], ceiling_usd: float | None) -> Fact:
+def _cost(replicas: Sequence[ReplicaView], ceiling_usd: float | None, region: str | None) -> Fact:
     costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
     unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
     without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
     unknown = sum(usd not in {None, 0.0} and attempt.instance_type is None for attempt, usd in costs)
     bound = f"; {unknown} at the dearest of its types, until SageMaker names the chosen one" if unknown else ""
-    prices = f"on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}"
+    prices = SHIPPED_PRICES.origin(region)
     ceiling = "" if ceiling_usd is None else f"; no reruns after {_dollars(ceiling_usd)}"
     return Fact(
         label="Cost so far",

@@ -15,7 +15,7 @@ from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_problems import field_name, shown
 from muster.contract.spec.spec_reader import parse_spec
-from muster.torchx.command import SHELL, of_one_node, shell_arguments
+from muster.torchx.command import SHELL, program_of, shell_arguments
 from muster.torchx.options import REFUSED
 
 Fields = dict[str, Any]
@@ -37,8 +37,11 @@ class Application:
     name: str
     role: str
     image: str
-    command: tuple[str, ...]
+    entrypoint: str
+    arguments: tuple[str, ...]
     replicas: int
+    source: str | None = None
+    """The folder of the workspace."""
     environment: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     min_replicas: int | None = None
@@ -69,7 +72,14 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
     if given.get("debugger_hook_config"):
         message = "debugger_hook_config: found True; set debug_hook_config in the file of the option spec."
         raise OptionsError(message)
+    if given.get("model_channel_name") and not given.get("model_uri"):
+        message = (
+            f"model_channel_name: found {shown(given['model_channel_name'])} without model_uri; "
+            "name the model in model_uri, or leave it out."
+        )
+        raise OptionsError(message)
     document = {
+        **({} if application.source is None else {"source_dir": application.source}),
         **further,
         **_plain_fields(given),
         **_sections(given, further),
@@ -77,7 +87,7 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
         "name": name,
         "replicas": _replicas(application, given),
         "tags": _tags(application, given, further),
-        **_program(application, {**further.get("environment", {}), **given.get("environment", {})}),
+        **_program(application, given, {**further.get("environment", {}), **given.get("environment", {})}),
     }
     if application.image:
         document["image"] = application.image
@@ -100,6 +110,7 @@ _PLAIN = {
     "enable_sagemaker_metrics": "enable_sage_maker_metrics_time_series",
     "enable_network_isolation": "enable_network_isolation",
     "source_dir": "source_dir",
+    "checkpoint_uri_exact": "checkpoint_uri_exact",
     "fallback_instance_types": "fallback_instance_types",
     "max_pending_seconds": "max_pending_seconds",
 }
@@ -194,6 +205,9 @@ def _failure_policy(application: Application, given: Fields) -> Fields:
 
 def _replicas(application: Application, given: Fields) -> int:
     asked = int(given.get("instance_count", application.replicas))
+    if asked < 1 and "instance_count" in given:
+        message = f"instance_count: found {asked}; at least 1."
+        raise OptionsError(message)
     if application.replicas not in {1, asked} and asked != 1:
         message = (
             f"instance_count: found {asked}, but the component has {application.replicas} replicas; "
@@ -209,15 +223,25 @@ def _tags(application: Application, given: Fields, further: Fields) -> dict[str,
     return {**further.get("tags", {}), **application.tags, **given.get("tags", {}), **user, **own}
 
 
-def _program(application: Application, environment: Mapping[str, str]) -> Fields:
+def _program(application: Application, given: Fields, environment: Mapping[str, str]) -> Fields:
     together = {**environment, **application.environment}
     # CreateTrainingJob's Environment cannot hold the rank, long values or line breaks: the shell sets those.
     plain = {name: value for name, value in together.items() if _is_plain(value)}
     if len(plain) > ENVIRONMENT_MAX:
         plain = {}
     exported = {name: value for name, value in together.items() if name not in plain}
-    arguments = shell_arguments(of_one_node(application.command), exported)
+    arguments = shell_arguments(command_of(application, given), exported)
     return {"entrypoint": SHELL, "arguments": arguments, "environment": plain}
+
+
+def command_of(application: Application, given: Fields) -> list[str]:
+    """What the container runs, by the role and the options.
+
+    Raises:
+        CommandError: it is no program.
+    """
+    named = given.get("hyperparameters") or {}
+    return program_of(application.entrypoint, application.arguments, named, given.get("torchrun"))
 
 
 def _is_plain(value: str) -> bool:

@@ -20,7 +20,7 @@ class Option:
 
 
 FORMER = (
-    Option("role", str, "ARN of the role of the containers; default the stack's"),
+    Option("role", str, "role of the containers, its name or its ARN; default the stack's"),
     Option("instance_type", str, "SageMaker instance type; default the role's resource, else the stack's"),
     Option("instance_count", int, "replicas, if the component has only one"),
     Option("user", str, "a tag `user` on every training job"),
@@ -45,7 +45,7 @@ FORMER = (
     ),
     Option("use_spot_instances", bool, "managed spot training"),
     Option("max_wait", int, "limit of runtime and waiting for spot together, in seconds"),
-    Option("checkpoint_s3_uri", str, "S3 prefix of checkpoints, to which the run and the rank are appended"),
+    Option("checkpoint_s3_uri", str, "S3 prefix of checkpoints; see checkpoint_uri_exact"),
     Option("checkpoint_local_path", str, "the container's directory of checkpoints"),
     Option("debugger_hook_config", bool, "Debugger is off; to turn it on, set debug_hook_config in a spec"),
     Option("enable_sagemaker_metrics", bool, "keep the metrics as time series"),
@@ -53,9 +53,13 @@ FORMER = (
     Option("disable_profiler", bool, "turn the profiler off"),
     Option("environment", Values, "environment of the containers, as name:value"),
     Option("max_retry_attempts", int, "SageMaker's own retries within one attempt, 1 to 30"),
-    Option("source_dir", str, "a folder, packed and uploaded once; or the s3://… of an archive"),
+    Option("source_dir", str, "a folder, or the s3://… of an archive; default the workspace"),
     Option("git_config", Values, "refused: name a folder of a clone as source_dir"),
-    Option("hyperparameters", Values, "what the SageMaker toolkits read, as name:value"),
+    Option(
+        "hyperparameters",
+        Values,
+        "arguments of a script under torchrun, and what SageMaker's toolkits read, as name:value",
+    ),
     Option("container_log_level", int, "sagemaker_container_log_level of the hyperparameters"),
     Option("code_location", str, "refused: the source goes into the stack's bucket; or name an archive as source_dir"),
     Option("dependencies", Texts, "refused: list them in requirements.txt of source_dir"),
@@ -72,6 +76,12 @@ OWN = (
     Option("profile", str, "AWS profile; default as the AWS CLI"),
     Option("region", str, "AWS region; default as the AWS CLI"),
     Option("spec", str, "a YAML or JSON file with further fields of Muster's spec; the other options override it"),
+    Option("torchrun", bool, "run a Python script or module with one process per GPU; default only without entrypoint"),
+    Option(
+        "checkpoint_uri_exact",
+        bool,
+        "use checkpoint_s3_uri as it is, with {rank}/ in it for several replicas; default: run and rank are appended",
+    ),
     Option("on_replica_failure", str, "what to do when a replica is lost: terminate or continue"),
     Option("fallback_instance_types", Texts, "instance types to use after an attempt found no capacity or quota"),
     Option("max_pending_seconds", int, "limit of the wait for capacity, in seconds"),

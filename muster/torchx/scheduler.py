@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -30,24 +31,36 @@ from torchx.specs import (
     runopts,
 )
 from torchx.specs.finder import ComponentValidationException
+from torchx.workspace.api import WorkspaceMixin
 
+from muster.client.checks.source_check import check_source
 from muster.client.cli.output import print_error
 from muster.client.errors import UnknownRunError, os_reason
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
-from muster.contract.errors import MusterError
+from muster.contract.errors import MusterError, SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.yaml_text import load_yaml
-from muster.torchx.application_spec import TAG_ROLE, Application, Fields, OptionsError, new_run_name, spec_of
-from muster.torchx.command import RANK
+from muster.torchx.application_spec import (
+    TAG_ROLE,
+    Application,
+    Fields,
+    OptionsError,
+    command_of,
+    new_run_name,
+    spec_of,
+)
+from muster.torchx.command import RANK, started_in
 from muster.torchx.options import FORMER, OWN
 from muster.torchx.states import app_state, listed_state, replica_state
+from muster.torchx.workspace import Workspaces
 
 _INSTANCE_TYPE = (
     "node.kubernetes.io/instance-type"  # the capability that holds the instance type of TorchX's named resources
 )
 _RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun group, on localhost
 _DEFAULT_ROLE = "app"
+_SOURCE = "muster.source"  # in a role's metadata, which TorchX keeps for schedulers: the folder of its workspace
 _PROGRAM = "torchx"
 
 
@@ -63,25 +76,28 @@ def _as_torchx_errors() -> Iterator[None]:
         raise ApplicationError(str(error)) from error
 
 
+@dataclass
 class Request:
-    """The spec of a run and where to start it; TorchX prints it for a dry run."""
+    """A run and where to start it. TorchX prints it for a dry run: the spec as YAML, or all of it as JSON."""
 
-    def __init__(self, spec: Spec, options: Fields) -> None:
-        self.spec = spec
-        self.options = options
+    spec: Fields
+    stack: str | None = None
+    profile: str | None = None
+    region: str | None = None
 
-    def __repr__(self) -> str:
-        document = self.spec.model_dump(mode="json", exclude_unset=True)
-        return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return str(yaml.safe_dump(self.spec, sort_keys=False, allow_unicode=True))
 
 
-class MusterScheduler(Scheduler):
-    """Runs a TorchX application as a run of Muster: each replica of its role is its own training job."""
+class MusterScheduler(WorkspaceMixin, Scheduler):
+    """Runs a TorchX application as a run of Muster: each replica of its role is its own training job.
+
+    The workspace becomes the source of the run, so an image needs none of the code.
+    """
 
     def __init__(self, session_name: str, muster: Muster | None = None) -> None:
         super().__init__("muster", session_name)
+        self._workspaces = Workspaces()
         self._muster = muster
         self._lock = threading.Lock()
 
@@ -98,15 +114,37 @@ class MusterScheduler(Scheduler):
         """Calls and writes nothing: the source folder is packed when the run is scheduled."""
         with _as_torchx_errors():
             name = new_run_name(app.name, cfg.get("base_job_name"))
+            role = _only_role(app)
+            if _SOURCE not in role.metadata:
+                # TorchX builds the workspaces first, unless a program calls this itself.
+                role.metadata[_SOURCE] = self._workspaces.merged(getattr(role, "workspace", None))
             application = _application(app, name)
             spec = spec_of(name, application, dict(cfg), _further(cfg.get("spec")))
-            return AppDryRunInfo(Request(spec, dict(cfg)), repr)
+            _check_program(command_of(application, dict(cfg)), spec)
+            document = spec.model_dump(mode="json", exclude_unset=True)
+            place = {option: cfg.get(option) for option in ("stack", "profile", "region")}
+            return AppDryRunInfo(Request(document, **place), str)
+
+    def build_workspace_and_update_role(self, role: Role, workspace: str, cfg: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """TorchX 0.7.0: the folder that `schedule` packs. Nothing is copied that need not be."""
+        with _as_torchx_errors():
+            role.metadata[_SOURCE] = self._workspaces.folder(workspace)
+
+    def caching_build_workspace_and_update_role(
+        self,
+        role: Role,
+        cfg: Mapping[str, Any],  # noqa: ARG002 - TorchX's signature
+        build_cache: dict[object, object],  # noqa: ARG002
+    ) -> None:
+        """The nightly: the same for a role's own workspace, whose folders are merged."""
+        with _as_torchx_errors():
+            role.metadata[_SOURCE] = self._workspaces.merged(role.workspace)
 
     def schedule(self, dryrun_info: AppDryRunInfo) -> str:
         """Start the run. Idempotent: the same request is the same run until it has ended."""
         request = dryrun_info.request
         with _as_torchx_errors():
-            return self._at(request.options).launch(request.spec).name
+            return self._at(asdict(request)).launch(request.spec).name
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """The run, or its last continuation, with its replicas; None when there is no such run."""
@@ -228,7 +266,9 @@ def _application(app: AppDef, name: str) -> Application:
         name=app.name,
         role=role.name,
         image=role.image,
-        command=(role.entrypoint, *role.args),
+        entrypoint=role.entrypoint or "",
+        arguments=tuple(role.args),
+        source=role.metadata.get(_SOURCE),
         replicas=role.num_replicas,
         environment=dict(role.env),
         tags=dict(app.metadata),
@@ -237,6 +277,18 @@ def _application(app: AppDef, name: str) -> Application:
         each_replica=role.retry_policy is RetryPolicy.REPLICA,
         instance_type=f"ml.{instance_type.removeprefix('ml.')}" if instance_type else None,
     )
+
+
+def _check_program(command: list[str], spec: Spec) -> None:
+    """Refuse a script that is not in the source: its instances would start, be billed, and not find it.
+
+    Raises:
+        SpecError: it is not there.
+    """
+    if spec.source_dir is not None and not spec.delivered:
+        found = check_source({"entrypoint": started_in(command), "source_dir": spec.source_dir})
+        if found.problems:
+            raise SpecError(found.problems)
 
 
 def _role(name: str, asked: Fields, replicas: int) -> Role:

@@ -50,7 +50,7 @@ def documented(stack: Deployed) -> list[dict[str, Any]]:
         allow("states:DescribeExecution states:StopExecution", executions),
         allow("logs:FilterLogEvents", logs, f"{logs}:*"),
         allow("sagemaker:ListTrainingJobs", "*"),
-        allow("sagemaker:ListTags", jobs),
+        allow("sagemaker:ListTags sagemaker:StopTrainingJob", jobs),
         allow("s3:ListBucket", bucket),
         allow("s3:GetObject", *(f"{bucket}/{key}" for key in (*READ, *PAGES))),
         allow("s3:PutObject", f"{bucket}/source/*"),
@@ -141,6 +141,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     continued_by.cancel()
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).orphans == ()
+    assert not muster._cloud.jobs.stop(stack.run(run.name).job()), "it has ended"
     # As a replica leaves it: the runs here end without a model.
     layout, files = RunLayout(run.name), [ModelFile(name="a/b.txt", bytes=1, sha256=hashlib.sha256(b"x").hexdigest())]
     model = ModelManifest(run=run.name, round=1, kind=ModelKind.MODEL, checksum="", rank=0, files=tuple(files))

@@ -129,7 +129,7 @@ def test_8_handles_survive_json_and_pickle_and_a_later_launch(stack: str) -> Non
     ]
 
 
-def test_9_launching_is_one_call_and_its_troubles_are_told_apart(stack: str, workshop: Workshop, faults: Any) -> None:
+def test_9_launching_is_one_call_and_its_problems_differ(stack: str, workshop: Workshop, faults: Any) -> None:
     executor = MusterExecutor(stack=stack)
     workshop.cloud.calls.reset()
     executor.launch_replicas(500, TRAINER, {})
@@ -155,7 +155,7 @@ def test_10_collecting_looks_at_all_replicas_together(stack: str, workshop: Work
     assert own_calls(workshop.cloud).total() <= 6
 
 
-def test_11_a_gpu_that_nobody_knows_is_refused(stack: str) -> None:
+def test_11_an_unknown_gpu_is_refused(stack: str) -> None:
     executor = MusterExecutor(stack=stack, instance_type="ml.g5.2xlarge")
     with pytest.raises(GpuError, match="gpu: found 'A1000'; choose A100"):
         executor.launch_replicas(1, TRAINER, {}, gpu="A1000")
@@ -166,18 +166,19 @@ def test_11_a_gpu_that_nobody_knows_is_refused(stack: str) -> None:
 
 
 def test_12_the_environment_holds_nothing_that_torch_reads(stack: str) -> None:
-    arguments = {"trainer_module": "m", "rendezvous_uri": "s3://bucket/meeting"}
-    (handle,) = MusterExecutor(stack=stack).launch_replicas(1, "ignored", arguments)
-    assert "environment" not in asked(stack, handle)
+    for arguments in ({"trainer_module": "m"}, {"trainer_module": "m", "rendezvous_uri": "s3://bucket/meeting"}):
+        (handle,) = MusterExecutor(stack=stack).launch_replicas(1, "ignored", arguments)
+        assert "environment" not in asked(stack, handle)
 
 
-def test_13_codes_are_told_or_none_and_every_field_of_a_job_can_be_had(stack: str) -> None:
+def test_13_exit_codes_are_reported_or_none_and_every_field_of_a_job_can_be_set(stack: str) -> None:
     words = "AlgorithmError: ExecuteUserScriptError, exit code: 137"
     assert result_of(0, *settled(FailureClass.USER_CODE, words))["exit_code"] == 137
     told = result_of(
-        0, *settled(FailureClass.USER_CODE, "AlgorithmError: no word", checkpoint_uri="s3://bucket/step-9")
+        0, *settled(FailureClass.USER_CODE, "AlgorithmError: no word", artifacts="s3://bucket/model.tar.gz")
     )
-    assert (told["exit_code"], told["result"]) == (None, "s3://bucket/step-9")
+    # Of a job that failed there may be no archive.
+    assert (told["exit_code"], told["result"]) == (None, None)
     fields: dict[str, Any] = {
         "tags": {"team": "research"},
         "spot": True,
@@ -191,3 +192,14 @@ def test_13_codes_are_told_or_none_and_every_field_of_a_job_can_be_had(stack: st
     document = asked(stack, handle)
     assert {name: document[name] for name in fields} == {**fields, "output_data_config": output}
     assert document["volume_gb"] == 50
+
+
+def test_14_an_error_of_the_log_service_is_no_log(stack: str, faults: Any) -> None:
+    executor = MusterExecutor(stack=stack)
+    (handle,) = executor.launch_replicas(1, TRAINER, {})
+    assert executor.stream_logs(handle).startswith(
+        f"[rank 0] job={handle.metadata['training_job_name']}: no CloudWatch"
+    )
+    faults.add(CallError(service="logs", operation="FilterLogEvents", code="AccessDeniedException", status=400))
+    with pytest.raises(DeniedError, match="FilterLogEvents"):
+        executor.stream_logs(handle)

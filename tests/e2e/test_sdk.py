@@ -104,6 +104,41 @@ def test_launching_the_same_again_is_the_same_run_and_another_is_refused(house: 
         house.muster.launch({**house.spec, "replicas": 3})
 
 
+def test_plan_looks_for_the_data_of_channels(house: House) -> None:
+    bucket = house.workshop.bucket
+    house.workshop.s3.put_object(Bucket=bucket, Key="data/one.csv", Body=b"1,2")
+
+    def planned(*uris: str, kind: str = "S3Prefix") -> str:
+        channels = [
+            {"channel_name": f"c{index}", "data_source": {"s3_data_source": {"s3_uri": uri, "s3_data_type": kind}}}
+            for index, uri in enumerate(uris)
+        ]
+        spec = {**house.spec, "image": "muster-local/python:latest", "input_data_config": channels}
+        try:
+            house.muster.plan(spec)
+        except SpecError as error:
+            return str(error)
+        return ""
+
+    assert planned(f"s3://{bucket}/data/", f"s3://{bucket}/data") == ""
+    assert planned(f"s3://{bucket}/data/one.csv", kind="ManifestFile") == ""
+    refused = planned(f"s3://{bucket}/data/", f"s3://{bucket}/nothing/", f"s3://no-{bucket}/data/")
+    assert "has 2 problems" in refused
+    field = "input_data_config.{}.data_source.s3_data_source.s3_uri"
+    assert f"{field.format(1)}: found 's3://{bucket}/nothing/'; no object begins with it; correct the URI" in refused
+    assert f"{field.format(2)}: found 's3://no-{bucket}/data/'; no such bucket" in refused
+    assert "there is no such object" in planned(f"s3://{bucket}/two.csv", kind="ManifestFile")
+
+
+def test_a_role_is_found_by_its_name(house: House) -> None:
+    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    arn = house.workshop.make_role([{"Effect": "Deny", "Action": ["*"], "Resource": "*"}], trust)
+    run = house.muster.launch({**house.spec, "role_arn": arn.rpartition("/")[2]})
+    assert run.spec()["role_arn"] == arn
+    with pytest.raises(SpecError, match=r"role_arn: found 'nobody'; a role of the account \d+; correct the name"):
+        house.muster.launch({**house.spec, "name": f"{house.run}-2", "role_arn": "nobody"})
+
+
 def test_source_is_stored_once_and_anew_only_when_it_is_old(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

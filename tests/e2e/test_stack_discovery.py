@@ -7,8 +7,6 @@ import json
 import pytest
 
 from muster import Muster
-from muster.client.cli import lazy_group
-from muster.client.cli.lazy_group import CloneMissingError, LazyCommand, Row
 from muster.client.errors import SeveralStacksError, StackNotFoundError
 from tests.support.workshop import Workshop, turn_to
 
@@ -53,10 +51,3 @@ def test_several_stacks_are_named(place: Workshop) -> None:
         deploy(place, "ap-south-1", name, *OUTPUTS)
     with pytest.raises(SeveralStacksError, match=r"ap-south-1: Team-A, Team-B\. Select one with --stack"):
         _ = Muster(region="ap-south-1").bucket
-
-
-def test_a_command_of_the_clone_says_so_where_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(lazy_group, "_CLONE", tmp_path)
-    command = LazyCommand("deploy", Row("muster.infra.deploy.deploy_command:deploy", "Deploy.", clone=True))
-    with pytest.raises(CloneMissingError, match="run `make setup` in a clone of Muster"):
-        command.make_context("deploy", [])

@@ -75,6 +75,8 @@ class TorchX:
         self._place = stack.gates
 
     def __call__(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        if arguments[0] == "run" and "--workspace" not in arguments:
+            arguments = ("run", "--workspace", "", *arguments[1:])  # the code of most tests is in the image
         return self._server.run(arguments, self._place, self._environment | variables)
 
     def process(self, program: str, *arguments: str, folder: Path | None = None) -> str:
@@ -166,6 +168,20 @@ def test_the_python_interface_does_the_same(torchx: TorchX, stack: Deployed) -> 
     asked = json.loads(spec)
     assert (asked["min_replicas"], asked["on_replica_failure"]) == (1, "continue")
     assert asked["reruns"]["user-code"] == {"max_reruns": 2}
+
+
+def test_the_workspace_is_the_source(torchx: TorchX, stack: Deployed, tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("WORD = 'shipped'\n")
+    (tmp_path / "train.py").write_text("import helper, os\nprint(helper.WORD, os.path.exists('left.txt'))\n")
+    (tmp_path / "left.txt").touch()
+    (tmp_path / ".torchxignore").write_text("left*\n")
+    place = ("--workspace", str(tmp_path))
+    handle = torchx.run("--wait", *place, "utils.python", "--image", IMAGE, "--script", "train.py")
+    assert torchx("log", handle).stdout.rstrip().endswith("shipped False")
+    missing = torchx("run", "-s", "muster", *place, "utils.python", "--image", IMAGE, "--script", "trian.py")
+    assert missing.returncode == 1
+    assert "entrypoint: there is no file trian.py in" in missing.stderr
+    assert "did you mean train.py?" in missing.stderr
 
 
 def test_an_application_is_cancelled(torchx: TorchX, stack: Deployed) -> None:

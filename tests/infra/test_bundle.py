@@ -25,12 +25,12 @@ ELF_AARCH64 = b"\xb7\x00"  # e_machine of an ELF header, at offset 18
 
 @pytest.fixture(scope="module")
 def local() -> Path:
-    return build_bundle(ROOT, Platform.LOCAL)
+    return build_bundle(Platform.LOCAL)
 
 
 @pytest.fixture(scope="module")
 def aws() -> Path:
-    return build_bundle(ROOT, Platform.AWS)
+    return build_bundle(Platform.AWS)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,10 @@ def house(tmp_path: Path, local: Path) -> Path:
     """A copy of what the bundle is made from, with the installed dependencies."""
     for name in ("muster", "lambdas"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "build" / "bundle").mkdir(parents=True)
+    (tmp_path / "bundle").mkdir()
     with zipfile.ZipFile(local) as archive:
         installed = archive.comment.decode().split()[0]
-    (tmp_path / "build" / "bundle" / installed).symlink_to(local.parent / installed)
+    (tmp_path / "bundle" / installed).symlink_to(local.parent / installed)
     return tmp_path
 
 
@@ -67,7 +67,7 @@ def test_the_functions_run_the_versions_that_are_tested() -> None:
 
 @pytest.mark.parametrize("platform", Platform)
 def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform) -> None:
-    with zipfile.ZipFile(build_bundle(ROOT, platform)) as archive:
+    with zipfile.ZipFile(build_bundle(platform)) as archive:
         names = archive.namelist()
     sources = {name for name in names if name.endswith(".py")}
     for part in ("muster/control", "muster/contract", "muster/report", "lambdas"):
@@ -131,15 +131,15 @@ def test_every_handler_imports_from_the_bundle_alone(unpacked: Path, handler: st
 
 
 def test_the_same_inputs_give_the_same_bytes_and_a_change_gives_others(house: Path, local: Path) -> None:
-    first = build_bundle(house, Platform.LOCAL)
+    first = build_bundle(Platform.LOCAL, house / "muster", house / "bundle")
     assert first.read_bytes() == local.read_bytes()
     (house / "lambdas" / "plan.py").write_text("# changed\n", encoding="utf-8")
-    assert build_bundle(house, Platform.LOCAL).read_bytes() != local.read_bytes()
+    assert build_bundle(Platform.LOCAL, house / "muster", house / "bundle").read_bytes() != local.read_bytes()
 
 
 def test_a_bundle_that_is_there_is_not_built_again(house: Path) -> None:
-    before = build_bundle(house, Platform.LOCAL).stat()
-    after = build_bundle(house, Platform.LOCAL).stat()
+    before = build_bundle(Platform.LOCAL, house / "muster", house / "bundle").stat()
+    after = build_bundle(Platform.LOCAL, house / "muster", house / "bundle").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
@@ -148,27 +148,27 @@ def test_a_dependency_that_does_not_exist_is_one_line_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     (house / "lambdas" / "requirements.txt").write_text("no-such-package==1.0\n", encoding="utf-8")
-    before = set((house / "build" / "bundle").iterdir())
+    before = set((house / "bundle").iterdir())
     with pytest.raises(BundleError, match="no-such-package") as refused:
-        build_bundle(house, Platform.LOCAL)
+        build_bundle(Platform.LOCAL, house / "muster", house / "bundle")
     assert "\n" not in str(refused.value)
-    assert set((house / "build" / "bundle").iterdir()) == before
+    assert set((house / "bundle").iterdir()) == before
 
 
 def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_sources(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "muster", tmp_path / "muster", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    first = build_replica_package(tmp_path)
+    first = build_replica_package(tmp_path / "muster", tmp_path)
     before = first.read_bytes()
     with zipfile.ZipFile(first) as archive:
         names = set(archive.namelist())
     assert {"__main__.py", "requirements.txt", "muster/torch.py", "muster/replica/entry/main.py"} <= names
     assert not [name for name in names if name.startswith(("muster/control", "muster/client", "muster/local"))]
     os.utime(tmp_path / "muster" / "__init__.py", (1, 1))
-    assert build_replica_package(tmp_path).read_bytes() == before
+    assert build_replica_package(tmp_path / "muster", tmp_path).read_bytes() == before
 
 
 def test_the_replica_package_starts_without_a_single_package_and_says_what_is_wrong(tmp_path: Path) -> None:
-    body = build_replica_package(ROOT).read_bytes()
+    body = build_replica_package(folder=tmp_path).read_bytes()
     for content, reason in ((body, "source_dir has 0 archives"), (body + b"\0", "is damaged: its SHA-256 is")):
         package = tmp_path / f"{hashlib.sha256(body).hexdigest()}.zip"
         package.write_bytes(content)

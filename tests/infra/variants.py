@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,9 +12,10 @@ from pathlib import Path
 
 from muster.infra.deploy.bundle import build_replica_package
 from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT
+from muster.infra.places import WORKFLOW
 from muster.infra.settings.settings_file import Tables, parse_settings
 from muster.infra.settings.stack_settings import Platform
-from tests.support.template import ROOT, Template
+from tests.support.template import Template
 
 Variant = Callable[[str], Template]
 
@@ -64,13 +64,13 @@ def synthesize(folder: Path) -> None:
 
     from muster.infra.stack import MusterStack, StackFiles  # noqa: PLC0415
 
-    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     # Tests look at the template alone: the functions' code is a small archive, which needs no installation.
-    archive = build_replica_package(ROOT)
-    files = StackFiles(bundle=archive, replica_package=archive, definition=ROOT / "statemachine" / "run.asl.json")
-    for name, settings in VARIANTS.items():
-        app = App(analytics_reporting=False, outdir=str(folder / name), context=flags)
-        MusterStack(app, parse_settings(settings, Platform.AWS), files)
+    archive = build_replica_package()
+    files = StackFiles(archive, archive, WORKFLOW)
+    for name, tables in VARIANTS.items():
+        app = App(analytics_reporting=False, outdir=str(folder / name))
+        settings = parse_settings(tables, Platform.AWS)
+        MusterStack(app, settings.stack.name, settings=settings, files=files)
         app.synth()
 
 

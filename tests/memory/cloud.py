@@ -16,6 +16,7 @@ from tests.memory.calls import Calls, Operation
 from tests.memory.clock import VirtualClock
 from tests.memory.events import Events
 from tests.memory.functions import Functions
+from tests.memory.logs import Logs
 from tests.memory.notifications import Notifications
 from tests.memory.s3 import S3
 from tests.memory.scheduler import Scheduler
@@ -52,6 +53,7 @@ class MemoryCloud:
         self.sqs = Sqs(self.clock)
         self.functions = Functions()
         self.sts = Sts(self.clock)
+        self.logs = Logs(self.clock)
         self.s3.add_bucket(bucket)
         self._operations: dict[str, dict[str, Operation]] = {
             "s3": self.s3.operations,
@@ -63,6 +65,7 @@ class MemoryCloud:
             "sqs": self.sqs.operations,
             "lambda": self.functions.operations,
             "sts": self.sts.operations,
+            "logs": self.logs.operations,
         }
 
     def client(self, service: str, access_key: str | None = None) -> Any:

@@ -49,7 +49,9 @@ class MemoryClients(Clients):
 
     def __init__(self, cloud: MemoryCloud, services: tuple[Service, ...] = get_args(Service)) -> None:
         # Clients keeps each client in the attribute of its name: one that is there already is not made.
-        vars(self).update({name: cloud.client(name) for name in services}, cloud=cloud)
+        # That of the logs is made when it is used, by whatever function.
+        opened = {name: cloud.client(name) for name in (*services, "logs")}
+        vars(self).update(opened, cloud=cloud)
 
     def sagemaker_in(self, credentials: CredentialsTypeDef) -> Any:
         """SageMaker in a session."""

@@ -35,7 +35,7 @@ _IN_EVENTS = (
     "RoleArn",
 )
 _NOT_DESCRIBED = {"Tags", "SessionChainingConfig"}
-_UNSUPPORTED_FILTERS = {"WarmPoolStatusEquals", "TrainingPlanArnEquals"}
+_UNSUPPORTED_FILTERS = {"TrainingPlanArnEquals"}
 
 
 @dataclass
@@ -63,6 +63,8 @@ class _Job:
     ended: datetime | None = None
     billable_seconds: int | None = None
     uploaded: bool = False
+    described: dict[str, Any] = field(default_factory=dict)
+    """What else DescribeTrainingJob says of it."""
     transitions: list[_Transition] = field(default_factory=list)
 
     @property
@@ -229,7 +231,7 @@ class Training:
                 seconds = round((job.ended - job.training_started).total_seconds())
                 shown["TrainingTimeInSeconds"] = seconds
                 shown["BillableTimeInSeconds"] = seconds if job.billable_seconds is None else job.billable_seconds
-            return copied(shown)
+            return copied({**shown, **job.described})
 
     def _list(self, request: Parameters) -> dict[str, Any]:
         if unsupported := _UNSUPPORTED_FILTERS & request.keys():
@@ -312,6 +314,17 @@ class Training:
         """What is billed in the end, where that is not the training time: managed spot."""
         self._named(name).billable_seconds = seconds
 
+    def describe_with(self, name: str, **members: Any) -> None:
+        """From now on DescribeTrainingJob also answers these members for a job."""
+        self._named(name).described.update(members)
+
+    def say(self, name: str, message: str) -> None:
+        """Change the message of the present secondary status."""
+        with self._lock:
+            job = self._alive(name)
+            job.transitions[-1].message = message
+            self._announce(job)
+
     def _named(self, name: str) -> _Job:
         job = self._jobs.get((self._base + name).lower())
         if job is None:
@@ -334,7 +347,8 @@ def _after(secondary: str) -> str:
 
 def _summary(job: _Job) -> dict[str, Any]:
     state = job.state(lambda at: at)
-    return {name: value for name, value in state.items() if name not in {"FailureReason", "TrainingStartTime"}}
+    row = {name: value for name, value in state.items() if name not in {"FailureReason", "TrainingStartTime"}}
+    return {**row, **({"WarmPoolStatus": pool} if (pool := job.described.get("WarmPoolStatus")) else {})}
 
 
 def _is_selected(job: _Job, request: Parameters) -> bool:
@@ -347,7 +361,13 @@ def _is_selected(job: _Job, request: Parameters) -> bool:
         and (modified_before is None or job.modified < modified_before)
         and request.get("NameContains", "").lower() in job.name.lower()
         and request.get("StatusEquals", job.status) == job.status
+        and request.get("WarmPoolStatusEquals", _pool_status(job)) == _pool_status(job)
     )
+
+
+def _pool_status(job: _Job) -> str | None:
+    status: str | None = job.described.get("WarmPoolStatus", {}).get("Status")
+    return status
 
 
 def _position(token: str | None) -> int:

@@ -13,8 +13,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 STAND_INS = ("aws", "docker", "wandb")
 """Programs that pages use and that tests do not install: `tests/support/stand_ins` has what stands for them."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_FILE = re.compile(r"`([\w./-]+)`:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_STAND_IN = '#!/bin/sh\nexec {python} -m tests.support.stand_ins.{name} "$@"\n'
+_FILE_OR_BLOCK = re.compile(
+    r"`(?P<path>[\w./-]+)`:\n\n```(?!console)\w+\n(?P<text>.*?)^```|^```console\n(?P<block>.*?)^```",
+    re.DOTALL | re.MULTILINE,
+)
+# The stand-ins alone see the clone: what a page installs must not.
+_STAND_IN = '#!/bin/sh\nexport PYTHONPATH={root}\nexec {python} -m tests.support.stand_ins.{name} "$@"\n'
 
 
 class Step(NamedTuple):
@@ -34,12 +38,22 @@ def blocks(page: str) -> list[str]:
     return _BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
 
 
-def steps(page: str) -> list[Step]:
-    """The commands of a page, in order. A comment behind a command is none of its words."""
-    found: list[Step] = []
-    for block in blocks(page):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            line, _, rest = part.partition("\n")
+class File(NamedTuple):
+    """A file that the reader of a page writes: a name, a colon, and a block."""
+
+    path: str
+    text: str
+
+
+def parts(page: str) -> list[Step | File]:
+    """The files and the commands of a page, in order. A comment behind a command is none of its words."""
+    found: list[Step | File] = []
+    for match in _FILE_OR_BLOCK.finditer((DOCS / page).read_text(encoding="utf-8")):
+        if match["path"] is not None:
+            found.append(File(match["path"], match["text"]))
+            continue
+        for shown in re.split(r"^\$ ", match["block"], flags=re.MULTILINE)[1:]:
+            line, _, rest = shown.partition("\n")
             while line.endswith("\\"):
                 more, _, rest = rest.partition("\n")
                 line = f"{line.removesuffix(chr(92)).rstrip()} {more.strip()}"
@@ -47,9 +61,9 @@ def steps(page: str) -> list[Step]:
     return found
 
 
-def files(page: str) -> dict[str, str]:
-    """The files that a page writes, by path: a name, a colon, and a block."""
-    return dict(_FILE.findall((DOCS / page).read_text(encoding="utf-8")))
+def steps(page: str) -> list[Step]:
+    """The commands of a page, in order."""
+    return [part for part in parts(page) if isinstance(part, Step)]
 
 
 def install_stand_ins(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -57,7 +71,6 @@ def install_stand_ins(folder: Path, environment: Mapping[str, str]) -> dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     for name in STAND_INS:
         program = folder / name
-        program.write_text(_STAND_IN.format(python=sys.executable, name=name))
+        program.write_text(_STAND_IN.format(root=DOCS.parent, python=sys.executable, name=name))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    root = str(DOCS.parent)
-    return {**environment, "PATH": f"{folder}:{environment['PATH']}", "PYTHONPATH": root}
+    return {**environment, "PATH": f"{folder}:{environment['PATH']}"}

@@ -38,8 +38,7 @@ def app_environment(settings: Tables, outdir: Path, target: str = "aws") -> dict
     file.write_text(toml_text(settings), encoding="utf-8")
     context = {"settings": str(file), "target": target}
     base = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
-    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    return {**base, "CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps({**flags, **context})}
+    return {**base, "CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(context)}
 
 
 def run_app(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,6 @@ _DEPLOY = """
 import json, os, sys
 from pathlib import Path
 from importlib import import_module
-sys.path.insert(0, os.getcwd())
 infra = "muster.infra" if Path("muster/infra").exists() else "infra"
 target = import_module(infra + ".settings.stack_settings").Platform.LOCAL
 settings = import_module(infra + ".settings.settings_file").parse_settings(json.loads(sys.argv[1]), target)
@@ -84,9 +83,9 @@ class MusterVersion:
         """Deploy this version with its own code and the CDK CLI; the outputs of the stack."""
         outputs = self.folder / "deployed" / "outputs.json"
         command = [sys.executable, "-c", _DEPLOY, json.dumps(settings), str(outputs)]
-        outcome = subprocess.run(
-            command, cwd=self.folder, env=dict(environment), capture_output=True, text=True, check=False
-        )
+        # Its CDK app is a process of its own, which must find the version's packages, too.
+        own = {**environment, "PYTHONPATH": str(self.folder)}
+        outcome = subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
         assert outcome.returncode == 0, f"{outcome.stdout[-3_000:]}\n{outcome.stderr[-3_000:]}"
         [written] = json.loads(outputs.read_text(encoding="utf-8")).values()
         return dict(written)

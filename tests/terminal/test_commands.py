@@ -215,9 +215,20 @@ def test_a_cloud_of_ones_own_from_up_to_down(open_terminal: Callable[..., Termin
 
 def test_without_anything_every_command_says_what_is_missing(open_terminal: Callable[..., Terminal]) -> None:
     terminal = open_terminal(environment(), WIDE)
-    code, text = terminal.run("muster init")
-    assert (code, text.splitlines()[1]) == (0, "Wrote run.yaml: fill it in, then check it with `muster plan run.yaml`.")
-    assert terminal.run("muster init").code == 2
+    terminal.start("muster init")
+    for question, answer in (
+        ("Kind", ""),
+        ("Framework", "nump"),
+        (r"Write one of numpy, .*\nFramework", "numpy"),
+        ("Data", ""),
+        ("Repl", ""),
+    ):
+        terminal.see(rf"^{question}.*: ?$")
+        terminal.type(answer)
+        terminal.press("Enter")
+    code, text = terminal.answer()
+    assert (code, "Wrote run.yaml, training.py." in text) == (0, True), text
+    assert terminal.run("muster init --framework numpy").code == 2
     code, text = terminal.run("muster plan run.yaml")
     assert code == 0
     assert text.splitlines()[1] == "4 training jobs: muster-<run>-r0-a1 to muster-<run>-r3-a1."

@@ -18,7 +18,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.spec.watch_rules import Rule
 from tests.support.deployed import Deployed
-from tests.support.shown_pages import Step, install_stand_ins, steps
+from tests.support.shown_pages import DOCS, Step, blocks, install_stand_ins, steps
 from tests.support.terminal import Terminal
 
 BIN = Path(sys.executable).parent
@@ -137,3 +137,41 @@ def test_the_checks_that_cost_nothing(reader: Terminal) -> None:
     assert with_run.command == "muster verify"
     text = follow(reader, without_run)
     assert "failed" not in re.findall(r"^(\w+) ", text, re.MULTILINE)
+
+
+def test_the_commands_of_torchx(stack: Deployed, tmp_path: Path) -> None:
+    torchx = Path(__file__).parents[2] / "build" / "torchx" / "stable" / "bin"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MUSTER_"))}
+    environment = stack.cloud.environment(clean) | {"PATH": f"{torchx}:{BIN}:{clean['PATH']}"}
+    home = tmp_path / "home"
+    (home / "my").mkdir(parents=True)
+    (home / "my" / "training.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    # `make test` has installed it.
+    install, run, *others = steps("torchx.md")
+    assert install.command.startswith("pip install 'muster-train[torchx]'")
+    with Terminal(home, environment, columns=200) as terminal:
+        image = re.sub(r"--image \S+", "--image muster-local/python:latest", run.command)
+        started = terminal.run(image)
+        handle = re.search(r"muster://torchx/training-[0-9a-f]{8}", run.promised)
+        own = re.search(r"^muster://torchx/(training-\w+)$", started.text, re.MULTILINE)
+        assert started.code == 0, started.text
+        assert handle is not None
+        assert own is not None, started.text
+        stack.run(own[1]).wait_for_training(0, 3)
+        for step in others:
+            answer = terminal.run(step.command.replace(handle[0], own[0]))
+            assert answer.code == 0, answer.text
+        assert stack.run(own[1]).result().verdict == "stopped"
+
+
+TYPED_HERE = {
+    *("failures.md", "metrics.md", "model.md", "page.md"),
+    *("running.md", "torchx.md", "upgrading.md", "verify.md", "watching.md"),
+}
+TUTORIAL = {f"tutorial/{name}.md" for name in ("demo", "your-code", "your-data", "your-gpus", "production")}
+
+
+def test_every_page_with_commands_is_typed_by_a_test() -> None:
+    # tests/terminal/test_tutorial.py types those that are not typed here.
+    shown = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert {page for page in shown if blocks(page)} == TYPED_HERE | TUTORIAL | {"deploying.md"}

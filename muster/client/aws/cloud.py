@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,16 @@ class Cloud:
     Every call raises a `muster.client.errors.ClientError` when AWS cannot be reached or refuses it.
     """
 
-    def __init__(self, stack: str | None, session: AnySession, config: Config = CONFIG) -> None:
+    def __init__(
+        self,
+        stack: str | None,
+        session: AnySession,
+        config: Config = CONFIG,
+        clients: Mapping[str, object] | None = None,
+    ) -> None:
+        """`clients`: those of boto3 that are used instead of new ones, by the services' names."""
         self.session = session
-        self.connection = connection = Connection(stack, session, config)
+        self.connection = connection = Connection(stack, session, config, clients)
         self.executions = WorkflowExecutions(connection)
         self.jobs = TrainingJobs(connection)
         self.objects = BucketObjects(connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from muster.client.errors import SeveralStacksError, StackNotFoundError, Unreach
 if TYPE_CHECKING:
     from botocore.model import OperationModel
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_iam import IAMClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
@@ -53,8 +54,12 @@ def open_session(profile: str | None, region: str | None) -> LightSession:
 class Connection:
     """The clients of one session, each made on first use: making one costs more CPU time than most calls."""
 
-    def __init__(self, stack_name: str | None, session: AnySession, config: Config) -> None:
+    def __init__(
+        self, stack_name: str | None, session: AnySession, config: Config, clients: Mapping[str, Any] | None = None
+    ) -> None:
+        """`clients`: those of boto3 that are used instead of new ones, by the services' names."""
         self.session = session
+        self._clients = dict(clients or {})
         self._stack_name = stack_name
         self._config = config
 
@@ -98,26 +103,25 @@ class Connection:
     @cached_property
     def cloudformation(self) -> CloudFormationClient:
         """The client of CloudFormation."""
-        with _creation():
-            return self.session.client("cloudformation", config=self._config)
+        client: CloudFormationClient = self._client("cloudformation", self._config)
+        return client
 
     @cached_property
     def stepfunctions(self) -> SFNClient:
         """The client of Step Functions."""
-        with _creation():
-            return self.session.client("stepfunctions", config=self._config)
+        client: SFNClient = self._client("stepfunctions", self._config)
+        return client
 
     @cached_property
     def sagemaker(self) -> SageMakerClient:
         """The client of SageMaker."""
-        with _creation():
-            return self.session.client("sagemaker", config=self._config)
+        client: SageMakerClient = self._client("sagemaker", self._config)
+        return client
 
     @cached_property
     def s3(self) -> S3Client:
         """The client of S3, which leaves the stack's bucket alone where another account has taken its name over."""
-        with _creation():
-            client = self.session.client("s3", config=self._config)
+        client: S3Client = self._client("s3", self._config)
         client.meta.events.register("provide-client-params.s3", self._expect_owner)
         return client
 
@@ -128,23 +132,35 @@ class Connection:
         return {"ExpectedBucketOwner": self.stack.account, **params}
 
     @cached_property
+    def iam(self) -> IAMClient:
+        """The client of IAM."""
+        with _creation():
+            return self.session.client("iam", config=self._config)
+
+    @cached_property
     def functions(self) -> LambdaClient:
         """The client of Lambda."""
-        with _creation():
-            return self.session.client("lambda", config=self._config)
+        client: LambdaClient = self._client("lambda", self._config)
+        return client
 
     @cached_property
     def sqs(self) -> QueueClient:
         """The client of SQS."""
-        with _creation():
-            client: QueueClient = self.session.client("sqs", config=self._config)
-            return client
+        client: QueueClient = self._client("sqs", self._config)
+        return client
 
     @cached_property
     def logs(self) -> CloudWatchLogsClient:
         """The client of CloudWatch Logs, which retries more often."""
+        client: CloudWatchLogsClient = self._client("logs", _PATIENT)
+        return client
+
+    def _client(self, service: str, config: Config) -> Any:
+        if service in self._clients:
+            return self._clients[service]
         with _creation():
-            return self.session.client("logs", config=_PATIENT)
+            make: Any = self.session.client
+            return make(service, config=config)
 
 
 # A session must not make two clients at once; the clients themselves may be used from many threads.

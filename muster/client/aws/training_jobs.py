@@ -1,12 +1,14 @@
-"""Calls to SageMaker, for `muster doctor` and deployments: what is known of a run is in its roll-up."""
+"""Calls to SageMaker. What is known of a run is in its roll-up, but for the warm pools that its jobs keep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import ClientError as AwsError
+
 from muster.client.aws.connection import Connection
-from muster.client.aws.error_translation import translated
+from muster.client.aws.error_translation import error_code, translated
 from muster.contract import names
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.orphans import ActiveJob
@@ -26,6 +28,31 @@ class TrainingJobs:
     def active(self, status: JobStatus = JobStatus.IN_PROGRESS) -> list[ActiveJob]:
         """The jobs of this status under any name that this stack makes, also jobs that Muster did not create."""
         return list(active_jobs(self._connection.sagemaker, self._connection.stack.job_prefix, status))
+
+    def stop(self, name: str) -> bool:
+        """StopTrainingJob. False where there is no such job, or it has ended: SageMaker refuses both as invalid."""
+        with translated():
+            try:
+                self._connection.sagemaker.stop_training_job(TrainingJobName=name)
+            except AwsError as error:
+                if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
+                    raise
+                return False
+        return True
+
+    def warm_pools(self, prefix: str) -> dict[str, int | None]:
+        """The jobs whose names contain `prefix` that keep a warm pool now, each with the seconds billed for it."""
+        found: dict[str, int | None] = {}
+        with translated():
+            pages = self._connection.sagemaker.get_paginator("list_training_jobs").paginate(
+                NameContains=prefix, WarmPoolStatusEquals="Available", PaginationConfig={"PageSize": _PAGE}
+            )
+            for page in pages:
+                for item in page["TrainingJobSummaries"]:
+                    pool = item.get("WarmPoolStatus")
+                    seconds = None if pool is None else pool.get("ResourceRetainedBillableTimeInSeconds")
+                    found[item["TrainingJobName"]] = seconds
+        return found
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of the job with this ARN."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from muster.contract.text import shortened
+from muster.report.read_back import dollars
 from muster.report.words import duration, rate_number
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _quantity(value: float | None, unit: str) -> str:
     if unit == "s":
         return duration(value)
     if unit == "$":
-        return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+        return dollars(value)
     return f"{rate_number(value)} {unit}".rstrip()
 
 

@@ -11,7 +11,6 @@ from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, StackOptions, grouped
 from muster.client.cli.output import busy, line_width, print_answer, print_lines
-from muster.client.cli.plain_text import diagnosis_lines, event_line, result_lines
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.errors import ReportFileError, os_reason
@@ -70,6 +69,8 @@ def events(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
 
         print_answer(EventLog(run=run, events=tuple(entries)))
     else:
+        from muster.client.cli.plain_text import event_line  # noqa: PLC0415
+
         print_lines(map(event_line, entries))
 
 
@@ -81,6 +82,8 @@ def result(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     if json:
         print_answer(settled)
     else:
+        from muster.client.cli.plain_text import result_lines  # noqa: PLC0415
+
         print_lines(result_lines(settled))
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
@@ -128,6 +131,8 @@ def doctor(stack: StackOptions, *, json: Json = False) -> None:
     if json:
         print_answer(found)
     else:
+        from muster.client.cli.plain_text import diagnosis_lines  # noqa: PLC0415
+
         print_lines(diagnosis_lines(found))
 
 

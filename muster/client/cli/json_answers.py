@@ -13,10 +13,10 @@ from muster.contract.document import Document
 from muster.contract.errors import Problem
 
 
-class SpecWritten(Document):
-    """A spec to start with."""
+class StarterWritten(Document):
+    """A spec to start with, and its code."""
 
-    file: str = Field(description="where it was written; - is nowhere")
+    files: tuple[str, ...] = Field(description="what was written, the spec first; nothing when the spec is printed")
     text: str | None = Field(description="the spec itself, when it was written nowhere")
 
 

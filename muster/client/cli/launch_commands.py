@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,47 +9,22 @@ import typer
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
-from muster.client.errors import SpecExistsError, SpecWriteError, os_reason
 
 Deployed = Annotated[
     bool, typer.Option("--deployed", help="Use the stack's defaults and today's AWS prices; makes no other calls.")
 ]
 
 
-def init(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The new file; - is standard output.")] = "run.yaml",
-    *,
-    trainer: Annotated[
-        str, typer.Option("--trainer", metavar="MODULE:FUNCTION", help="The function that trains.")
-    ] = "my_package.training:train",
-    json: Json = False,
-) -> None:
-    """Write a spec to start with: every field, with its default and what it means."""
-    from muster.client.cli.spec_template import spec_template  # noqa: PLC0415
-
-    to_output = file == "-"
-    text = spec_template("run.yaml" if to_output else file, trainer)
-    if not to_output:
-        _write_new(file, text)
-    if json:
-        from muster.client.cli.json_answers import SpecWritten  # noqa: PLC0415
-
-        print_answer(SpecWritten(file=file, text=text if to_output else None))
-    elif to_output:
-        typer.echo(text, nl=False)
-    else:
-        typer.echo(f"Wrote {file}: fill it in, then check it with `muster plan {file}`.")
-
-
 @grouped
 def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, json: Json = False) -> None:
     """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
-    from muster.client.cli.plain_text import dry_run_text  # noqa: PLC0415
+    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
+    from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
 
-    checked = read_spec(spec)
+    document = read_spec(spec)
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
-        dry = stack.muster().plan(checked) if deployed else dry_run(checked)
+        dry = stack.muster().plan(document) if deployed else dry_run(read_checked(document))
     if json:
         print_answer(dry)
     else:
@@ -69,9 +43,9 @@ def launch(
     json: Json = False,
 ) -> None:
     """Start a run."""
-    checked = read_spec(spec, name)
+    document = read_spec(spec, name)
     with busy("Starting the run"):
-        run = stack.muster().launch(checked)
+        run = stack.muster().launch(document)
     if watch:
         from muster.client.cli.watch import watch_run  # noqa: PLC0415
 
@@ -115,13 +89,3 @@ def cancel(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
         typer.echo(f"Cancelled {which}: its jobs are being stopped. See `muster status {name}`.")
     if not cancellation.stopped:
         typer.echo(f"{run} has ended already; there is nothing to cancel.")
-
-
-def _write_new(file: str, text: str) -> None:
-    try:
-        with Path(file).open("x", encoding="utf-8") as target:
-            target.write(text)
-    except FileExistsError:
-        raise SpecExistsError(file) from None
-    except OSError as error:
-        raise SpecWriteError(file, os_reason(error)) from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import typer
@@ -12,9 +10,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from muster.contract.errors import MusterError
-
-_CLONE = Path(__file__).resolve().parents[3]
-"""The folder of the package `muster`: in a clone, the clone."""
 
 
 class Row(NamedTuple):
@@ -25,28 +20,15 @@ class Row(NamedTuple):
     help: str
     extra: str = ""
     """The extra of the package that brings what the module imports."""
-    clone: bool = False
-    """The module is not in the package: it lies beside it in a clone of Muster."""
 
 
 class MissingExtraError(MusterError):
     """The packages that a command needs are not installed."""
 
     def __init__(self, command: str, extra: str, module: str) -> None:
-        # No `pip install muster`: on the package index that name belongs to another project.
         super().__init__(
-            f"`muster {command}` needs the module {module}, which is not installed: run pip install '.[{extra}]' in a "
-            "clone of Muster."
-        )
-
-
-class CloneMissingError(MusterError):
-    """The command needs a clone of Muster, and this installation is none."""
-
-    def __init__(self, command: str) -> None:
-        super().__init__(
-            f"`muster {command}` works on the code of a clone, and this installation is none: run `make setup` in a "
-            f"clone of Muster, then .venv/bin/muster {command} there."
+            f"`muster {command}` needs the module {module}, which is not installed: run "
+            f"pip install 'muster-train[{extra}]'."
         )
 
 
@@ -62,8 +44,6 @@ class LazyCommand(TyperCommand):
         return self._load().make_context(info_name, args, parent, **extra)
 
     def _load(self) -> Any:
-        if self._row.clone:
-            self._open_clone()
         module, _, name = self._row.target.partition(":")
         try:
             found = getattr(import_module(module), name)
@@ -76,13 +56,6 @@ class LazyCommand(TyperCommand):
         app = typer.Typer(add_completion=False)
         app.command(self.name)(found)
         return get_command(app)
-
-    def _open_clone(self) -> None:
-        """Let modules beside the package be imported, behind all others."""
-        if not (_CLONE / "app.py").is_file():
-            raise CloneMissingError(str(self.name))
-        if str(_CLONE) not in sys.path:
-            sys.path.append(str(_CLONE))
 
 
 class LazyGroup(TyperGroup):

@@ -20,6 +20,9 @@ class LogFilter:
     """Which lines `muster logs` shows."""
 
     rank: Annotated[str | None, typer.Option("--rank", "-r", help="Only these ranks: 3, 0-3 or 0,2,8-11.")] = None
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt of each replica.")
+    ] = None
     since: Annotated[str | None, typer.Option("--since", help="Only from then on: 10m, 2h, 3d or an ISO time.")] = None
     until: Annotated[str | None, typer.Option("--until", help="Only until then, written likewise.")] = None
     regex: Annotated[str | None, typer.Option("--regex", help="Only lines that match it somewhere.")] = None

@@ -2,70 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from muster.client.runs.status_text import metrics_text, model_line
-from muster.contract.training.ranks import parse_ranks
+from muster.client.runs.failed_attempt import FailedAttempt
+from muster.client.runs.status_text import final_metrics, metrics_text, model_line
+from muster.client.runs.warm_pools import kept_instances, pool_lines
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.last_lines import is_explained_by_log
+from muster.contract.run.spending import saving
+from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:
-    from muster.client.launch.dry_run import DryRun, RankGroup
-    from muster.client.launch.estimate import Cost, Quota
     from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
     from muster.contract.run.result import ReplicaResult, Result
-
-
-def dry_run_text(dry: DryRun) -> str:
-    """The requests, once for each group of ranks that differ only in the rank; quota; cost."""
-    return "\n".join(_dry_run_lines(dry))
-
-
-def _dry_run_lines(dry: DryRun) -> Iterator[str]:
-    names = [str(request["TrainingJobName"]) for request in dry.requests]
-    count = f"{len(names)} training job{'s' if len(names) > 1 else ''}"
-    yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
-    yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
-    yield from (f"Note: {remark}." for remark in dry.remarks)
-    if dry.source is not None:
-        yield f"Source: {dry.source.files} files, {dry.source.bytes:,} bytes, as {dry.source.key}; not uploaded."
-    yield "Quota needed:"
-    yield from (f"  {_quota(quota)}" for quota in dry.quotas)
-    yield from _cost_lines(dry.cost)
-    for group in dry.groups:
-        ranks = [rank for part in parse_ranks(group.ranks) for rank in part]
-        others = f" (ranks {group.ranks} differ in the rank only)" if len(ranks) > 1 else ""
-        yield f"The request of rank {ranks[0]}{others}, {_size(group)}:"
-        yield json.dumps(dry.requests[ranks[0]], indent=2)
-
-
-def _size(group: RankGroup) -> str:
-    """The instances and processes of a replica."""
-    instances = "1 instance" if group.instances == 1 else f"{group.instances} instances"
-    if group.processes is None:
-        return instances
-    if group.processes == "auto":
-        return f"{instances} with one process per GPU"
-    return f"{instances} with {group.processes} process{'' if group.processes == 1 else 'es'}"
-
-
-def _quota(quota: Quota) -> str:
-    fallbacks = f" ({quota.for_fallbacks} more if every fallback is used)" if quota.for_fallbacks else ""
-    return f"{quota.name}: {quota.instances}{fallbacks}"
-
-
-def _cost_lines(cost: Cost) -> Iterator[str]:
-    prices = cost.prices
-    if cost.per_hour is None or cost.attempt_ceiling is None or cost.ceiling is None:
-        yield f"Cost: not known: the price table of {prices.as_of} has no {', '.join(cost.unpriced)}."
-        return
-    yield f"Cost: about ${cost.per_hour:,.2f} per hour while all replicas train."
-    yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
-    yield (
-        f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "
-        f"({prices.source}); spot costs less, other regions differ."
-    )
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -78,18 +30,50 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"    {result.model.uri}"
     elif result.model_problem is not None:
         yield f"no model: {result.model_problem}"
+    shown: set[str] = set()
     for replica in result.replicas:
         yield _replica_line(replica)
-        for attempt in replica.attempts:
-            if attempt.failure_class is not None:
-                why = ": ".join(part for part in (attempt.failure_class, attempt.reason) if part)
-                yield f"    attempt {attempt.attempt} {attempt.status}: {why}"
+        yield from _failed_attempts(result.run, replica, shown)
         if replica.problem:
             yield f"    {replica.problem}"
         if replica.finished_early:
             yield f"    {replica.finished_early}"
         if replica.checkpoint_uri and (result.model is None or replica.checkpoint_uri != result.model.uri):
             yield f"    {replica.checkpoint_uri}"
+    yield from _read_back_lines({replica.rank: replica.attempts for replica in result.replicas})
+
+
+def _failed_attempts(run: str, replica: ReplicaResult, shown: set[str]) -> Iterator[str]:
+    """A line for each attempt that failed, the last lines of those whose reason is new, and the command for the rest.
+
+    `shown` are the reasons of which the last lines were shown before.
+    """
+    more = None
+    for attempt in replica.attempts:
+        if attempt.failure_class is None:
+            continue
+        failed = FailedAttempt.of(run, replica.rank, attempt)
+        why = ": ".join(part for part in (attempt.failure_class, failed.words) if part)
+        yield f"    attempt {attempt.attempt} {attempt.status}: {why}"
+        if failed.words not in shown:
+            yield from (f"        {line}" for line in failed.last_lines)
+            shown.add(failed.words)
+        more = failed.logs_command if is_explained_by_log(attempt) else more
+    if more is not None:
+        yield f"    more: {more}"
+
+
+def _read_back_lines(attempts: Attempts) -> Iterator[str]:
+    """What SageMaker has reported beside the statuses of the jobs."""
+    details = latest_details(attempts)
+    saved = saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour)
+    if metrics := metric_words(details):
+        yield f"final metrics that SageMaker read: {metrics}"
+    if saved is not None:
+        yield f"spot: {saving_words(saved)}"
+    yield from rule_lines(details)
+    yield from (f"MLflow: {line}" for line in mlflow_lines(details))
+    yield from pool_lines(kept_instances(attempts, datetime.now(UTC)))
 
 
 def _replica_line(replica: ReplicaResult) -> str:
@@ -97,8 +81,9 @@ def _replica_line(replica: ReplicaResult) -> str:
     parts = [f"replica {replica.rank}: {replica.outcome}", attempts]
     if replica.round is not None:
         parts.append(f"round {replica.round}")
-    if replica.metrics:
-        parts.append(metrics_text(replica.metrics))
+    details = latest_details({replica.rank: replica.attempts}).get(replica.rank)
+    if metrics := replica.metrics or final_metrics(details):
+        parts.append(metrics_text(metrics))
     return ", ".join(parts)
 
 

@@ -26,15 +26,20 @@ class Commands(LazyGroup):
     table: ClassVar[dict[str, Row]] = {
         "deploy": Row(
             "muster.infra.deploy.deploy_command:deploy",
-            "Deploy the stack as a settings file says, from a clone. A setting that the file leaves out is kept.",
-            clone=True,
+            "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
+        ),
+        "template": Row(
+            "muster.infra.deploy.template_command:template",
+            "Write the stack as a CloudFormation template with its code, to deploy it without the CDK.",
         ),
         "destroy": Row(
             "muster.infra.deploy.destroy_command:destroy",
             "Delete the stack. Its bucket stays, with the results of all runs.",
-            clone=True,
         ),
-        "init": Row(f"{_LAUNCH}:init", "Write a spec to start with: every field, with its default and what it means."),
+        "init": Row(
+            "muster.client.cli.init_command:init",
+            "Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks.",
+        ),
         "plan": Row(
             f"{_LAUNCH}:plan",
             "Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing.",
@@ -89,7 +94,7 @@ def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version  # noqa: PLC0415
 
-        typer.echo(f"muster {version('muster')}")
+        typer.echo(f"muster {version('muster-train')}")
         raise typer.Exit
 
 

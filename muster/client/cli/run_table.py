@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from muster.client.runs.status_text import elapsed
 from muster.contract.text import shortened
+from muster.report.read_back import dollars
 
 if TYPE_CHECKING:
     from muster.client.runs.run_list import RunSummary
@@ -75,8 +76,3 @@ def _classes(run: RunSummary) -> Iterator[str]:
 
 def _number(value: int | None) -> str:
     return _NONE if value is None else f"{value:,}"
-
-
-def dollars(usd: float) -> str:
-    """`$12.30`; of small amounts four digits."""
-    return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"

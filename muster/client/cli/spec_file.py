@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from muster.client.errors import SpecFileError, os_reason
-from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
+from muster.client.launch.default_source import default_source
+from muster.contract.spec.spec_reader import load_spec_text
 
-if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+STANDARD_INPUT = "-"
 
 
-def read_spec(path: str, name: str | None = None) -> Spec:
-    """The spec in the file `path` (- is standard input), as the run `name`; its `source_dir` is beside the file.
+def read_spec(path: str, name: str | None = None) -> dict[Any, object]:
+    """The spec in the file `path` (- is standard input), as the run `name`. What it says is not checked.
+
+    Its `source_dir` is relative to the file's folder. If the file has none, it is the folder of the trainer's module:
+    that of the file, or else the working directory.
 
     Raises:
         SpecFileError: the file cannot be read.
-        SpecError: the spec has problems.
+        SpecError: it is no YAML or JSON of a mapping.
     """
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == STANDARD_INPUT else Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise SpecFileError(path, os_reason(error)) from error
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
-    spec = parse_spec_text(text)
+    document = load_spec_text(text)
     if name is not None:
-        spec = parse_spec({**spec.model_dump(mode="json", exclude_unset=True), "name": name})
-    if spec.source_dir is None or spec.delivered:
-        return spec
-    beside = Path() if path == "-" else Path(path).parent
-    return spec.model_copy(update={"source_dir": str(beside / spec.source_dir)})
+        document["name"] = name
+    beside = Path() if path == STANDARD_INPUT else Path(path).parent
+    source = document.get("source_dir")
+    if isinstance(source, str) and source and not source.startswith("s3://"):
+        document["source_dir"] = str(beside / source)
+    # Who pipes a spec into a command may be anywhere: only a file has a folder of its own.
+    elif path != STANDARD_INPUT and (folder := default_source(document, (beside, Path()))) is not None:
+        document["source_dir"] = str(folder)
+    return document

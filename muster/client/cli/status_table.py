@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import Row, headline, model_line, select
+from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, select
 from muster.contract.text import shortened
 
 HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False)
@@ -47,6 +47,7 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]
+    parts += [Line(visible(line)) for line in read_back_lines(status)]
     return parts
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.output import print_answer, print_styled, terminal_size, visible
+from muster.client.cli.output import print_answer, print_lines, print_styled, terminal_size, visible
 from muster.client.cli.status_table import Line, status_lines
+from muster.client.runs.failed_attempt import failure_lines
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import changes, elapsed
 from muster.contract.text import shortened
@@ -33,16 +34,18 @@ def watch_run(run: Run, *, as_json: bool) -> None:
 
             with watching(Console()) as progress:
                 now = run.wait(progress=progress)
+            print_lines(failure_lines(run.failures()))
     except KeyboardInterrupt:
         leave(run)
     exit_with(now.state)
 
 
 def show_status(now: RunStatus) -> None:
-    """Print the run's headline and the table of its replicas."""
+    """Print the run's headline, the table of its replicas, and why attempts failed."""
     width, height = terminal_size()
     for line in status_lines(now, width, height):
         print_styled(shortened(line.text, width) if line.is_cut and height is not None else line.text, line.style)
+    print_lines(failure_lines(now.failures))
 
 
 def leave(run: Run) -> NoReturn:

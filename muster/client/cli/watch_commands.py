@@ -22,6 +22,7 @@ def status(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Jso
         return
     with busy("Reading the run"):
         now = named.status()
+        now = now.model_copy(update={"failures": named.failures()}) if now.failures else now
     if json:
         print_answer(now)
     else:
@@ -45,6 +46,7 @@ def logs(
     named = stack.muster().run(run)
     found = named.logs(
         None if lines.rank is None else read_ranks(lines.rank),
+        lines.attempt,
         follow=follow,
         since=None if lines.since is None else read_time("--since", lines.since),
         until=None if lines.until is None else read_time("--until", lines.until),

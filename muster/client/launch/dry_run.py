@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
+from muster.client.checks.findings import Findings
+from muster.client.checks.findings import place as place_shown
+from muster.client.checks.source_check import check_spec
 from muster.client.errors import ClientError
 from muster.client.launch.estimate import Cost, Quota, cost, quotas
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
@@ -58,6 +61,7 @@ class RankGroup(Document):
 class SourceArchive(Document):
     """A folder of source code as a launch would pack it."""
 
+    folder: str = Field(description="where it is packed from")
     key: str = Field(description="its key in the stack's bucket")
     files: int
     bytes: int = Field(description="size before compression")
@@ -117,20 +121,24 @@ class DeploymentContext:
             prices = listed_prices(cloud.session, cloud.session.region_name, types)
             return cls(place, defaults, prices, stack.state_machine_arn)
         except PricesUnknownError as error:
-            remark = f"{error}; the shipped price table is used, of {SHIPPED_PRICES.region}"
+            why = str(error)
         except ClientError as error:
-            remark = f"the Price List API did not answer ({error}); the shipped price table is used"
+            why = f"the Price List API did not answer ({str(error).rstrip('.')})"
+        remark = f"{why}; the shipped price table is used: {SHIPPED_PRICES.origin(cloud.session.region_name)}"
         return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
 
 
-def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
+def dry_run(spec: Spec, at: DeploymentContext | None = None, found: Findings | None = None) -> DryRun:
     """What a launch of `spec` would send, need and cost; `at` is the stack to use, if any.
 
+    `found` is what the caller's checks in the account have found.
+
     Raises:
-        SpecError: the spec contradicts the stack's defaults, or its source cannot be packed.
+        SpecError: the spec or its source has mistakes, contradicts the stack's defaults, or cannot be packed.
     """
     context = at or DeploymentContext.placeholders()
-    problems = context.defaults.problems(spec, context.place.role_arn)
+    found = check_spec(spec) + (found or Findings())
+    problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn)]
     if at is not None:
         problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
     if problems:
@@ -139,6 +147,8 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
     source = None if spec.source_dir is None or spec.delivered else _packed(spec.source_dir)
     if source is not None:
         complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
+    if complete.named_role is not None:
+        complete = complete.model_copy(update={"role_arn": f"<arn-of-{complete.named_role}>"})
     run = spec.name or _RUN
     plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
@@ -147,9 +157,10 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None) -> DryRun:
         groups=tuple(_groups(plan.spec)),
         quotas=tuple(quotas(ranks)),
         cost=cost(ranks, context.prices),
-        source=None if source is None else _archive(source),
+        source=None if source is None else _archive(source, spec.source_dir or ""),
         remarks=(
             *context.remarks,
+            *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
             *_needs_between_instances(ranks),
@@ -185,8 +196,8 @@ def _packed(folder: str) -> PackedSource:
     return pack(Path(folder))
 
 
-def _archive(source: PackedSource) -> SourceArchive:
-    return SourceArchive(key=source.key, files=source.files, bytes=len(source.tar))
+def _archive(source: PackedSource, folder: str) -> SourceArchive:
+    return SourceArchive(folder=place_shown(Path(folder)), key=source.key, files=source.files, bytes=len(source.tar))
 
 
 def _groups(spec: Spec) -> list[RankGroup]:

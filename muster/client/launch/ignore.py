@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pathspec import GitIgnoreSpec
 
@@ -37,6 +37,11 @@ class Ignored:
                 raise SpecError([Problem("source_dir", found, "write a pattern as in .gitignore")]) from error
         # Last, so that no pattern of the user's brings one of them back.
         return cls(GitIgnoreSpec.from_lines([*lines, *_ALWAYS]))
+
+    def leaves_out(self, relative: PurePath) -> bool:
+        """Whether a file is not packed: it or one of its folders is covered."""
+        folders = [parent.as_posix() for parent in relative.parents if parent.name]
+        return self.covers(relative.as_posix()) or any(self.covers(folder, folder=True) for folder in folders)
 
     def covers(self, relative: str, *, folder: bool = False) -> bool:
         """Whether the file (or folder) at this path, relative to the root and with slashes, is left out."""

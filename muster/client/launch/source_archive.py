@@ -47,11 +47,10 @@ def pack(folder: Path) -> PackedSource:
     Raises:
         SpecError: it is not a folder, is empty or too large, or holds something other than files.
     """
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        remedy = "name a folder, relative to the spec's file"
-        raise _refused(remedy, f"{found} at {folder}")
-    files = list(_files(folder))
+    problem = folder_problem(folder)
+    if problem is not None:
+        raise SpecError([problem])
+    files = list(source_files(folder))
     _check_size(folder, files)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -65,7 +64,15 @@ def pack(folder: Path) -> PackedSource:
     return PackedSource(len(files), packed.getvalue())
 
 
-def _files(folder: Path) -> Iterator[str]:
+def folder_problem(folder: Path) -> Problem | None:
+    """The problem of a `source_dir` that is no folder."""
+    if folder.is_dir():
+        return None
+    found = "a file" if folder.exists() else "nothing"
+    return Problem("source_dir", f"{found} at {folder}", "name a folder, relative to the spec's file")
+
+
+def source_files(folder: Path) -> Iterator[str]:
     """The paths of all files to be packed, relative to `folder`, sorted."""
     ignored = Ignored.of(folder)
     root = folder.resolve()

@@ -40,6 +40,7 @@ class LogLine(Document):
     )
     attempt: int
     job: str
+    stream: str = Field(default="", description="the log stream in CloudWatch Logs")
     message: str
 
     @field_serializer("at", when_used="json")
@@ -55,6 +56,7 @@ class LogQuery:
     """The prefix of the names of the stack's jobs."""
     run: str
     ranks: Collection[int] | None = None
+    attempts: Collection[int] | None = None
     since: datetime | None = None
     until: datetime | None = None
     regex: re.Pattern[str] | None = None
@@ -63,7 +65,10 @@ class LogQuery:
     def stream_prefix(self) -> str:
         """The prefix of the names of all streams with such lines; streams of other runs may have it, too."""
         head = names.run_job_prefix(self.prefix, self.run)
-        return f"{head}{next(iter(self.ranks))}-a" if self.ranks is not None and len(self.ranks) == 1 else head
+        if self.ranks is None or len(self.ranks) != 1:
+            return head
+        head = f"{head}{next(iter(self.ranks))}-a"
+        return head if self.attempts is None or len(self.attempts) != 1 else f"{head}{next(iter(self.attempts))}/"
 
     @property
     def since_ms(self) -> int | None:
@@ -80,17 +85,29 @@ class LogQuery:
         """Whether it ends before it starts, which the service refuses."""
         return self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms
 
+    def _asks_for(self, job: names.JobName) -> bool:
+        ranks, attempts = self.ranks, self.attempts
+        return (ranks is None or job.rank in ranks) and (attempts is None or job.attempt in attempts)
+
     def lines(self, events: Iterable[LogEvent]) -> Iterator[LogLine]:
         """The lines among `events` that are asked for."""
         for event in events:
             # SageMaker names a stream after the job, the container and a number: {job}/algo-1-1700000000.
             job = names.JobName.parse(event.stream.partition("/")[0], self.prefix)
-            if job is None or job.run != self.run or (self.ranks is not None and job.rank not in self.ranks):
+            if job is None or job.run != self.run or not self._asks_for(job):
                 continue
             process, message = _process_of(event.message.rstrip("\n"), job.rank)
             if self.regex is None or self.regex.search(message):
                 at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
-                yield LogLine(at=at, rank=job.rank, process=process, attempt=job.attempt, job=str(job), message=message)
+                yield LogLine(
+                    at=at,
+                    rank=job.rank,
+                    process=process,
+                    attempt=job.attempt,
+                    job=str(job),
+                    stream=event.stream,
+                    message=message,
+                )
 
 
 def _process_of(message: str, rank: int) -> tuple[int | None, str]:

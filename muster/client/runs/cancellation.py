@@ -7,10 +7,13 @@ import time
 from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
+from muster.client.errors import NoJobError, UnknownReplicaError
 from muster.client.runs.observer import Observer
 from muster.contract.document import Document
 
 _CAUSE = "Cancelled by a client of Muster."
+# A launch takes a few seconds; what takes longer waits for something.
+_LAUNCH_SECONDS = 30.0
 
 
 class Cancellation(Document):
@@ -40,6 +43,30 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
         else:
             name = _continuation(cloud, name, poll_seconds)
     return Cancellation(run=run, stopped=tuple(stopped))
+
+
+def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> str | None:
+    """Stop the training job of the replica `rank`. Returns its name, None if the replica has ended.
+
+    Raises:
+        NoJobError: for half a minute there was none.
+        UnknownReplicaError: the run has no replica of this rank.
+        UnknownRunError: there is no such run.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    observer, deadline = Observer(cloud, run), time.monotonic() + _LAUNCH_SECONDS
+    while True:
+        status = observer.look()
+        if not 0 <= rank < len(status.replicas):
+            raise UnknownReplicaError.of_ranks(run, [rank], len(status.replicas))
+        replica = status.replicas[rank]
+        if status.state.is_terminal or replica.has_ended:
+            return None
+        if replica.may_have_job and replica.job is not None and cloud.jobs.stop(replica.job):
+            return replica.job
+        if time.monotonic() > deadline:
+            raise NoJobError(run, rank, _LAUNCH_SECONDS)
+        time.sleep(poll_seconds)
 
 
 def _continuation(cloud: Cloud, ended: str, poll_seconds: float) -> str | None:

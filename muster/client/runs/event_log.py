@@ -15,9 +15,12 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.failure_words import failure_words
 from muster.contract.run.finding import Finding
+from muster.contract.run.job_details import JobDetails, PoolState
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
+from muster.contract.run.spending import saving
 from muster.contract.timestamps import Timestamp
 
 
@@ -27,10 +30,12 @@ class EventKind(StrEnum):
     RUN_STARTED = "run-started"
     REPLICA_WAITS = "replica-waits"
     REPLICA_LAUNCHED = "replica-launched"
+    REPLICA_REPORTED = "replica-reported"
     REPLICA_INTERRUPTED = "replica-interrupted"
     REPLICA_ENDED = "replica-ended"
     ROUND_COMMITTED = "round-committed"
     RULE_MET = "rule-met"
+    RULE_EVALUATED = "rule-evaluated"
     RUN_ENDED = "run-ended"
     RUN_SETTLED = "run-settled"
     RUN_RERUN = "run-rerun"
@@ -59,6 +64,7 @@ class EventLogEntry(Document):
     )
 
 
+_ENDS = {"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"}
 # The secondary statuses of an interrupted job, in words.
 _INTERRUPTIONS = {
     "Interrupted": "was interrupted: SageMaker took the instance back",
@@ -172,7 +178,31 @@ def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:
     for step in attempt.history:
         if step.secondary in _INTERRUPTIONS:
             yield entry(EventKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
+        elif step.message and step.secondary not in _ENDS:
+            yield entry(EventKind.REPLICA_REPORTED, step.at, f"is {step.secondary}: {step.message}")
+    for at, words in () if attempt.details is None else _rules(attempt.details):
+        yield entry(EventKind.RULE_EVALUATED, at, words)
     if has_ended(attempt) and attempt.ended_at is not None:
         failure = attempt.failure_class if is_failure(attempt) else None
-        words = f"{attempt.status.lower()}{f': {failure}' if failure else ''}"
+        why = ": ".join(part for part in (failure, failure_words(attempt) if failure else "") if part)
+        words = f"{attempt.status.lower()}{f': {why}' if why else ''}{_bill(attempt)}"
         yield entry(EventKind.REPLICA_ENDED, attempt.ended_at, words, failure)
+
+
+def _rules(details: JobDetails) -> Iterator[tuple[Timestamp, str]]:
+    """The verdicts of the rules that SageMaker evaluated, each with its time."""
+    for rule in details.rules:
+        if rule.at is not None:
+            yield rule.at, f"{rule.tool} rule {rule.rule}: {rule.status}{f': {rule.words}' if rule.words else ''}"
+
+
+def _bill(attempt: Attempt) -> str:
+    """What is billed of an attempt, where that is not its training time; and until when its instances are kept."""
+    details = attempt.details
+    if details is None:
+        return ""
+    saved, pool = saving([attempt], {}), details.warm_pool
+    words = "" if saved is None else f"; {saved.billable_seconds:,} s billed of {saved.training_seconds:,} s"
+    if pool is not None and pool.state is PoolState.AVAILABLE and pool.until is not None:
+        words += f"; its instances are kept until {pool.until} and billed"
+    return words

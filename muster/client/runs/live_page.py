@@ -60,7 +60,7 @@ class PageSource:
         plan = self._plan = self._plan or self._read_plan(status)
         result = self._observer.result
         settled = {replica.rank: replica for replica in result.replicas} if result else {}
-        attempts = self._observer.attempts
+        attempts = self._observer.attempts_with_logs()
         replicas = [_replica(one, attempts.get(one.rank, ()), settled.get(one.rank)) for one in status.replicas]
         table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
         for commit in self._observer.new_commits():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.reported import Execution, ExecutionStatus
-from muster.client.errors import UnknownRunError
+from muster.client.errors import ClientError, UnknownRunError
+from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
 from muster.client.runs.progress import ProgressReader
 from muster.client.runs.run_status import (
     Observation,
@@ -19,10 +22,12 @@ from muster.client.runs.run_status import (
     run_status,
     settled_progress,
 )
+from muster.client.runs.warm_pools import kept_instances
 from muster.contract import timestamps
 from muster.contract.errors import RunNameTakenError
 from muster.contract.layout import RunLayout
-from muster.contract.names import numbered_run_name, run_name
+from muster.contract.names import numbered_run_name, run_job_prefix, run_name
+from muster.contract.run.last_lines import ATTEMPTS_READ
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.result import Result, Verdict
@@ -38,6 +43,11 @@ if TYPE_CHECKING:
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
 # records it. One that a limit of the account or of the run prevents never starts.
 _CONTINUATION_WITHIN = timedelta(minutes=2)
+
+# In a status: CloudWatch Logs takes five calls per second, and a log needs one to four.
+_LOGS_READ = 3
+# The account has two ListTrainingJobs calls per second.
+_POOLS_SECONDS = 30.0
 
 # With this error plan refuses an execution that has the name of an older run. Nothing under the name is its own.
 NAME_TAKEN = f"Muster.{RunNameTakenError.__name__}"
@@ -55,6 +65,9 @@ class Observer:
         self._page: str | None = None
         self._result: Result | None = None
         self._entries: Mapping[int, ReplicaEntry] = {}
+        self._pools: Mapping[str, int | None] | None = None
+        self._pools_at = -math.inf
+        self._failed_logs = FailedLogs(cloud, execution)
 
     @property
     def result(self) -> Result | None:
@@ -80,7 +93,7 @@ class Observer:
 
         One call for the execution, a LIST of the roll-up, a LIST of the commits; and a GET for each shard of the
         roll-up that has changed, for the newest commit, for the run queue before the first launch, and for what is
-        written at the end.
+        written at the end. While jobs may keep warm pools, also a LIST of those, every 30 seconds.
         """
         execution = self._cloud.executions.describe(self._execution)
         entries = self._entries = self._read_entries(execution)
@@ -101,8 +114,29 @@ class Observer:
                 continued_by=self._continued_by,
                 awaits_continuation=self._awaits_continuation(execution),
                 page=self._page,
+                warm_pools=self._read_pools(),
             )
         )
+
+    def attempts_with_logs(self, most: int = ATTEMPTS_READ) -> dict[int, tuple[Attempt, ...]]:
+        """The attempts at the latest look, with the last log lines of at most so many of those that failed."""
+        return self._failed_logs.complete(self.attempts, most)
+
+    def failures(self) -> tuple[FailedAttempt, ...]:
+        """The failed attempts at the latest look, with their last log lines."""
+        return failed_attempts(self._run, self.attempts_with_logs(_LOGS_READ))
+
+    def _read_pools(self) -> Mapping[str, int | None] | None:
+        """The jobs that keep a warm pool; None where none can, or SageMaker does not say so."""
+        if not kept_instances(self.attempts, datetime.now(UTC)):
+            return None
+        if time.monotonic() - self._pools_at > _POOLS_SECONDS:
+            self._pools_at = time.monotonic()
+            try:
+                self._pools = self._cloud.jobs.warm_pools(run_job_prefix(self._cloud.stack.job_prefix, self._run))
+            except ClientError:
+                self._pools = None
+        return self._pools
 
     def _find_end(self, execution: Execution) -> None:
         """What is written once a run has ended: its result, its continuation and its page."""

@@ -10,19 +10,24 @@ from enum import StrEnum
 from pydantic import Field
 
 from muster.client.aws.reported import Execution, ExecutionStatus
+from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
+from muster.client.runs.warm_pools import KeptInstances, kept_instances
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
 from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, Finish
 from muster.contract.run.finding import Finding, FindingDocument
+from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
 from muster.contract.run.pace import Pace, end_of, has_stalled
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
+from muster.contract.run.spending import SpotSaving, saving
 from muster.contract.timestamps import Timestamp
 from muster.report.words import commits_text
 
@@ -89,6 +94,10 @@ class ReplicaStatus(Document):
         default=None, description="how the replica finished, where others train on or did; none where none did"
     )
     metrics: dict[str, float] = Field(default_factory=dict)
+    message: str = Field(default="", description="SageMaker's words on the present secondary status")
+    details: JobDetails | None = Field(
+        default=None, description="what the spec asked SageMaker for, of the latest attempt that has ended"
+    )
     ends: tuple[FailureClass | None, ...] = Field(
         default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
     )
@@ -98,6 +107,21 @@ class ReplicaStatus(Document):
         """Whether, while the run has not ended, no program of it runs: it waits for a launch, a start or an attempt."""
         between = {None, JobStatus.FAILED, JobStatus.STOPPED}
         return self.status in between or (self.status == JobStatus.IN_PROGRESS and self.secondary in _NOT_TRAINING)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further attempt follows the latest one, which has ended."""
+        return self.status == JobStatus.COMPLETED or self.rerun_follows is False
+
+    @property
+    def may_have_job(self) -> bool:
+        """Whether the latest attempt's job may be running: no end of it is known."""
+        return self.job is not None and self.status not in _ENDS
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its job was stopped by a user, and no further attempt follows."""
+        return self.rerun_follows is False and self.ends[-1:] == (FailureClass.STOPPED_BY_USER,)
 
     def state_in(self, run: RunState) -> ReplicaState:
         """Where it stands in a run that is in this state.
@@ -154,6 +178,13 @@ class RunStatus(Document):
     remarks: tuple[str, ...] = Field(
         default=(), description="what replicas wrote and cannot be read, and what is missing for that reason, in words"
     )
+    failures: tuple[FailedAttempt, ...] = Field(
+        default=(), description="of each replica the latest attempt that failed and wrote a log; the first ones of many"
+    )
+    warm_pools: tuple[KeptInstances, ...] = Field(
+        default=(), description="instances that are kept after the end of a job, and billed"
+    )
+    saving: SpotSaving | None = Field(default=None, description="what managed spot has saved; none where nothing")
     replicas: tuple[ReplicaStatus, ...]
 
 
@@ -203,6 +234,8 @@ class Observation:
     continued_by: str | None = None
     awaits_continuation: bool = False
     page: str | None = None
+    warm_pools: Mapping[str, int | None] | None = None
+    """The jobs that keep a warm pool, as SageMaker lists them; None where it was not asked."""
 
 
 def run_status(seen: Observation) -> RunStatus:
@@ -248,6 +281,9 @@ def run_status(seen: Observation) -> RunStatus:
         model=seen.result.model if seen.result else None,
         findings=_findings(seen),
         remarks=tuple(_remarks(seen)),
+        failures=failed_attempts(run_name(seen.run), attempts),
+        warm_pools=kept_instances(attempts, seen.now, seen.warm_pools),
+        saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
         replicas=replicas,
     )
 
@@ -349,6 +385,8 @@ def _replica(rank: int, attempts: Sequence[Attempt], decision: Decision | None, 
             "reason": latest.reason,
             "rerun_follows": follows,
             "waiting_for": latest.failure_class if follows and not latest.was_created else None,
+            "message": latest.history[-1].message if latest.history and not has_ended(latest) else "",
+            "details": next((one.details for one in reversed(attempts) if one.details is not None), None),
             "ends": tuple(attempt.failure_class for attempt in attempts if is_failure(attempt)),
         }
     )

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
+from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
-from muster.contract.aws.job_status import JobStatus
+from muster.contract.aws.job_status import BEFORE_INSTANCE, JobStatus
+from muster.contract.run.failure_words import counted
+from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
+from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
@@ -39,7 +43,7 @@ class Row:
             status=status_word(replica),
             round="–" if replica.round is None else str(replica.round),
             rate="–" if replica.samples_per_second is None else rate_number(replica.samples_per_second),
-            metrics=metrics_text(replica.metrics),
+            metrics=metrics_text(replica.metrics or final_metrics(replica.details)),
             note=note(replica, state),
             alert=replica.waiting_for is not None
             or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
@@ -64,8 +68,13 @@ def metrics_text(metrics: dict[str, float]) -> str:
     return ", ".join(shown) or "–"
 
 
+def final_metrics(details: JobDetails | None) -> dict[str, float]:
+    """The metrics that SageMaker read from a log, by name."""
+    return {} if details is None else {metric.name: metric.value for metric in details.metrics}
+
+
 def note(replica: ReplicaStatus, state: RunState) -> str:
-    """Why a replica has its status, where that needs a word: a rerun, an interruption, an end, an early one."""
+    """Why a replica has its status, where that needs a word: no instance yet, a rerun, an interruption, an end."""
     if replica.waiting_for is not None:
         return ""
     if replica.secondary in _SPOT_PAUSES:
@@ -76,9 +85,12 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
             return str(reason)
         return f"{reason}: {'to be rerun' if replica.rerun_follows else 'no rerun'}"
     early = [] if replica.finished_early is None else [replica.finished_early]
+    if replica.status == JobStatus.IN_PROGRESS and replica.secondary in BEFORE_INSTANCE and replica.message:
+        early.append(replica.message)
+    if replica.status == JobStatus.IN_PROGRESS and replica.details and replica.details.progress:
+        early.append(progress_words(replica.details.progress))
     if replica.attempt > 1:
-        counted = Counter(str(end or "unknown") for end in replica.ends)
-        classes = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counted.items())
+        classes = counted(str(end or "unknown") for end in replica.ends)
         early.append(f"rerun: {classes}" if classes else "rerun")
     return "; ".join(early)
 
@@ -101,6 +113,16 @@ def headline(status: RunStatus) -> str:
 def model_line(run: str, model: ModelResult) -> str:
     """The model that a run leaves, and how to get it."""
     return f"model: {bytes_text(model.bytes)} {model_text(model)}; `muster model {run}` fetches it"
+
+
+def read_back_lines(status: RunStatus) -> Iterator[str]:
+    """What SageMaker has reported beside statuses: savings, verdicts of rules, MLflow, instances that are kept."""
+    details = {replica.rank: replica.details for replica in status.replicas if replica.details is not None}
+    if status.saving is not None:
+        yield f"spot: {saving_words(status.saving)}"
+    yield from rule_lines(details)
+    yield from (f"MLflow: {line}" for line in mlflow_lines(details))
+    yield from pool_lines(status.warm_pools)
 
 
 def elapsed(started_at: str, ended_at: str | None) -> str:

@@ -41,7 +41,7 @@ def gather_stack(account: Account) -> StackFacts:
         name=account.cloud.stack.name,
         status=account.description["StackStatus"],
         outputs=account.outputs,
-        client_version=version("muster"),
+        client_version=version("muster-train"),
     )
 
 

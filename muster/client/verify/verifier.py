@@ -91,7 +91,7 @@ class Verifier:
         return Verification(
             stack=self._account.cloud.stack.name,
             region=self._account.session.region_name,
-            version=version("muster"),
+            version=version("muster-train"),
             started_at=timestamps.text(self._started_at),
             promise=self.promise,
             run=self.run_name if self._launched else None,

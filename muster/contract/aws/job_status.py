@@ -6,7 +6,7 @@ from enum import StrEnum
 
 BEFORE_INSTANCE = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
 """Secondary statuses of a job that has no instance yet and costs nothing."""
-BEFORE_TRAINING = (*BEFORE_INSTANCE, "Downloading", "DownloadingTrainingImage")
+BEFORE_TRAINING = (*BEFORE_INSTANCE, "PreparingTraining", "Downloading", "DownloadingTrainingImage")
 """Secondary statuses of a job that is not training yet."""
 
 

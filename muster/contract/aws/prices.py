@@ -23,6 +23,12 @@ class PriceTable(Document):
         rows = {name: price for name, price in self.usd_per_hour.items() if name in instance_types}
         return self.model_copy(update={"usd_per_hour": rows})
 
+    def origin(self, region: str | None = None) -> str:
+        """Whose prices these are, for a run in `region`: `on-demand prices of us-west-2 as of 2026-11-21`."""
+        foreign = region is not None and region != self.region
+        other = f"; this release has none of {region}, which differ" if foreign else ""
+        return f"on-demand prices of {self.region} as of {self.as_of}{other}"
+
     def dearest(self, instance_types: Iterable[str]) -> str:
         """The type with the highest price: the bound while SageMaker has not chosen among several."""
         return max(instance_types, key=lambda name: self.usd_per_hour.get(name, 0.0))

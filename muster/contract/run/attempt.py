@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import StoredPart, known_member
+from muster.contract.run.job_details import JobDetails
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 NOT_CREATED = "NotCreated"
 """The secondary status of an attempt that ended without a job: its request was refused."""
+
+MESSAGE_MAX = 200
+"""How many characters of a message of SageMaker are kept. The longest one that it documents has 73."""
 
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 
@@ -25,6 +29,7 @@ class Transition(StoredPart):
 
     at: Timestamp
     secondary: str
+    message: str = Field(default="", description="the last message of it, such as why there is no instance yet")
 
 
 class Attempt(StoredPart):
@@ -44,6 +49,12 @@ class Attempt(StoredPart):
     failure_class: FailureClass | None = None
     reason: str = ""
     artifacts: str | None = None
+    details: JobDetails | None = Field(
+        default=None, description="what the spec has asked SageMaker for; none where nothing, or it is not known"
+    )
+    last_lines: tuple[str, ...] = Field(
+        default=(), description="the last lines of its log, for some of the attempts that failed"
+    )
 
     @field_validator("failure_class", mode="before")
     @classmethod
@@ -78,15 +89,22 @@ class Attempt(StoredPart):
         )
 
     def merged(self, seen: Self) -> Self:
-        """This attempt, completed by `seen`, another view of it. The longer history is the newer one."""
-        newer = seen.model_fields_set & Attempt.model_fields.keys() - {"history"}
-        known = {name for name in newer if getattr(seen, name) not in {None, ""}}
-        update: dict[str, object] = {name: getattr(seen, name) for name in known}
-        return self.model_copy(update={**update, "history": max(self.history, seen.history, key=len)})
+        """This attempt, completed by `seen`, another view of it. The longer history is the newer one.
 
-    def for_result(self) -> Self:
-        """The attempt as the result holds it, which must stay small: the replica's result names its artifacts once."""
-        return self.model_copy(update={"history": (), "artifacts": None})
+        Of two histories of the same length that of `seen` is: a message of SageMaker may have changed.
+        """
+        newer = seen.model_fields_set & Attempt.model_fields.keys() - {"history"}
+        known = {name for name in newer if getattr(seen, name) not in (None, "", ())}
+        update: dict[str, object] = {name: getattr(seen, name) for name in known}
+        return self.model_copy(update={**update, "history": max(seen.history, self.history, key=len)})
+
+    def for_result(self, *, is_last: bool = False) -> Self:
+        """The attempt as the result holds it, which must stay small.
+
+        The replica's result names its artifacts once, and only its last attempt (`is_last`) has metrics.
+        """
+        details = self.details if is_last or self.details is None else self.details.without_metrics()
+        return self.model_copy(update={"history": (), "artifacts": None, "details": details})
 
 
 def shortages(attempts: Sequence[Attempt]) -> int:

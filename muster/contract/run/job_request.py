@@ -33,7 +33,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "HyperParameters": spec.hyper_parameters,
         "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
-        "CheckpointConfig": spec.checkpoint_request(checkpoints, f"{plan.shared_layout.run}/r{rank}"),
+        "CheckpointConfig": spec.checkpoint_request(checkpoints, plan.shared_layout.run, rank),
         "ResourceConfig": spec.resource_request(shortages),
         "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,

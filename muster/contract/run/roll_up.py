@@ -38,7 +38,9 @@ class ReplicaEntry(StoredPart):
         return cls(
             rank=record.rank,
             revision=record.revision,
-            attempts=tuple(_shortened(attempt) for attempt in record.attempts[-ATTEMPTS_KEPT:]),
+            attempts=tuple(
+                _shortened(attempt, is_last=attempt is record.current) for attempt in record.attempts[-ATTEMPTS_KEPT:]
+            ),
             decision=record.decision,
         )
 
@@ -85,8 +87,8 @@ def _replaces(known: ReplicaEntry | None, entry: ReplicaEntry) -> bool:
     return known is None or (entry.revision >= known.revision and not known.says_the_same(entry))
 
 
-def _shortened(attempt: Attempt) -> Attempt:
+def _shortened(attempt: Attempt, *, is_last: bool) -> Attempt:
     steps = attempt.history
     if len(steps) > _FIRST_STEPS + _LAST_STEPS:
         steps = (*steps[:_FIRST_STEPS], *steps[-_LAST_STEPS:])
-    return attempt.model_copy(update={"history": steps, "artifacts": None})
+    return attempt.for_result(is_last=is_last).model_copy(update={"history": steps})

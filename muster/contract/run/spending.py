@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic import Field
+
 from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.document import Document
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import seconds_between
@@ -125,3 +128,33 @@ def _usd_of_ended(attempt: Attempt, rented: Rented, settled_at: str) -> float | 
         return billed_usd(rented, attempt.billable_seconds)
     typed = attempt.model_copy(update={"instance_type": rented.instance_type})
     return usd_so_far(typed, rented.instances, settled_at, prices)
+
+
+class SpotSaving(Document):
+    """What managed spot has saved: SageMaker bills fewer seconds than it trains."""
+
+    training_seconds: int = Field(description="of all instances of all attempts whose bill is known")
+    billable_seconds: int
+    usd: float | None = Field(description="at on-demand prices; none where a type has no price")
+
+    @property
+    def share(self) -> float:
+        """The part of the training time that is not billed, as DescribeTrainingJob defines it."""
+        return 1 - self.billable_seconds / self.training_seconds
+
+
+def saving(attempts: Iterable[Attempt], usd_per_hour: Mapping[str, float]) -> SpotSaving | None:
+    """What spot has saved in `attempts`; None where nothing, or the bills are not known."""
+    trained = billed = 0
+    usd: float | None = 0.0
+    for attempt in attempts:
+        details = attempt.details
+        if details is None or not details.training_seconds or attempt.billable_seconds is None:
+            continue
+        instances = details.instances or 1
+        trained += details.training_seconds * instances
+        billed += attempt.billable_seconds * instances
+        price = usd_per_hour.get(attempt.instance_type or "")
+        unpaid = (details.training_seconds - attempt.billable_seconds) * instances
+        usd = None if usd is None or price is None else usd + price * unpaid / _HOUR
+    return SpotSaving(training_seconds=trained, billable_seconds=billed, usd=usd) if billed < trained else None

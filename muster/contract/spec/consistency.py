@@ -51,7 +51,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     """What SageMaker would refuse, or what cannot work as a replica."""
     yield from spec.algorithm_problems()
     yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
-    yield from spec.storage_problems(trainer=spec.trainer is not None)
+    yield from spec.storage_problems(trainer=spec.trainer is not None, replicas=spec.replicas)
     yield from spec.resource_problems(spot=spec.spot)
     yield from spec.process_problems(trainer=spec.trainer is not None)
     yield from spec.time_problems(spot=spec.has_spot)

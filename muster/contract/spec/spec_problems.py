@@ -156,5 +156,9 @@ def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
     if near is not None:
         return f"did you mean {near}?"
     if len(known) > _FIELDS_LISTED:
-        return "`muster init` writes a spec with every known field" if model is Spec else "see the documentation"
+        return (
+            "`muster init - --every-field` prints a spec with every known field"
+            if model is Spec
+            else "see the documentation"
+        )
     return "the known fields are " + ", ".join(known)

@@ -35,6 +35,15 @@ def parse_spec_text(text: str) -> Spec:
     Raises:
         SpecError: with every problem at once.
     """
+    return parse_spec(load_spec_text(text))
+
+
+def load_spec_text(text: str) -> dict[object, object]:
+    """The document in YAML or JSON text, whatever its fields say.
+
+    Raises:
+        SpecError: it is too long, is neither YAML nor JSON, or is no mapping.
+    """
     # The functions read parsed specs only; importing YAML would add 10 ms to each of their cold starts.
     from muster.contract.spec.yaml_text import load_yaml  # noqa: PLC0415
 
@@ -45,7 +54,14 @@ def parse_spec_text(text: str) -> Spec:
         value = load_yaml(text)
     except ValueError as error:
         raise SpecError([StatedProblem("the spec", str(error), "correct the YAML or JSON")]) from None
-    return parse_spec(value)
+    return _mapping(value)
+
+
+def _mapping(value: object) -> dict[object, object]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    remedy = "write a mapping: replicas: 4, trainer: package.module:function, …"
+    raise SpecError([Problem("the spec", kind_of(value), remedy)])
 
 
 def parse_spec(value: object) -> Spec:
@@ -54,11 +70,7 @@ def parse_spec(value: object) -> Spec:
     Raises:
         SpecError: with every problem at once.
     """
-    if isinstance(value, Mapping):
-        value = dict(value)
-    else:
-        remedy = "write a mapping: replicas: 4, trainer: package.module:function, …"
-        raise SpecError([Problem("the spec", kind_of(value), remedy)])
+    value = _mapping(value)
     unstorable = _unstorable(value)
     sound = _without(value, {problem.top for problem in unstorable})
     try:

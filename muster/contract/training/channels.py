@@ -34,8 +34,8 @@ class HubAccessConfig(Section):
 class S3DataSource(Section):
     """Objects in S3."""
 
-    s3_data_type: Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"] = Field(
-        default="S3Prefix", description="what `s3_uri` is"
+    s3_data_type: Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile", "Converse"] = Field(
+        default="S3Prefix", description="what `s3_uri` is; `Converse`: a place of conversations in that format"
     )
     s3_uri: S3Uri = Field(description="a prefix, or the manifest's object; in the stack's region")
     attribute_names: Annotated[

@@ -17,6 +17,7 @@ from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, S3Uri
 CHECKPOINT_DIR = "/opt/ml/checkpoints"  # CheckpointConfig: the default of LocalPath
 # The replica's own folder is appended to a checkpoint prefix: no two replicas may write the same one.
 _FOLDER_MAX = len(f"/{'r' * names.RUN_MAX}/r{names.REPLICAS_MAX - 1}/")
+_RANK = "{rank}"  # in an exact prefix
 # SageMaker fills, uploads or archives these itself.
 _MANAGED = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output")
 
@@ -54,8 +55,13 @@ class StorageFields(Document):
     checkpoint_config: CheckpointConfig = Field(
         default_factory=CheckpointConfig, description="where the replicas' checkpoints go"
     )
+    checkpoint_uri_exact: bool = Field(
+        default=False,
+        description="use `checkpoint_config.s3_uri` as it is, without the run and the rank; with several replicas it "
+        "contains `{rank}/`",
+    )
 
-    def storage_problems(self, *, trainer: bool) -> Iterator[Problem]:
+    def storage_problems(self, *, trainer: bool, replicas: int) -> Iterator[Problem]:
         """Problems between the fields of input and output."""
         path = self.checkpoint_config.local_path
         managed = next((top for top in _MANAGED if path is not None and f"{path}/".startswith(f"{top}/")), None)
@@ -67,19 +73,39 @@ class StorageFields(Document):
                 f"choose another directory, such as {CHECKPOINT_DIR}",
                 allowed,
             )
+        yield from self._exact_problems(replicas)
         if trainer and self.checkpoint_config != CheckpointConfig():
             allowed = "Muster decides where a trainer's checkpoints are; the run's result shows it"
             yield StatedProblem("checkpoint_config", "set together with trainer", "leave it out", allowed)
+
+    def _exact_problems(self, replicas: int) -> Iterator[Problem]:
+        """An exact prefix that is none, or that several replicas would share: each restores what it finds there."""
+        uri = self.checkpoint_config.s3_uri
+        named = uri is not None and _RANK in uri
+        if not self.checkpoint_uri_exact and named:
+            remedy = "set checkpoint_uri_exact: true, or leave it out: the rank is appended"
+            yield StatedProblem("checkpoint_config.s3_uri", f"{_RANK} is not filled in", remedy)
+        elif self.checkpoint_uri_exact and uri is None:
+            remedy = "name the prefix in checkpoint_config.s3_uri"
+            yield StatedProblem("checkpoint_uri_exact", "true without a prefix", remedy)
+        elif uri is not None and self.checkpoint_uri_exact and replicas > 1 and f"{_RANK}/" not in uri:
+            allowed = f"with several replicas a prefix that contains {_RANK}/"
+            yield Problem("checkpoint_config.s3_uri", repr(uri), "give each rank a folder of its own", allowed)
 
     def output_request(self, default_uri: str) -> RequestPart:
         """OutputDataConfig."""
         return {"S3OutputPath": default_uri, **self.output_data_config.request()}
 
-    def checkpoint_request(self, default_uri: str, folder: str) -> RequestPart:
-        """CheckpointConfig. `folder` separates the replica's checkpoints from others below a prefix of the user.
+    def checkpoint_request(self, default_uri: str, run: str, rank: int) -> RequestPart:
+        """CheckpointConfig. Run and rank separate the replica's checkpoints from others below a prefix of the user.
 
         The URI ends in a slash: SageMaker takes it literally, and the prefix r1 would also restore r10.
         """
         prefix = self.checkpoint_config.s3_uri
-        uri = default_uri if prefix is None else f"{prefix.rstrip('/')}/{folder}/"
+        if prefix is None:
+            uri = default_uri
+        elif self.checkpoint_uri_exact:
+            uri = prefix.replace(_RANK, str(rank))
+        else:
+            uri = f"{prefix.rstrip('/')}/{run}/r{rank}/"
         return {"S3Uri": uri, "LocalPath": self.checkpoint_config.local_path or CHECKPOINT_DIR}

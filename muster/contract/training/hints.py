@@ -1,7 +1,8 @@
-"""Hints for a user who writes a member of CreateTrainingJob that the spec does not have under that name.
+"""Hints for a user who writes a name of CreateTrainingJob or of an SDK that the spec does not have.
 
-`RENAMED` holds the members that have another name in the spec, `LEFT_OUT` those that make no sense for an independent
-replica. A test checks that they cover the whole request, together with the spec's own fields.
+`RENAMED` holds the members of the request that have another name in the spec, `FORMER` the options of SDKs, and
+`LEFT_OUT` the members that make no sense for an independent replica. A test checks that `RENAMED` and `LEFT_OUT` cover
+the whole request, together with the spec's own fields.
 """
 
 from __future__ import annotations
@@ -19,6 +20,48 @@ RENAMED: dict[str, str] = {
     "AlgorithmSpecification": "image, algorithm_name, entrypoint and the other members at the top level of the spec",
     "ResourceConfig": "instance_type, volume_gb and the other members at the top level of the spec",
     "StoppingCondition": "max_runtime_seconds, max_wait_seconds and max_pending_seconds at the top level of the spec",
+}
+
+# Option of the SageMaker Python SDK's estimators, and of TorchX's former scheduler -> the spec's field.
+FORMER: dict[str, str] = {
+    "role": "role_arn",
+    "image_uri": "image",
+    "image_repo": "image",
+    "entry_point": "trainer (or entrypoint, for a program of your own)",
+    "user": "tags",
+    "base_job_name": "name",
+    "job_name": "name",
+    "inputs": "input_data_config",
+    "volume_size": "volume_gb",
+    "volume_kms_key": "volume_kms_key_id",
+    "max_run": "max_runtime_seconds",
+    "max_wait": "max_wait_seconds",
+    "max_retry_attempts": "maximum_retry_attempts in retry_strategy",
+    "input_mode": "training_input_mode",
+    "output_path": "s3_output_path in output_data_config",
+    "output_kms_key": "kms_key_id in output_data_config",
+    "disable_output_compression": "compression_type: NONE in output_data_config",
+    "subnets": "subnets in vpc_config",
+    "security_group_ids": "security_group_ids in vpc_config",
+    "model_uri": "a channel in input_data_config",
+    "model_channel_name": "channel_name of a channel in input_data_config",
+    "encrypt_inter_container_traffic": "enable_inter_container_traffic_encryption",
+    "use_spot_instances": "spot",
+    "checkpoint_s3_uri": "s3_uri in checkpoint_config",
+    "checkpoint_local_path": "local_path in checkpoint_config",
+    "debugger_hook_config": "debug_hook_config",
+    "enable_sagemaker_metrics": "enable_sage_maker_metrics_time_series",
+    "disable_profiler": "disable_profiler in profiler_config",
+    "git_config": "source_dir",
+    "code_location": "source_dir",
+    "dependencies": "source_dir, whose requirements.txt lists them",
+    "hyperparameters": "hyper_parameters (a trainer receives kwargs)",
+    "container_log_level": "sagemaker_container_log_level in hyper_parameters",
+    "training_repository_access_mode": "training_repository_access_mode in training_image_config",
+    "training_repository_credentials_provider_arn": "training_repository_auth_config in training_image_config",
+    "enable_infra_check": "enable_infra_check in infra_check_config",
+    "trainer_module": "trainer, as module:function",
+    "trainer_kwargs": "kwargs",
 }
 
 # Member of CreateTrainingJob -> why the spec has no such field.
@@ -39,7 +82,7 @@ LEFT_OUT: dict[str, str] = {
 def hint(name: str) -> str | None:
     """What to do about the unknown field `name`; None where CreateTrainingJob has no such member either."""
     folded = name.replace("_", "").casefold()
-    for member, field in RENAMED.items():
-        if member.casefold() == folded:
+    for member, field in (RENAMED | FORMER).items():
+        if member.replace("_", "").casefold() == folded:
             return f"its name here is {field}" if field.isidentifier() else f"write {field}"
     return next((reason for member, reason in LEFT_OUT.items() if member.casefold() == folded), None)

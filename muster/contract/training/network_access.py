@@ -10,7 +10,7 @@ from pydantic import Field
 from muster.contract.document import Document
 from muster.contract.errors import Problem
 from muster.contract.training.section import RequestPart, Section
-from muster.contract.training.values import RoleArn, Wording
+from muster.contract.training.values import RoleArnOrName, Wording
 
 _NetworkId = Annotated[
     str, Field(min_length=1, max_length=32, pattern=r"^[-0-9a-zA-Z]+$"), Wording("an ID of letters, digits and hyphens")
@@ -45,7 +45,9 @@ class InfraCheckConfig(Section):
 class AccessFields(Document):
     """Role and network."""
 
-    role_arn: RoleArn | None = Field(default=None, description="role of the containers; default the stack's")
+    role_arn: RoleArnOrName | None = Field(
+        default=None, description="role of the containers, its ARN or its name; default the stack's"
+    )
     vpc_config: VpcConfig | None = Field(default=None, description="the VPC in which the replicas run")
     enable_network_isolation: bool = Field(
         default=False, description="refused when true: replicas exchange data through S3"
@@ -57,6 +59,11 @@ class AccessFields(Document):
     remote_debug_config: RemoteDebugConfig | None = Field(default=None, description="a shell in the container")
     session_chaining_config: SessionChainingConfig | None = Field(default=None, description="session tags")
     infra_check_config: InfraCheckConfig | None = Field(default=None, description="a health check of the instance")
+
+    @property
+    def named_role(self) -> str | None:
+        """The role's name, if the spec names it without an ARN; the client looks the ARN up."""
+        return None if self.role_arn is None or self.role_arn.startswith("arn:") else self.role_arn
 
     def access_problems(self, *, private_registry: bool) -> Iterator[Problem]:
         """Settings with which a replica could not reach S3 or its image."""

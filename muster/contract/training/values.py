@@ -40,6 +40,16 @@ RoleArn = Annotated[
     Field(min_length=20, max_length=2_048, pattern=_ARN + r"iam::[0-9]{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+$"),
     Wording("arn:aws:iam::123456789012:role/name", "write the role's whole ARN, not its name"),
 ]
+RoleArnOrName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2_048,
+        # CreateRole: RoleName has 1-64 of these characters.
+        pattern=_ARN + r"iam::[0-9]{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+$|^[a-zA-Z0-9_+=,.@\-]{1,64}$",
+    ),
+    Wording("arn:aws:iam::123456789012:role/name, or the name of a role", "write the role's ARN or its name"),
+]
 TrainingPlanArn = Annotated[
     str,
     Field(

@@ -13,6 +13,7 @@ from muster.control.runtime.parallel import PARALLEL
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sns import SNSClient
@@ -37,6 +38,8 @@ _CONFIG = Config(
 # One retry and no long wait, because no run depends on an event.
 _CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=10)
 
+# The same: the log lines of a failed attempt are shown, and nothing depends on them.
+_CONFIG_FOR_LOGS = _CONFIG_FOR_EVENTS
 
 Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sns", "sts"]
 
@@ -92,6 +95,11 @@ class Clients:
     def sns(self) -> SNSClient:
         """SNS."""
         return boto3.client("sns", config=_CONFIG)
+
+    @cached_property
+    def logs(self) -> CloudWatchLogsClient:
+        """CloudWatch Logs. Opened when it is used: most runs end without an attempt whose log is read."""
+        return boto3.client("logs", config=_CONFIG_FOR_LOGS)
 
     @cached_property
     def sts(self) -> STSClient:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
@@ -16,6 +16,7 @@ from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_r
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import Attempt, granted_type
+from muster.contract.run.job_details import JobDetails, job_details
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.patience import patiently
@@ -45,6 +46,7 @@ class Job:
     instance_type: str | None
     """None until SageMaker has chosen among the preferences."""
     billable_seconds: int
+    details: JobDetails = field(default_factory=JobDetails)
 
     @property
     def end(self) -> JobEnd | None:
@@ -60,6 +62,7 @@ class Job:
             "artifacts": self.artifacts,
             "instance_type": self.instance_type or attempt.instance_type,
             "billable_seconds": self.billable_seconds if self.end else None,
+            "details": self.details if self.end else None,
         }
         seen = attempt.model_copy(update=update)
         return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
@@ -117,10 +120,11 @@ class Jobs:
             raise LaunchRefusedError(classify_request_error(code), reason) from None
         return True
 
-    def find(self, name: str) -> Job | None:
-        """The job of that name, or None."""
+    def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
+        """The job of that name, or None. `patience` replaces that of all calls."""
+        budget = self.patience if patience is None else patience
         try:
-            found = patiently(lambda: self._sagemaker.describe_training_job(TrainingJobName=name), self.patience)
+            found = patiently(lambda: self._sagemaker.describe_training_job(TrainingJobName=name), budget)
         except ClientError as error:
             if error_code(error) in _NO_SUCH_JOB:
                 return None
@@ -136,6 +140,7 @@ class Jobs:
             instance_type=granted_type(found["ResourceConfig"]),
             # Missing before the end, and for a job that never had an instance.
             billable_seconds=found.get("BillableTimeInSeconds", 0),
+            details=job_details(cast("Mapping[str, object]", found)),
         )
 
     def tags(self, arn: str) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from muster.contract.names import run_job_prefix
+from muster.contract.run.failure_words import logs_command
+from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, Result, Verdict
 from muster.control.finish import Finished
@@ -71,9 +73,18 @@ def _cause(finished: Finished, links: dict[str, str]) -> str:
     attempts = f"attempts in total: {_attempts(result)}"
     figures = f"{_succeeded(result)} of {len(result.replicas)} replicas succeeded; {attempts}."
     where = [f"{words}: {links[name]}" for name, words in _WHERE.items() if name in links]
+    failed = _first_failed(result)
+    if failed is not None:
+        where.append(f"Log of replica {failed[0]}, attempt {failed[1]}: {logs_command(result.run, *failed)}")
     by_hand = f"To continue from the last committed round: muster rerun {result.run}"
     next_ = by_hand if finished.continued_by is None else f"It is continued by {finished.continued_by}."
     return "\n".join([result.reason[:REASON_MAX], "", figures, *where, next_])
+
+
+def _first_failed(result: Result) -> tuple[int, int] | None:
+    """Rank and attempt of the first replica that failed and wrote a log."""
+    lost = (replica for replica in result.replicas if replica.outcome is ReplicaOutcome.FAILED and replica.attempts)
+    return next(((one.rank, one.attempts[-1].attempt) for one in lost if is_explained_by_log(one.attempts[-1])), None)
 
 
 def _succeeded(result: Result) -> int:

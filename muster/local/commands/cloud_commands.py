@@ -19,10 +19,12 @@ from muster.local.commands.command_answers import (
     CloudUp,
     CloudVariables,
     JsonOption,
+    ShellStateOption,
     StateOption,
     busy,
     print_answer,
 )
+from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.local.local_cloud import LocalCloud, stop
 from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
 
@@ -81,9 +83,9 @@ def down(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
 
 
 @app.command()
-def status(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+def status(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
     """Show whether the embedded cloud runs, and its training jobs. Exit code 3 when it does not run."""
-    up = CloudUp.of(LocalCloud.attach(state))
+    up = CloudUp.of(cloud_of_shell(state))
     if as_json:
         print_answer(up)
         return

@@ -17,6 +17,10 @@ from muster.local.local_cloud import LocalCloud
 
 STATE_HELP = "Directory with the state of the embedded cloud."
 StateOption = Annotated[Path, typer.Option("--state", help=STATE_HELP)]
+ShellStateOption = Annotated[
+    Path | None,
+    typer.Option("--state", help=f"{STATE_HELP[:-1]}; default: of the one that this shell uses, or {DEFAULT_STATE}."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT = DEFAULT_STATE
 

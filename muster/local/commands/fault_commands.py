@@ -13,13 +13,13 @@ from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
 from muster.local.commands.command_answers import (
-    DEFAULT,
     FaultList,
     FaultsCleared,
     JsonOption,
-    StateOption,
+    ShellStateOption,
     print_answer,
 )
+from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.local.faults import (
     FAULT,
     CallError,
@@ -31,12 +31,12 @@ from muster.local.faults import (
     FaultReport,
     LostInstance,
     QuotaError,
+    RuleIssue,
     SlowStart,
     SmallVolume,
     SpotInterruption,
     throttled,
 )
-from muster.local.local_cloud import LocalCloud
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Faults on demand, on the embedded cloud.")
 
@@ -49,15 +49,16 @@ _COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
     (QuotaError, ("job",)),
     (SlowStart, ("job",)),
     (SmallVolume, ("job",)),
+    (RuleIssue, ("job",)),
     (CallError, ("service", "operation")),
     (EventFault, ("action", "job")),
 )
 
 
 @app.command(name="list")
-def list_faults(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+def list_faults(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
     """List the faults and how often each fired."""
-    reports = LocalCloud.attach(state).faults.list()
+    reports = cloud_of_shell(state).faults.list()
     if as_json:
         print_answer(FaultList(faults=tuple(reports)))
         return
@@ -74,10 +75,10 @@ def clear(
     ] = None,
     *,
     as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
+    state: ShellStateOption = None,
 ) -> None:
     """Remove faults."""
-    faults = LocalCloud.attach(state).faults
+    faults = cloud_of_shell(state).faults
     if identifier is None:
         cleared = tuple(report.id for report in faults.list())
         faults.clear()
@@ -99,7 +100,7 @@ def throttle(
     per_second: Annotated[float | None, typer.Option(min=0.01, help="Throttle all calls above this rate.")] = None,
     burst: Annotated[int, typer.Option(min=1, help="Calls at once before the rate applies.")] = 1,
     as_json: JsonOption = False,
-    state: StateOption = DEFAULT,
+    state: ShellStateOption = None,
 ) -> None:
     """Throttle the next --count calls, or everything above --per-second."""
     if (count is None) == (per_second is None):
@@ -117,7 +118,7 @@ def _command(model: type[FaultBase], arguments: tuple[str, ...]) -> Callable[...
     """The function of the command that adds a fault of `model`; Typer reads its parameters from the signature."""
     kind = str(model.model_fields["kind"].default)
 
-    def command(*, as_json: bool, state: Path, **fields: object) -> None:
+    def command(*, as_json: bool, state: Path | None, **fields: object) -> None:
         _add(state, as_json, kind=kind, **fields)
 
     parameters = list(_parameters(model, arguments))
@@ -136,7 +137,7 @@ def _parameters(model: type[FaultBase], arguments: tuple[str, ...]) -> Iterator[
         default = Parameter.empty if fields[name].is_required() else fields[name].default
         yield _parameter(name, fields[name], _option(fields[name]), default)
     yield Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
-    yield Parameter("state", Parameter.KEYWORD_ONLY, default=DEFAULT, annotation=StateOption)
+    yield Parameter("state", Parameter.KEYWORD_ONLY, default=None, annotation=ShellStateOption)
 
 
 def _parameter(name: str, field: FieldInfo, info: ArgumentInfo | OptionInfo, default: object) -> Parameter:
@@ -150,7 +151,7 @@ def _option(field: FieldInfo) -> OptionInfo:
     return option
 
 
-def _add(state: Path, as_json: bool, **fields: object) -> None:
+def _add(state: Path | None, as_json: bool, **fields: object) -> None:
     try:
         fault: Fault = FAULT.validate_python(fields)
     except ValidationError as error:
@@ -159,8 +160,8 @@ def _add(state: Path, as_json: bool, **fields: object) -> None:
     _ask(state, as_json, fault)
 
 
-def _ask(state: Path, as_json: bool, fault: Fault) -> None:
-    faults = LocalCloud.attach(state).faults
+def _ask(state: Path | None, as_json: bool, fault: Fault) -> None:
+    faults = cloud_of_shell(state).faults
     placed = faults.add(fault)
     report = next(report for report in faults.list() if report.id == placed.id)
     if as_json:

@@ -11,7 +11,15 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
 from muster.local.cloud_settings import Settings
-from muster.local.faults import CapacityError, Crash, LostInstance, SlowStart, SmallVolume, SpotInterruption
+from muster.local.faults import (
+    CapacityError,
+    Crash,
+    LostInstance,
+    RuleIssue,
+    SlowStart,
+    SmallVolume,
+    SpotInterruption,
+)
 from muster.local.processes.process_pool import Child
 from muster.local.sagemaker.job_storage import CheckpointSync, UploadError
 from muster.local.sagemaker.job_tree import JobTree
@@ -102,6 +110,15 @@ class JobFaults:
             return fnmatchcase(self.job, fault.job) and getattr(fault, "after_seconds", 0.0) <= running_seconds
 
         return self.book.take(kind, due)
+
+    def rule_issue(self, rule: str) -> str | None:
+        """What a rule of Debugger or the profiler has found, where a fault says so."""
+
+        def found(fault: RuleIssue) -> bool:
+            return fnmatchcase(self.job, fault.job) and fnmatchcase(rule, fault.rule)
+
+        fault = self.book.take(RuleIssue, found)
+        return None if fault is None else fault.details
 
 
 @dataclass

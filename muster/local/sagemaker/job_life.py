@@ -25,7 +25,7 @@ from muster.local.sagemaker.job_storage import (
 )
 from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogShipper, LogSink, MetricScraper
-from muster.local.sagemaker.training_job import Job, Secondary
+from muster.local.sagemaker.training_job import NO_CAPACITY, Job, Secondary
 from muster.local.service.fault_book import FaultBook
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Lifecycle:
         try:
             self._live()
         except _EndError as end:
-            self._job.end(end.status, end.secondary, end.reason)
+            self._end(end.status, end.secondary, end.reason)
         except DownloadError as error:
             self._fail(f"ClientError: Data download failed:{error}")
         except UploadError as error:
@@ -121,7 +121,11 @@ class Lifecycle:
             shutil.rmtree(self._place, ignore_errors=True)
 
     def _fail(self, reason: str) -> None:
-        self._job.end(JobStatus.FAILED, Secondary.FAILED, reason)
+        self._end(JobStatus.FAILED, Secondary.FAILED, reason)
+
+    def _end(self, status: JobStatus, secondary: Secondary, reason: str | None = None) -> None:
+        self._job.rules.conclude(self._faults.rule_issue)
+        self._job.end(status, secondary, reason)
 
     def _live(self) -> None:
         self._wait_for_instance()
@@ -135,7 +139,11 @@ class Lifecycle:
 
     def _wait_for_instance(self) -> None:
         slow = self._faults.take(SlowStart)
-        self._pause(self._platform.machine.settings.phase_seconds + (slow.seconds if slow else 0))
+        if slow:
+            self._job.say(NO_CAPACITY)
+        # A warm cluster is there already.
+        launch = 0.0 if self._job.is_warm else self._platform.machine.settings.phase_seconds
+        self._pause(launch + (slow.seconds if slow else 0))
         if self._faults.take(CapacityError):
             kind = instance_type(self._job.request["ResourceConfig"])
             reason = (

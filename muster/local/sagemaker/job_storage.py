@@ -56,7 +56,7 @@ class JobStorage:
             raise DownloadError(message)
         if channel.get("InputMode") == "Pipe" or source["S3DataType"] == "AugmentedManifestFile":
             message = (
-                f"channel {channel['ChannelName']}: the embedded cloud reads S3Prefix and ManifestFile in File mode"
+                f"channel {channel['ChannelName']}: the embedded cloud reads no AugmentedManifestFile and no Pipe mode"
             )
             raise DownloadError(message)
         uri = source["S3Uri"]

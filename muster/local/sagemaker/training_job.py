@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,8 +11,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract.aws.job_status import JobStatus
+from muster.local.sagemaker.debug_rules import DebugRules
 from muster.local.sagemaker.job_tree import instance_type
 from muster.local.sagemaker.request_validation import members
+from muster.local.sagemaker.service_errors import invalid
+from muster.local.sagemaker.warm_pools import PoolStatus, WarmPool, keep_seconds, matches
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
@@ -48,6 +52,8 @@ class Secondary(StrEnum):
     FAILED = "Failed"
 
 
+NO_CAPACITY = "Insufficient capacity error from EC2 while launching instances, retrying!"
+"""The message of Starting while there is no instance (SecondaryStatusTransition)."""
 _MESSAGES = {
     Secondary.STARTING: "Preparing the instances for training",
     Secondary.DOWNLOADING: "Downloading the training image",
@@ -65,6 +71,10 @@ _MESSAGES = {
 
 
 _WHILE_STOPPING = {Secondary.STOPPING, Secondary.UPLOADING}
+# Secondary statuses of a spot job that has no instance, and is not billed.
+_WITHOUT_INSTANCE = {Secondary.INTERRUPTED, Secondary.RESTARTING}
+# Failures that leave the cluster as it was: those of the program and of its request.
+_HARMLESS = ("AlgorithmError", "ClientError")
 
 
 @dataclass
@@ -106,12 +116,19 @@ class Job:
         self.finished = threading.Event()
         self.metrics: dict[str, tuple[float, float]] = {}
         """Last value and its time (epoch seconds) by metric name."""
+        self.is_warm = False
+        """Whether it runs on the cluster that another job has kept."""
+        self.rules = DebugRules(request, arn)
+        keep = keep_seconds(request)
+        self._pool = WarmPool(keep) if keep else None
         self._emit = emit
         self._lock = threading.RLock()
         self._status = JobStatus.IN_PROGRESS
         self._transitions: list[_Transition] = []
         self._training_started: float | None = None
         self._ended: float | None = None
+        self._with_instance_since: float | None = None
+        self._instance_seconds = 0.0
         self._modified = self.created
         self._is_stored = False
         self._failure_reason: str | None = None
@@ -141,6 +158,39 @@ class Job:
             if secondary is Secondary.DOWNLOADING and self._training_started is None:
                 self._training_started = self._modified
             self._emit(self._change())
+
+    def say(self, message: str) -> None:
+        """Change the message of the present secondary status, and emit it."""
+        with self._lock:
+            self._transitions[-1].message = message
+            self._modified = time.time()
+            self._emit(self._change())
+
+    def take_pool(self, request: CreateTrainingJobRequestTypeDef) -> bool:
+        """Whether a job with this request gets the cluster that this one has kept; it is then gone."""
+        with self._lock:
+            pool = self._pool
+            if pool is None or pool.status is not PoolStatus.AVAILABLE or not matches(self.request, request):
+                return False
+            pool.take(request["TrainingJobName"])
+            return True
+
+    def keep_pool(self, seconds: int) -> None:
+        """UpdateTrainingJob: keep the cluster for so long after the end; 0 ends the warm pool.
+
+        Raises:
+            ServiceError: the job has no warm pool, or has it no longer.
+        """
+        with self._lock:
+            if self._pool is None:
+                message = "The training job has no warm pool: its KeepAlivePeriodInSeconds is not set."
+                raise invalid(message)
+            self._pool.update(seconds)
+
+    @property
+    def pool_status(self) -> PoolStatus | None:
+        """The status of its warm pool; None where it keeps none."""
+        return None if self._pool is None else self._pool.status
 
     def request_stop(self) -> bool:
         """Begin to stop; False if the job has ended."""
@@ -183,6 +233,9 @@ class Job:
             self._failure_reason = reason[:MAX_FAILURE_REASON] if reason else None
             self._enter(secondary)
             self._transitions[-1].ended = self._ended = self._modified
+            if self._pool is not None:
+                harmless = status is not JobStatus.FAILED or (reason or "").startswith(_HARMLESS)
+                self._pool.retain(self._ended, healthy=harmless and self._training_started is not None)
             self._emit(self._change())
         self.finished.set()
 
@@ -198,20 +251,35 @@ class Job:
             if self._training_started is not None and self._ended is not None:
                 seconds = round(self._ended - self._training_started)
                 shown["TrainingTimeInSeconds"] = seconds
-                shown["BillableTimeInSeconds"] = round(seconds * _SPOT_BILLED_SHARE) if self.spot else seconds
+                billed = round(self._instance_seconds * _SPOT_BILLED_SHARE)
+                shown["BillableTimeInSeconds"] = billed if self.spot else seconds
             if self.metrics:
                 shown["FinalMetricDataList"] = [
                     {"MetricName": name, "Value": value, "Timestamp": _seconds(at)}
-                    for name, (value, at) in self.metrics.items()
+                    for name, (value, at) in sorted(self.metrics.copy().items())
                 ]
-            return shown
+            return {**shown, **self._pool_document(), **self.rules.documents(), **self._mlflow_details()}
+
+    def _pool_document(self) -> dict[str, object]:
+        return {} if self._pool is None else {"WarmPoolStatus": self._pool.document()}
+
+    def _mlflow_details(self) -> dict[str, object]:
+        """The experiment and the run that SageMaker creates on the tracking server of the request."""
+        config = self.request.get("MlflowConfig")
+        if config is None or self._training_started is None:
+            return {}
+        experiment = hashlib.sha256(config.get("MlflowExperimentName", self.name).encode()).hexdigest()
+        run = hashlib.sha256(self.arn.encode()).hexdigest()
+        details = {"MlflowExperimentId": str(int(experiment[:8], 16)), "MlflowRunId": run[:32]}
+        return {"MlflowDetails": details}
 
     def summary(self) -> dict[str, object]:
         """A row of ListTrainingJobs."""
         with self._lock:
             state = self._state(unit=_seconds)
             names = ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingEndTime", "LastModifiedTime")
-            return {name: state[name] for name in (*names, "TrainingJobStatus", "SecondaryStatus") if name in state}
+            row = {name: state[name] for name in (*names, "TrainingJobStatus", "SecondaryStatus") if name in state}
+            return {**row, **self._pool_document()}
 
     def _enter(self, secondary: Secondary) -> None:
         now = time.time()
@@ -219,6 +287,16 @@ class Job:
             self._transitions[-1].ended = now
         self._transitions.append(_Transition(secondary, now, _MESSAGES[secondary]))
         self._modified = now
+        self._note_instance(secondary, now)
+
+    def _note_instance(self, secondary: Secondary, now: float) -> None:
+        """Add up the seconds with an instance: those without one, between an interruption and a restart, are free."""
+        since = self._with_instance_since
+        if since is None:
+            self._with_instance_since = now if secondary is Secondary.DOWNLOADING else None
+        elif secondary in _WITHOUT_INSTANCE or self._status.is_terminal:
+            self._instance_seconds += now - since
+            self._with_instance_since = None
 
     def _change(self) -> Change:
         detail: dict[str, object] = {name: value for name, value in self.request.items() if name in _EVENT_FIELDS}

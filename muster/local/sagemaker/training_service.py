@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ListTagsInputTypeDef,
         StopTrainingJobRequestTypeDef,
         TagTypeDef,
+        UpdateTrainingJobRequestTypeDef,
     )
 
 SERVICE_PRINCIPAL = "sagemaker.amazonaws.com"
@@ -86,6 +87,7 @@ class TrainingService:
             "CreateTrainingJob": self._create,
             "DescribeTrainingJob": self._describe,
             "StopTrainingJob": self._stop,
+            "UpdateTrainingJob": self._update,
             "ListTrainingJobs": self._list,
             "AddTags": self._add_tags,
             "ListTags": self._list_tags,
@@ -128,6 +130,7 @@ class TrainingService:
             resources = request["ResourceConfig"]
             raise service_errors.quota_exceeded(instance_type(resources), resources.get("InstanceCount", 1))
         job = Job(request, arn, self._events.publish)
+        job.is_warm = any(other.take_pool(request) for other in [*self._jobs.values()])
         self._jobs[arn.lower()] = job
         threading.Thread(target=self._live, args=(job, grant), name=f"job-{name}", daemon=True).start()
         return {"TrainingJobArn": arn}
@@ -146,9 +149,20 @@ class TrainingService:
             raise service_errors.invalid(message)
         return {}
 
+    def _update(self, request: UpdateTrainingJobRequestTypeDef, caller: Caller) -> Document:
+        """Of what can be updated the embedded cloud has the warm pool alone."""
+        arn = self._arn(request["TrainingJobName"])
+        caller.authorise("sagemaker:UpdateTrainingJob", arn, self._resource_context(arn))
+        job, resources = self._job(arn), request.get("ResourceConfig")
+        if resources is None or request.keys() - {"TrainingJobName", "ResourceConfig"}:
+            message = "The embedded cloud updates ResourceConfig, and nothing else, of a training job."
+            raise service_errors.invalid(message)
+        job.keep_pool(resources["KeepAlivePeriodInSeconds"])
+        return {"TrainingJobArn": arn}
+
     def _list(self, request: _ListTrainingJobs, caller: Caller) -> Document:
         caller.authorise("sagemaker:ListTrainingJobs", "*", {})
-        if request.get("WarmPoolStatusEquals") or request.get("TrainingPlanArnEquals"):
+        if request.get("TrainingPlanArnEquals"):
             return {"TrainingJobSummaries": []}
         rows = [job for job in self._jobs.values() if _selected(job, request)]
         key: Callable[[Job], tuple[str, float]] = {
@@ -259,6 +273,7 @@ def _selected(job: Job, request: _ListTrainingJobs) -> bool:
         and (modified_before is None or job.modified < modified_before)
         and request.get("NameContains", "").lower() in job.name.lower()
         and request.get("StatusEquals", job.status) == job.status
+        and request.get("WarmPoolStatusEquals", job.pool_status) == job.pool_status
     )
 
 

@@ -67,7 +67,8 @@ def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapp
     _unpack(base / "input" / "data" / SOURCE_CHANNEL, source)
     python = _overlay(place / "python")
     _install(python, _requirements(place, package, source), source)
-    environment = _environment(python, [package, source], variables)
+    # A program that starts the image's own Python, as torchrun does, finds what was installed as well.
+    environment = _environment(python, [package, source, _packages(place / "python")], variables)
     command = list(arguments) or [str(python), *_REPLICA]
     os.chdir(source)
     sys.stdout.flush()
@@ -93,10 +94,14 @@ def _unpack(channel: Path, source: Path) -> None:
 def _overlay(place: Path) -> Path:
     """A virtual environment that also sees all packages of this Python; returns its interpreter."""
     venv.EnvBuilder(symlinks=True).create(place)
-    where = {"base": str(place), "platbase": str(place)}
     lines = [f"import site; site.addsitedir({folder!r})" for folder in site.getsitepackages()]
-    Path(sysconfig.get_path("purelib", "venv", where), "image.pth").write_text("\n".join(lines) + "\n")
+    (_packages(place) / "image.pth").write_text("\n".join(lines) + "\n")
     return place / "bin" / "python"
+
+
+def _packages(place: Path) -> Path:
+    """Where the environment at `place` has its packages."""
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
 
 
 def _requirements(place: Path, package: Path, source: Path) -> list[Path]:

@@ -179,7 +179,7 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     except StoppedError:
         writer.ending = Ending.STOPPED
         raise
-    if result is None and member.group.is_first:
+    if not context.rendezvous.has_left and member.group.is_first:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
     writer.ending = Ending.DONE

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from muster.contract.errors import MusterError
+from muster.contract.run.failure_place import Frame, user_place
 from muster.contract.run.run_document import RunDocument
 from muster.replica.context import Context
 from muster.replica.errors import InputError, OutOfMemoryError, StoppedError, TrainerError
@@ -19,27 +22,37 @@ def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:
     """Import `package.module:function` and check that it can be called as `function(context, **kwargs)`.
 
     Raises:
-        InputError: no such module or function, a module that fails to import, or arguments that it does not take.
+        InputError: as `load_function`, or arguments that it does not take.
+    """
+    function = load_function(name)
+    try:
+        inspect.signature(function).bind(object(), **kwargs)
+    except TypeError as error:
+        raise InputError([f"the trainer {name} does not take these arguments: {error}"]) from None
+    return function
+
+
+def load_function(name: str) -> Trainer:
+    """Import `package.module:function`.
+
+    Raises:
+        InputError: no such module or function, or a module that fails to import.
     """
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise InputError([f"the trainer {name} cannot be imported: {type(error).__name__}: {error}"]) from error
+        raise InputError([f"the trainer {name} cannot be imported: {_described(error)}"]) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise InputError([f"the trainer {name} cannot be imported: {module_name} has no function {function_name}"])
-    try:
-        inspect.signature(function).bind(object(), **kwargs)
-    except TypeError as error:
-        raise InputError([f"the trainer {name} does not take these arguments: {error}"]) from None
     return function  # type: ignore[no-any-return]
 
 
 def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> str:
     """Call the trainer, and return how it ended, in words.
 
-    Its own errors are logged with a traceback; the last line of it becomes the failure's reason.
+    Its own errors are logged with a traceback. The failure's reason is the place in the user's code and the last line.
 
     Raises:
         StoppedError: the replica was asked to stop.
@@ -48,22 +61,48 @@ def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> s
     """
     how = "its trainer returned"
     try:
-        trainer(context, **document.kwargs)
-    except MusterError:
-        raise
-    except SystemExit as error:
-        if error.code not in {None, 0}:
-            message = f"{document.trainer} exited: {error.code}"
-            raise TrainerError(message) from None
+        with reported(document.trainer or ""):
+            trainer(context, **document.kwargs)
+    except SystemExit:
         how = "its trainer called sys.exit(0)"
-    except Exception as error:
-        traceback.print_exc()
-        last = traceback.format_exception_only(error)[-1].strip()
-        message = f"{document.trainer} failed: {last}"
-        raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
     if context.rendezvous.context.stop.is_set():
         raise StoppedError
     return how
+
+
+@contextmanager
+def reported(name: str) -> Iterator[None]:
+    """Log what the trainer `name` raises with a traceback, and name the trainer and the error in the reason.
+
+    Raises:
+        OutOfMemoryError, TrainerError: the trainer failed.
+        MusterError: what the trainer's calls to Muster raise.
+        SystemExit: it called sys.exit(0).
+    """
+    try:
+        yield
+    except MusterError:
+        raise
+    except SystemExit as error:
+        if error.code in {None, 0}:
+            raise
+        message = f"{name} exited: {error.code}"
+        raise TrainerError(message) from None
+    except Exception as error:
+        traceback.print_exc()
+        message = f"{name} failed: {_described(error)}"
+        raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
+
+
+def _described(error: BaseException) -> str:
+    """An error of the user's code: `training.py:41: ValueError: no data`."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        frames = [Frame(error.filename, error.lineno or 0)]
+    else:
+        frames = [Frame(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    place = user_place(frames, str(Path.cwd()))
+    last = traceback.format_exception_only(error)[-1].strip()
+    return last if place is None else f"{place}: {last}"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -107,7 +107,7 @@ class Manager(FrontEnd):
         self._captured: tuple[int, Packed] | None = None
         self._keeps = False
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
-        packing = TensorPacking(model)
+        self._packing = packing = TensorPacking(model)
         self._round, self._loaded = self._load_latest()
         feedback = partial(_feedback, rendezvous, self._codec, checkpoint_dir)
         self._sync = SyncExchange(self._fragments, feedback)
@@ -227,7 +227,7 @@ class Manager(FrontEnd):
         A replica that was asked to stop stays in the run: a rerun follows.
         """
         self._capture()
-        self._trained.state.parameters[...] = self._trained.packing.read()
+        self._trained.state.parameters[...] = self._packing.read()
         if not self._rendezvous.context.stop.is_set():
             self._rendezvous.leave()
 

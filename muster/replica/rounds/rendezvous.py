@@ -44,13 +44,13 @@ class Trained:
     """What a process trains and leaves as its result.
 
     Attributes:
-        packing: the trainer's own arrays.
         state: the global state, which advances round by round.
+        packing: the trainer's own arrays; None where it keeps them to itself.
         exchanges: the exchange that runs beside the training loop.
     """
 
-    packing: Packing
     state: GlobalState
+    packing: Packing | None = None
     exchanges: Background[Exchange | None] = field(default_factory=Background)
 
 
@@ -71,6 +71,7 @@ class Rendezvous:
         self._how = "its trainer has finished"
         self._given_up: Claim | None = None
         self._result: Result | None = None
+        self._has_left = False
         self.watch = SelfWatch.of(context, claim, metrics)
 
     @classmethod
@@ -197,6 +198,16 @@ class Rendezvous:
         """What this process leaves, and the front end's call that ends its training and then calls `leave`."""
         self._wishes, self._end = wishes, end
 
+    def leaves_no_model(self) -> None:
+        """The trainer brings its own loop: it leaves no model, and need not take part in any round."""
+        self._end = self._leave_without_model
+
+    def _leave_without_model(self) -> None:
+        self._context.progress.is_over = True
+        if self._context.group.is_first:
+            self.finish(self._how)
+        self._has_left = True
+
     def leave(self) -> None:
         """End this replica's part in the run, once its model holds the global parameters: later calls do nothing.
 
@@ -210,7 +221,7 @@ class Rendezvous:
         """
         context, training, wishes = self._context, self._training, self._wishes
         context.progress.is_over = True
-        if self._result is not None or context.results is None or training is None or wishes is None:
+        if self._has_left or context.results is None or training is None or wishes is None or training.packing is None:
             return
         how = f"the run ended with round {self._last.round}" if self._last is not None else self._how
         # Before anything else: the others may be waiting. If the rest fails, a rerun claims the rank again.
@@ -218,7 +229,7 @@ class Rendezvous:
         result = result_of(training.packing.cut, training.state, context.link)
         folder = ModelFolder(context, context.results, self._given_up or self._claim, result.round, result.checksum)
         folder.leave(wishes)
-        self._result = result
+        self._result, self._has_left = result, True
 
     def returned(self, how: str) -> Result | None:
         """The trainer has returned: leave, if the front end has not. `how`: in words, for the others.
@@ -226,7 +237,7 @@ class Rendezvous:
         Returns:
             None if the trainer has created no front end.
         """
-        if self._result is None:
+        if not self._has_left:
             self._how = how
             self._end()
         return self._result
@@ -249,7 +260,7 @@ class Rendezvous:
     @property
     def has_left(self) -> bool:
         """Whether this replica's part in the run has ended."""
-        return self._result is not None
+        return self._has_left
 
     def agree(self, codec: str, settings: Mapping[str, Setting]) -> None:
         """Use `codec` from now on, and check that this process trains like the run; raises as `agree_on_options`."""

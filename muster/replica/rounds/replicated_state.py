@@ -34,12 +34,14 @@ class ReplicatedState(Trained):
     """A replica's copy of the global state: all replicas apply the same means in the same order.
 
     Attributes:
+        packing: the trainer's own arrays.
         rendezvous: exchanges the rounds.
         outer: applies a round's mean to the state.
         snapshots: where the state is stored from time to time.
         keeper: completes snapshots and deletes old data.
     """
 
+    packing: Packing
     rendezvous: Rendezvous
     outer: Outer
     snapshots: Snapshots

@@ -16,6 +16,8 @@ COMMITS = "commits/"
 INITIAL_STATE_SOURCE = "initial_state.json"
 # The settings that all replicas share.
 OPTIONS = "options.json"
+# The folder in which trainers with their own loop may keep objects of theirs.
+TRAINER = "trainer"
 
 
 def claim(rank: int, epoch: int) -> str:

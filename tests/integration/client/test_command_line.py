@@ -112,26 +112,48 @@ def test_help_names_the_mounted_commands_without_importing_them() -> None:
     assert "faults" in answer.stdout
 
 
-def test_init_writes_a_spec_once(tmp_path: Path) -> None:
-    file = str(tmp_path / "run.yaml")
-    assert muster("init", file).returncode == 0
-    assert muster("plan", file).returncode == 0
-    again = muster("init", file)
+def test_init_writes_a_run_once(tmp_path: Path) -> None:
+    folder = str(tmp_path / "first")
+    written = muster("init", folder)
+    assert written.returncode == 0, written.stderr
+    assert written.stdout == (
+        f"Wrote {folder}/run.yaml, {folder}/training.py.\n"
+        f"Next: `muster plan {folder}/run.yaml` shows what it needs and costs, "
+        f"`muster launch {folder}/run.yaml --watch` starts it.\n"
+    )
+    assert muster("plan", f"{folder}/run.yaml").returncode == 0
+    Path(folder, "run.yaml").unlink()
+    again = muster("init", folder, "--json")
     assert again.returncode == 2
     assert again.stderr == (
-        f"muster: The file {file} already exists and was not overwritten. "
-        "Name another file, or - for standard output.\n"
+        f"muster: {folder}/training.py already exists; nothing was written. "
+        "Name another folder, or - to print the spec.\n"
     )
+    assert not Path(folder, "run.yaml").exists()
+
+
+def test_a_local_trainer_is_shipped_and_its_mistakes_are_found_with_those_of_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "training.py").write_text("def train(context, rounds: int): pass\n")
+    spec = tmp_path / "run.yaml"
+    spec.write_text("replicas: 0\ntrainer: training:trian\n")
+    answer = muster("launch", str(spec), AWS_ENDPOINT_URL=NOWHERE)
+    assert answer.returncode == 2
+    assert f"trainer: {tmp_path}/training.py has no function trian; did you mean train (" in answer.stderr
+    assert "replicas: found 0; at least 1" in answer.stderr
+    spec.write_text("replicas: 1\ntrainer: training:train\nkwargs: {rounds: 3}\n")
+    assert f"Source: 2 files, 10,240 bytes from {tmp_path}, as source/" in muster("plan", str(spec)).stdout
+    spec.write_text("replicas: 1\ntrainer: training:train\nsource_dir: null\n")
+    assert "Source:" not in muster("plan", str(spec)).stdout
 
 
 def test_names_on_the_command_line_are_held_like_those_of_a_spec() -> None:
     launched = muster("launch", "-", "--name", "two words", stdin=GOOD, AWS_ENDPOINT_URL=NOWHERE)
     assert launched.returncode == 2
     assert "  - name: found 'two words'; " in launched.stderr
-    begun = muster("init", "-", "--trainer", "train")
+    begun = muster("init", "-", "--from", "train")
     assert begun.returncode == 2
     assert "  - trainer: found 'train'; " in begun.stderr
-    assert "\ntrainer: package.module:train\n" in muster("init", "-", "--trainer", "package.module:train").stdout
+    assert "\ntrainer: package.module:train\n" in muster("init", "-", "--from", "package.module:train").stdout
 
 
 def test_a_wrong_option_is_one_line_before_anything_is_called() -> None:
@@ -150,11 +172,12 @@ def test_the_shell_completes_commands(shell: str) -> None:
 
 
 def test_a_spec_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    answer = muster("init", str(tmp_path / "none" / "run.yaml"))
+    (tmp_path / "file").touch()
+    answer = muster("init", str(tmp_path / "file"))
     assert answer.returncode == 2
-    assert "none/run.yaml: no such file or directory. Name another file, or - for standard output." in answer.stderr
+    assert "/file cannot be written: file exists. Name another folder" in answer.stderr
 
 
 def test_the_version_is_printed() -> None:
     answer = muster("--version")
-    assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster')}\n")
+    assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster-train')}\n")

@@ -26,6 +26,17 @@ from tests.support.peers import Run
 from tests.support.waiting import wait_until
 
 PROGRAMS = "tests.support.jobs.trainers"
+
+
+def place_of(function: str, code: str) -> str:
+    """The file and the line with `code` in it in a trainer, as a failure names them."""
+    source = ROOT / "tests" / "support" / "jobs" / "trainers.py"
+    lines = source.read_text().splitlines()
+    begin = next(number for number, text in enumerate(lines) if text.startswith(f"def {function}("))
+    line = next(number for number, text in enumerate(lines, 1) if number > begin and code in text)
+    return f"{source.relative_to(ROOT)}:{line}"
+
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -243,7 +254,7 @@ def test_a_trainer_that_cannot_be_called_is_bad_input(
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        ("fail", "failed: ValueError: the learning rate is negative"),
+        ("fail", f"failed: {place_of('fail', 'raise')}: ValueError: the learning rate is negative"),
         ("exit_with_three", "exited: 3"),
         ("do_nothing", "returned without creating a DiLoCo(context.rendezvous, ...)."),
     ],
@@ -312,9 +323,9 @@ def test_a_superseded_attempt_says_that_it_is_fenced(containers: Containers) -> 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("MemoryError", "MemoryError: 3 TiB"),
-        ("torch", "torch.OutOfMemoryError: 3 TiB"),
-        ("wrapped", "RuntimeError: in the forward pass"),
+        ("MemoryError", f"{place_of('exhaust', 'raise (of_torch')}: MemoryError: 3 TiB"),
+        ("torch", f"{place_of('exhaust', 'raise (of_torch')}: torch.OutOfMemoryError: 3 TiB"),
+        ("wrapped", f"{place_of('exhaust', 'raise RuntimeError')}: RuntimeError: in the forward pass"),
     ],
 )
 def test_a_trainer_without_memory_says_so_and_what_helps(containers: Containers, kind: str, said: str) -> None:

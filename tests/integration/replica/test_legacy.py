@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,12 @@ import pytest
 
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import Manifest
+from muster.replica.errors import ParametersError
+from muster.replica.legacy.all_reduce import OwnRounds
+from muster.replica.legacy.arrays import FlatArrays
+from muster.replica.rounds.rendezvous import Rendezvous
+from tests.support.peers import Run, together
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = "tests.support.jobs.trainers"
@@ -58,6 +65,58 @@ def test_replicas_meet_and_leave_the_same(tmp_path: Path) -> None:
     manifests = [Manifest.from_json(body, "manifest.json") for body in bodies]
     assert [manifest.round for manifest in manifests] == [3, 3]
     assert manifests[0].checksum == manifests[1].checksum
+
+
+def test_a_replica_with_its_own_loop_that_is_killed_starts_again_and_all_end_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch(rank: int) -> subprocess.Popen[str]:
+        (model := tmp_path / f"model-{rank}").mkdir(exist_ok=True)
+        kwargs = json.dumps({"rounds": 6, "pause": 0.05, "model_dir": str(model)})
+        arguments = flags(tmp_path, kwargs)
+        arguments[arguments.index(PROGRAMS)] = "tests.support.jobs.own_loop"
+        return start(tmp_path / f"r{rank}", *arguments, REPLICA_RANK=str(rank))
+
+    commits = tmp_path / "meeting" / "commits"
+    started = [launch(rank) for rank in range(2)]
+    wait_until("the second round", (commits / "00000002.json").exists)
+    started[1].kill()
+    started[1].communicate(timeout=240)
+    started[1] = launch(1)
+    printed = []
+    for process in started:
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == ReplicaExit.DONE, errors
+        printed.append((output, errors))
+    assert "event=replayed" in printed[1][1]
+    monkeypatch.setenv("REPLICA_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    own_loop = importlib.import_module("tests.support.jobs.own_loop")
+    models = [(tmp_path / f"model-{rank}" / "weights.npy").read_bytes() for rank in range(2)]
+    assert models[0] == models[1]
+    assert models[0].endswith(own_loop.expected(6, 2))
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "leaf"])
+def test_tensors_are_averaged_in_place_in_their_own_type(tmp_path: Path, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    run = Run(tmp_path, replicas=2, min_participants=2)
+
+    def tensor(rank: int) -> Any:
+        made = torch.arange(6, dtype=getattr(torch, kind, torch.float32)).reshape(2, 3).t() + rank
+        return torch.nn.Parameter(made) if kind == "leaf" else made
+
+    def averaged(rendezvous: Rendezvous) -> Any:
+        one = tensor(rendezvous.rank)
+        arrays = FlatArrays([one])
+        arrays.write(OwnRounds(rendezvous).mean(arrays.read()))
+        return one
+
+    for found in together(run, averaged):
+        assert torch.equal(found.detach().float(), tensor(0).detach().float() + 0.5)
+        assert found.dtype == tensor(0).dtype
+    with pytest.raises(ParametersError, match=r"values is torch.int64"):
+        FlatArrays(torch.arange(3))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.client.cli.plain_text import dry_run_text
+from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import RankGroup, dry_run, unknown_types
 from muster.client.launch.estimate import cost, quotas
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable

@@ -179,7 +179,7 @@ def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> 
     harness.cloud.calls.reset()
     look()
     assert observer.look().state is RunState.SUCCEEDED
-    assert len(observer.event_log()) == 9
+    assert len(observer.event_log()) == 18
     assert not {call.operation for call in harness.cloud.calls.log if call.service == "sagemaker"}
     assert seen == [
         [],  # the input of an execution in memory is empty

@@ -84,7 +84,7 @@ def test_the_table_the_type_checkers_imports_and_all_hold_the_same_names() -> No
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert muster.__version__ == version("muster")
+    assert muster.__version__ == version("muster-train")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

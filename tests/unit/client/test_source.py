@@ -149,7 +149,7 @@ def test_what_is_no_folder_of_code_is_refused(folder: Path, name: str) -> None:
 
 
 def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
-    spec = {"replicas": 1, "trainer": "train:main", "image": "image:1", "source_dir": str(folder)}
+    spec = {"replicas": 1, "entrypoint": ["python", "train.py"], "image": "image:1", "source_dir": str(folder)}
     dry = dry_run(parse_spec(spec))
     [request] = dry.requests
     channels = {item["ChannelName"]: item["DataSource"]["S3DataSource"] for item in request["InputDataConfig"]}

@@ -220,7 +220,7 @@ LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"retry_strategy": {"maximum_retry_attempts": 1}},
         {"retry_strategy": {"maximum_retry_attempts": 0}},
     ),
-    ("role_arn", {"role_arn": "arn:aws:iam::123456789012:role/r"}, {"role_arn": "my-training-role-name"}),
+    ("role_arn", {"role_arn": "arn:aws:iam::123456789012:role/r"}, {"role_arn": "path/my-training-role"}),
     (
         "role_arn",
         {"role_arn": "arn:aws:iam::123456789012:role/" + "r" * (2_048 - 31)},

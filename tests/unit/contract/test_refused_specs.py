@@ -92,7 +92,7 @@ def test_a_name_that_cannot_be_shown_is_spelled_out(name: str) -> None:
 
 
 def test_unknown_fields_without_a_near_one_do_not_repeat_the_list_of_all_fields() -> None:
-    assert "`muster init` writes a spec with every known field" in str(refusal({**GOOD, "qqqq": 1}))
+    assert "`muster init - --every-field` prints a spec with every known field" in str(refusal({**GOOD, "qqqq": 1}))
     assert "the known fields are max_reruns" in str(refusal({**GOOD, "reruns": {"spot": {"qqqq": 1}}}))
 
 

@@ -491,7 +491,7 @@ def test_a_rerun_is_not_launched_once_the_others_have_spent_what_was_left(harnes
     assert harness.attempt(request) is Launch.CONCLUDED
     current = harness.record().current
     assert (current.attempt, current.failure_class, current.secondary) == (2, FailureClass.UNKNOWN, NOT_CREATED)
-    assert current.reason == "the cost ceiling of $1.00 is reached (about $2.00 spent)"
+    assert current.reason == "the cost ceiling of $1.00 is reached (about $2.00 spent, at prices of us-west-2)"
     output = harness.output(request.token)
     assert output is not None
     assert output["next"] == "stop"

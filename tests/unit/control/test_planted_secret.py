@@ -192,7 +192,7 @@ def test_no_interface_of_others_shows_a_secret_of_a_refused_document(sdk: Muster
         executor.launch_replicas(0, "", {"trainer_module": "package", "trainer_kwargs": document.get("kwargs")})
     clean(all_of(refused.value))
     with pytest.raises(MusterError) as refused:
-        spec_of("app-1", Application("app", "node", "", ("true",), 0), {}, document)
+        spec_of("app-1", Application("app", "node", "", "true", (), 0), {}, document)
     clean(all_of(refused.value))
 
 

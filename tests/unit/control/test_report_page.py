@@ -13,6 +13,7 @@ from muster.contract.run.commit import Commit, Member
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
+from muster.control.aws.job_logs import JobLogs
 from muster.control.documents import RunDocuments
 from muster.control.reporting.report_input import drawn_page
 from muster.control.reporting.report_page import page_of, publish_page
@@ -41,7 +42,7 @@ def run(harness: ControlHarness) -> ActiveRun:
         at = f"2026-05-04T03:01:{number:02}Z"
         commit = Commit(run=PLAN.run, round=number, committed_at=at, count=1, members=(member,), epochs=(1,))
         store.create(f"{LAYOUT.commits}{number:08d}.json", commit.to_json())
-    return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.jobs)
+    return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.jobs, JobLogs(harness.plane.clients))
 
 
 def page(run: ActiveRun) -> str:

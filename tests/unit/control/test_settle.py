@@ -17,6 +17,7 @@ from muster.contract.run.pace import Pace
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
 from muster.contract.run.run_events import run_ended
+from muster.contract.spec.own_loop import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
 from muster.control.active_run import ActiveRun
@@ -130,6 +131,14 @@ def test_a_missing_manifest_is_a_problem_and_no_failure(harness: ControlHarness)
     assert (result.verdict, replica.checkpoint_uri, replica.round) == (Verdict.SUCCEEDED, None, None)
     assert replica.problem is not None
     assert "the job wrote no manifest" in replica.problem
+
+
+def test_a_trainer_with_its_own_loop_need_not_leave_a_manifest(harness: ControlHarness) -> None:
+    run = harness.plan(trainer=OWN_LOOP, kwargs=own_loop_kwargs("m:train", {}))
+    complete(harness)
+    [replica] = settled(run).replicas
+    assert (replica.outcome, replica.problem) == (ReplicaOutcome.SUCCEEDED, None)
+    assert str(replica.artifacts).endswith(f"{harness.job()}/output/model.tar.gz")
 
 
 def test_a_result_waits_for_the_manifests_of_a_call_that_had_little_time(harness: ControlHarness) -> None:

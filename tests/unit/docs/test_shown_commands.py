@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[3]
 PLACES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*/*.yaml")),
     *sorted((ROOT / "muster").rglob("*.py")),
 ]
 COMMANDS = dict(commands())
 GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
-OF_TYPER = {"--help", "--install-completion", "--show-completion"}
+OF_TYPER = {"--help", "--version", "--install-completion", "--show-completion"}
 
 
 class Shown(NamedTuple):
@@ -72,6 +72,6 @@ def test_a_command_that_is_shown_can_be_read(place: str, shown: Shown) -> None:
 
 def test_the_commands_are_found_where_they_are_shown() -> None:
     assert len(ALL) > 60
-    assert ("docs/quick-tour.md", Shown("launch tour.yaml --name tour --watch", whole=True)) in ALL
+    assert ("docs/tutorial/demo.md", Shown("launch first/run.yaml --name first --watch", whole=True)) in ALL
     assert ("docs/local.md", Shown("local exec -- make deploy TARGET=local", whole=False)) in ALL
-    assert ("docs/quick-tour.md", Shown("local env", whole=True)) in ALL
+    assert ("docs/tutorial/demo.md", Shown("local env", whole=True)) in ALL

@@ -9,6 +9,12 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.torchx.states import replica_state
 
 
+@pytest.mark.parametrize("secondary", ["Starting", "Pending", "PreparingTraining", "Downloading"])
+def test_a_job_that_is_being_prepared_is_pending(secondary: str) -> None:
+    replica = ReplicaStatus(rank=0, attempt=1, status="InProgress", secondary=secondary)
+    assert replica_state(replica, RunState.RUNNING).name == "PENDING"
+
+
 @pytest.mark.parametrize(
     ("run", "status", "cause", "told"),
     [

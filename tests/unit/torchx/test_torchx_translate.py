@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, new_run_name, spec_of
-from muster.torchx.command import ARGUMENT_MAX, RANK, SHELL, LongCommandError, of_one_node, shell_arguments
+from muster.torchx.command import (
+    ARGUMENT_MAX,
+    RANK,
+    SHELL,
+    CommandError,
+    LongCommandError,
+    of_one_node,
+    shell_arguments,
+)
 from muster.torchx.options import FORMER, REFUSED, Texts, Values
 from tests.support.torchx_options import OPTIONS
 
@@ -20,7 +29,14 @@ ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os
 
 
 def spec(options: dict[str, Any] | None = None, further: dict[str, Any] | None = None, **changes: Any) -> Spec:
-    values: dict[str, Any] = {"name": "app", "role": "node", "image": "", "command": ("true",), "replicas": 4}
+    values: dict[str, Any] = {
+        "name": "app",
+        "role": "node",
+        "image": "",
+        "entrypoint": "true",
+        "arguments": (),
+        "replicas": 4,
+    }
     return spec_of("app-1", Application(**values | changes), options or {}, further or {})
 
 
@@ -48,7 +64,7 @@ def test_values_that_the_service_cannot_hold_are_set_by_the_shell() -> None:
 
 def test_a_command_that_is_too_long_is_refused_before_anything_is_created() -> None:
     with pytest.raises(LongCommandError, match="Put the command into a script"):
-        spec(command=("echo", "x" * 30_000))
+        spec(entrypoint="echo", arguments=("x" * 30_000,))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +191,114 @@ def test_the_former_count_of_instances_is_the_count_of_replicas() -> None:
     assert spec({"instance_count": 8}, replicas=1).replicas == 8
     with pytest.raises(OptionsError, match="instance_count: found 8, but the component has 4 replicas"):
         spec({"instance_count": 8})
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_instance_is_none(count: int) -> None:
+    with pytest.raises(OptionsError, match=f"instance_count: found {count}; at least 1"):
+        spec({"instance_count": count}, replicas=1)
+
+
+def test_a_channel_name_without_a_model_is_refused() -> None:
+    with pytest.raises(OptionsError, match="model_channel_name: found 'weights' without model_uri"):
+        spec({"model_channel_name": "weights"})
+
+
+def test_a_checkpoint_prefix_is_exact_where_asked() -> None:
+    asked = {"checkpoint_s3_uri": "s3://bucket/own"}
+    exact = spec({**asked, "checkpoint_uri_exact": True}, replicas=1)
+    assert exact.checkpoint_request("", "run", 0)["S3Uri"] == "s3://bucket/own"
+    assert spec(asked, replicas=1).checkpoint_request("", "run", 0)["S3Uri"] == "s3://bucket/own/run/r0/"
+
+
+def test_a_role_is_named_or_has_an_arn() -> None:
+    assert spec({"role": "train"}).named_role == "train"
+
+
+def run_in_shell(made: Spec, path: Path) -> list[str]:
+    """What the program of the container is started with, in an environment of two GPUs."""
+    python = path / "python"
+    python.write_text('#!/bin/sh\nif [ "$1" = -c ]; then echo 2; else echo "$@"; fi\n')
+    python.chmod(0o755)
+    command = [*(made.entrypoint or []), *made.arguments]
+    variables = {"MUSTER_RANK": "7", "PATH": f"{path}:/usr/bin:/bin"}
+    answer = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=60)
+    return answer.stdout.split()
+
+
+def test_a_script_under_torchrun_has_the_toolkits_variables(tmp_path: Path) -> None:
+    for channel in ("train", "my-data.v2"):
+        (tmp_path / "ml" / "input" / "data" / channel).mkdir(parents=True)
+    (tmp_path / "python").write_text('#!/bin/sh\nif [ "$1" = -c ]; then echo 0; else env; echo "$@"; fi\n')
+    (tmp_path / "python").chmod(0o755)
+    made = spec(entrypoint="", arguments=("train.py",))
+    variables = {"MUSTER_RANK": "7", "PATH": f"{tmp_path}:/usr/bin:/bin", "SAGEMAKER_BASE_DIR": f"{tmp_path}/ml"}
+    answer = subprocess.run(
+        [*(made.entrypoint or []), *made.arguments],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = answer.stdout.splitlines()
+    assert lines[-1] == "-m torch.distributed.run --standalone --nproc_per_node=1 train.py"
+    assert {
+        f"SM_MODEL_DIR={tmp_path}/ml/model",
+        f"SM_OUTPUT_DATA_DIR={tmp_path}/ml/output/data",
+        f"SM_CHANNEL_TRAIN={tmp_path}/ml/input/data/train",
+        f"SM_CHANNEL_MY_DATA_V2={tmp_path}/ml/input/data/my-data.v2",
+        "SM_NUM_GPUS=0",
+    } <= set(lines)
+
+
+LAUNCHED = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "arguments", "options", "expected"),
+    [
+        ("", ("train.py", "--lr", "1"), {}, [*LAUNCHED, "train.py", "--lr", "1"]),
+        (" ", ("-m", "own.train", f"--rank={RANK}"), {}, [*LAUNCHED, "-m", "own.train", "--rank=7"]),
+        ("", ("train.py",), {"torchrun": False}, ["train.py"]),
+        ("", ("echo", "told"), {}, ["told"]),
+        ("python", ("train.py", "--nnodes", "4"), {"torchrun": True}, [*LAUNCHED, "train.py", "--nnodes", "4"]),
+        ("python", ("-m", "own.train"), {}, ["-m", "own.train"]),
+        (
+            "",
+            ("train.py", "--lr=1"),
+            {"hyperparameters": {"lr": "2", "n": "3"}},
+            [*LAUNCHED, "train.py", "--lr=1", "--n", "3"],
+        ),
+    ],
+    ids=["script", "module", "without torchrun", "program", "python with torchrun", "python", "hyperparameters"],
+)
+def test_a_script_runs_as_it_did(
+    tmp_path: Path, entrypoint: str, arguments: tuple[str, ...], options: dict[str, Any], expected: list[str]
+) -> None:
+    assert run_in_shell(spec(options, entrypoint=entrypoint, arguments=arguments), tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "arguments", "options", "told"),
+    [
+        ("", (), {}, "entrypoint: the role has neither an entrypoint nor arguments"),
+        ("bash", ("-c", "true"), {"torchrun": True}, "torchrun: found True, but the role runs 'bash -c'"),
+        ("python", ("-c", "pass"), {"torchrun": True}, "torchrun: found True, but the role runs 'python -c'"),
+    ],
+)
+def test_what_is_no_program_is_refused(
+    entrypoint: str, arguments: tuple[str, ...], options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(CommandError, match=told):
+        spec(options, entrypoint=entrypoint, arguments=arguments)
+
+
+def test_the_source_is_that_of_the_option_the_file_or_the_workspace() -> None:
+    assert spec(source="/workspace").source_dir == "/workspace"
+    assert spec({}, {"source_dir": "of-the-file"}, source="/workspace").source_dir == "of-the-file"
+    assert spec({"source_dir": "own"}, {"source_dir": "of-the-file"}, source="/workspace").source_dir == "own"
+    assert spec().source_dir is None
 
 
 def test_a_name_is_new_and_begins_as_it_was_asked() -> None:

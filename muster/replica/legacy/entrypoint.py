@@ -1,4 +1,4 @@
-"""`python -m muster.replica.legacy`: starts a replica with the flags and variables of the legacy entrypoint.
+"""`python -m muster.replica.legacy`: starts a replica with the flags and variables of the former entrypoint.
 
 For images and launchers that still use them. Launches through Muster do not need it.
 
@@ -7,7 +7,7 @@ For images and launchers that still use them. Launches through Muster do not nee
 | `--rendezvous` | `RENDEZVOUS_URI` | the rendezvous, s3:// or file:// |
 | `--world-size` | `WORLD_SIZE` | the number of replicas |
 | | `REPLICA_RANK`, `MUSTER_RANK` | this replica's rank |
-| `--trainer-module`, `--trainer-fn` | | the trainer; it is called with Muster's context and its arguments |
+| `--trainer-module`, `--trainer-fn` | | the trainer, called as `own_loop` says |
 | `--trainer-kwargs-json` | | its arguments: JSON, or the s3:// or file:// URI of a JSON document of any size |
 
 An argument of a training job has at most 256 characters: pass longer ones by URI.
@@ -29,6 +29,7 @@ from muster.contract.names import REPLICAS_MAX, run_name
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import ENV_RANK, RunDocument
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.contract.spec.own_loop import OWN_LOOP, own_loop_kwargs
 from muster.replica.entry.container_environment import Environment
 from muster.replica.entry.main import main as run_replica
 from muster.replica.errors import InputError
@@ -85,8 +86,8 @@ def read_legacy(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple
         run=run,
         plan_digest="",
         replicas=replicas,
-        trainer=f"{flags.trainer_module}:{flags.trainer_fn}",
-        kwargs=kwargs,
+        trainer=OWN_LOOP,
+        kwargs=own_loop_kwargs(f"{flags.trainer_module}:{flags.trainer_fn}", kwargs),
         rendezvous_uri=rendezvous,
         min_participants=replicas,
         grace_seconds=_GRACE_SECONDS,
@@ -127,7 +128,3 @@ def _kwargs(text: str, problems: list[str]) -> dict[str, JsonValue]:
 def main() -> ReplicaExit:
     """Run one replica in this process."""
     return run_replica(os.environ, lambda variables: read_legacy(sys.argv[1:], variables))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""A spec to start with: every field with its description and default, most of them commented out."""
+"""Every field of a spec with its description and default, commented out."""
 
 from __future__ import annotations
 
@@ -6,38 +6,26 @@ import json
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from muster.contract.document import Document
 from muster.contract.spec.spec import Spec
-from muster.contract.spec.spec_reader import parse_spec
 
 _WIDTH = 100
-_HEAD = """\
-## A run of Muster. Commented lines show each field's default, or nothing where there is none.
-## Check it with `muster plan {file}`, start it with `muster launch {file} --watch`.
-"""
 
 
-def spec_template(file: str, trainer: str) -> str:
-    """The text of a spec for `file`; `trainer` names the function that trains.
-
-    Raises:
-        SpecError: `trainer` is not written as module:function.
-    """
-    # The fields that are not commented out: the shortest spec that can be run.
-    first = {"replicas": 4, "trainer": trainer}
-    parse_spec(first)
+def every_field(written: Collection[str]) -> str:
+    """The fields that are not among those `written`, the run's own before those of its jobs."""
     fields = Spec.model_fields
-    lines = [_HEAD.format(file=file)]
-    # The run's own fields before those of its jobs.
-    for name in dict.fromkeys([*first, *Spec.__annotations__, *fields]):
+    lines: list[str] = []
+    for name in dict.fromkeys([*Spec.__annotations__, *fields]):
+        if name in written or name not in fields:
+            continue
         lines += textwrap.wrap(fields[name].description or "", _WIDTH, initial_indent="## ", subsequent_indent="## ")
-        lines += [f"{name}: {first[name]}"] if name in first else _commented(name, fields[name])
-        lines.append("")
+        lines += [*_commented(name, fields[name]), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

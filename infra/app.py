@@ -1,0 +1,65 @@
+"""The CDK app: one stack. `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
+
+Its context has three keys of ours: `settings`, the path of the settings file; `target`, aws or local; and `published`,
+whether the template is for CloudFormation alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from muster.contract.errors import MusterError
+from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, PUBLISHED, require_node
+from muster.infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
+from muster.infra.settings.stack_settings import Platform, StackSettings
+
+
+def main() -> int:
+    """Write the cloud assembly; the exit code. A user's mistake is one line."""
+    try:
+        _synthesize()
+    except MusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _synthesize() -> None:
+    require_node()
+    # jsii starts node when aws_cdk is imported, and reads its settings then.
+    for name, value in JSII_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from aws_cdk import App  # noqa: PLC0415
+
+    from muster.infra.published_stack import published_stack  # noqa: PLC0415
+    from muster.infra.stack import MusterStack, StackFiles, bucket_template  # noqa: PLC0415
+
+    app = App(analytics_reporting=False)
+    target = Platform(app.node.try_get_context("target") or Platform.AWS)
+    settings = _settings(app.node.try_get_context("settings"), target)
+    files = StackFiles.built(target)
+    if app.node.try_get_context(PUBLISHED):
+        published_stack(app, settings, files)
+    else:
+        MusterStack(app, settings.stack.name, settings=settings, files=files)
+    app.synth()
+    if settings.bucket.existing is not None:
+        # What the bucket must have, for muster.infra.deploy.bucket_requirements.
+        template = json.dumps(bucket_template(settings.stack.name))
+        (Path(app.outdir) / BUCKET_TEMPLATE).write_text(template, encoding="utf-8")
+
+
+def _settings(path: str | None, target: Platform) -> StackSettings:
+    """The settings of a file; without one, those of `muster.toml` in the working directory or else the defaults."""
+    file = Path(path) if path is not None else Path(SETTINGS_FILE)
+    if path is None and not file.exists():
+        return StackSettings()
+    text = read_settings_file(file)
+    return parse_settings(parse_tables(text, file.name), target, text, file.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Whether a value of a spec fits a parameter's annotation, as far as the annotation alone says it. Pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+# A list of the spec is passed where one of these is asked for, and a string is a sequence as well.
+_LISTS = {"list", "List", "tuple", "Tuple"}
+_SEQUENCES = {"Sequence", "Iterable", "Collection"}
+_MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "list": "a list",
+    "dict": "a mapping",
+    "none": "null",
+}
+_MODULES = {"typing", "t", "builtins", "collections.abc"}
+
+Shadowed = Callable[[str], bool]
+"""Whether a module itself binds this name, so that it does not mean what it means elsewhere."""
+
+
+def misfit(annotation: ast.expr | None, value: object, shadowed: Shadowed) -> str | None:
+    """What a parameter takes, in words, if `value` certainly does not fit its annotation; None if it may."""
+    allowed = None if annotation is None else _allowed(annotation, shadowed)
+    if allowed is None or _fits(value, allowed):
+        return None
+    words = [repr(item[1]) if isinstance(item, tuple) else _WORDS[item] for item in sorted(allowed, key=str)]
+    if "float" in allowed and "int" in allowed:
+        words.remove(_WORDS["int"])
+    return " or ".join(words)
+
+
+_Allowed = frozenset["str | tuple[str, object]"]
+
+
+def _fits(value: object, allowed: _Allowed) -> bool:
+    if isinstance(value, bool):
+        kinds = {"bool", "int"}
+    elif isinstance(value, int):
+        # 0 and 1 work wherever a truth value does.
+        kinds = {"int", "bool"} if value in {0, 1} else {"int"}
+    else:
+        names = {float: "float", str: "str", list: "list", dict: "dict", type(None): "none"}
+        kinds = {names.get(type(value), "")}
+        if not kinds - {""}:
+            return True
+    return bool(kinds & allowed) or any(
+        isinstance(item, tuple) and type(item[1]) is type(value) and item[1] == value for item in allowed
+    )
+
+
+def _allowed(node: ast.expr, shadowed: Shadowed) -> _Allowed | None:
+    """The kinds of values that an annotation takes, and single values; None where that is not known."""
+    if isinstance(node, ast.Constant):
+        return _constant(node, shadowed)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _union([node.left, node.right], shadowed)
+    name = _name(node, shadowed)
+    if name is not None:
+        return _named(name)
+    if isinstance(node, ast.Subscript):
+        return _subscript(node, shadowed)
+    return None
+
+
+def _constant(node: ast.Constant, shadowed: Shadowed) -> _Allowed | None:
+    if node.value is None:
+        return frozenset({"none"})
+    if not isinstance(node.value, str):
+        return None
+    try:
+        return _allowed(ast.parse(node.value, mode="eval").body, shadowed)
+    except SyntaxError:
+        return None
+
+
+def _named(name: str) -> _Allowed | None:
+    if name in {"bool", "int", "str"}:
+        return frozenset({name})
+    if name == "float":
+        return frozenset({"int", "float"})
+    if name in _LISTS:
+        return frozenset({"list"})
+    if name in _SEQUENCES:
+        return frozenset({"list", "str"})
+    return frozenset({"dict"}) if name in _MAPPINGS else None
+
+
+def _subscript(node: ast.Subscript, shadowed: Shadowed) -> _Allowed | None:
+    name = _name(node.value, shadowed)
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if name == "Optional":
+        inner = _allowed(node.slice, shadowed)
+        return None if inner is None else inner | {"none"}
+    if name == "Union":
+        return _union(items, shadowed)
+    if name == "Annotated":
+        return _allowed(items[0], shadowed)
+    if name == "Literal":
+        if not all(isinstance(item, ast.Constant) for item in items):
+            return None
+        return frozenset(("value", item.value) for item in items if isinstance(item, ast.Constant))
+    return None if name is None else _named(name)
+
+
+def _union(items: list[ast.expr], shadowed: Shadowed) -> _Allowed | None:
+    found: _Allowed = frozenset()
+    for item in items:
+        one = _allowed(item, shadowed)
+        if one is None:
+            return None
+        found |= one
+    return found
+
+
+def _name(node: ast.expr, shadowed: Shadowed) -> str | None:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _MODULES:
+        return node.attr
+    return node.id if isinstance(node, ast.Name) and not shadowed(node.id) else None

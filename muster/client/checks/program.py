@@ -1,0 +1,54 @@
+"""The part of a spec that says what a replica runs, read also where other fields of the spec are wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_TRAINER = re.compile(r"([a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)*):([a-zA-Z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What of it has the right type; the rest is left out, because reading the spec reports it."""
+
+    module: str | None = None
+    function: str = ""
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    """The entrypoint and its arguments."""
+    source_dir: str | None = None
+    image: str | None = None
+
+    @property
+    def trainer(self) -> str:
+        """As the spec names it."""
+        return f"{self.module}:{self.function}"
+
+    @classmethod
+    def of(cls, document: Mapping[Any, object]) -> Program:
+        """The program of a spec, which may have any mistake."""
+        trainer = document.get("trainer")
+        named = _TRAINER.fullmatch(trainer) if isinstance(trainer, str) else None
+        kwargs = document.get("kwargs")
+        words = [*_texts(document.get("entrypoint")), *_texts(document.get("arguments"))]
+        return cls(
+            module=named[1] if named else None,
+            function=named[2] if named else "",
+            kwargs={name: value for name, value in kwargs.items() if isinstance(name, str)}
+            if isinstance(kwargs, Mapping)
+            else {},
+            words=tuple(words) if document.get("entrypoint") else (),
+            source_dir=_text(document.get("source_dir")),
+            image=_text(document.get("image")),
+        )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,0 +1,83 @@
+"""Finds Python modules in a folder as the interpreter of a container would, without importing any."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CUTOFF = 0.75
+
+
+@dataclass(frozen=True)
+class Found:
+    """A module whose source is there."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A module that is not there. `part` is the first part of its name without a file, `folder` where it would be."""
+
+    part: str
+    folder: Path
+    parents: tuple[str, ...]
+    elsewhere: bool
+    """Whether it may be in the image or in an installed package: no package of the folder claims its name."""
+
+    def nearest(self) -> str | None:
+        """The full name of the module that is most like it."""
+        near = difflib.get_close_matches(self.part, list(modules_in(self.folder)), n=1, cutoff=_CUTOFF)
+        return ".".join([*self.parents, near[0]]) if near else None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A module of which the source cannot say what it is: compiled, a folder alone, or found by the program itself."""
+
+
+Located = Found | Missing | Unknown
+
+
+def locate(root: Path, module: str) -> Located:
+    """Where the module `a.b.c` is if `root` is on the path."""
+    parts = module.split(".")
+    place, path, elsewhere = root, None, True
+    for index, part in enumerate(parts):
+        names = _names(place)
+        package = place / part
+        if part in names and "__init__.py" in _names(package):
+            place, path, elsewhere = package, package / "__init__.py", False
+            if index < len(parts) - 1 and "__path__" in path.read_text(encoding="utf-8", errors="replace"):
+                return Unknown()
+        elif any(name.startswith(f"{part}.") and name.endswith((".so", ".pyd", ".pyc")) for name in names):
+            return Unknown()
+        elif f"{part}.py" in names:
+            if index < len(parts) - 1:
+                return Unknown()  # a module that may make itself a package
+            path = place / f"{part}.py"
+        elif part in names and package.is_dir():
+            place, path = package, None
+        else:
+            return Missing(part, place, tuple(parts[:index]), elsewhere)
+    return Unknown() if path is None else Found(path)
+
+
+def modules_in(folder: Path) -> Iterator[str]:
+    """The names of the modules and packages of a folder."""
+    for name in sorted(_names(folder)):
+        stem = name.removesuffix(".py")
+        if not stem.isidentifier() or stem == "__init__":
+            continue
+        if name.endswith(".py") or any(item.endswith(".py") for item in _names(folder / name)):
+            yield stem
+
+
+def _names(folder: Path) -> frozenset[str]:
+    # Listed, because a file system may ignore case, and a container's does not.
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()

@@ -1,0 +1,176 @@
+"""What the names of a module stand for, from its syntax tree. Nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from muster.client.checks.python_modules import Found, Located, locate
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# A module that calls one of these may have names that its text does not show.
+_DYNAMIC = {"eval", "exec", "globals", "locals", "setattr", "vars"}
+_BLOCKS = ast.If | ast.Try | ast.TryStar | ast.For | ast.While | ast.With | ast.Match
+_HOPS_MAX = 16  # of re-exports: more is a cycle
+
+
+class UnreadableSourceError(Exception):
+    """A file that is no Python source for this interpreter."""
+
+    def __init__(self, path: Path, line: int | None, reason: str) -> None:
+        self.path, self.line, self.reason = path, line, reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A place where a module binds a name. `nested`: inside of an if, a try or a loop."""
+
+    node: ast.AST
+    nested: bool
+
+
+@dataclass
+class ModuleNames:
+    """The names that a module binds at its top level."""
+
+    path: Path
+    bindings: dict[str, list[Binding]] = field(default_factory=lambda: defaultdict(list))
+    dynamic: bool = False
+    """Whether it may have other names as well."""
+
+    def functions(self) -> dict[str, Function]:
+        """Those of its names that are functions, as they were defined last."""
+        found = {name: places[-1].node for name, places in self.bindings.items()}
+        return {name: node for name, node in found.items() if isinstance(node, Function)}
+
+    def is_own(self, name: str) -> bool:
+        """Whether the module itself says what `name` is, so that it may be no builtin or name of `typing`."""
+        return any(not _is_typing(place.node) for place in self.bindings.get(name, []))
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function, and the module that defines it."""
+
+    names: ModuleNames
+    node: Function
+
+
+@dataclass(frozen=True)
+class NoSuchName:
+    """A name that a module certainly does not have."""
+
+    names: ModuleNames
+    name: str
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Something whose signature the text does not say: a class, an object, a decorated or imported function."""
+
+
+def names_of(path: Path) -> ModuleNames:
+    """Read a module's names.
+
+    Raises:
+        UnreadableSourceError: it is not the source of a module.
+    """
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except SyntaxError as error:
+        raise UnreadableSourceError(path, error.lineno, error.msg) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableSourceError(path, None, str(error)) from None
+    names = ModuleNames(path)
+    for statement in tree.body:
+        for name, node in _bound(statement):
+            names.bindings[name].append(Binding(node, isinstance(statement, _BLOCKS)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            for name in node.names:
+                names.bindings[name].append(Binding(node, nested=True))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _DYNAMIC:
+            names.dynamic = True
+    names.dynamic = names.dynamic or bool({"__getattr__", "*"} & names.bindings.keys())
+    return names
+
+
+def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
+    """The names that a statement binds, with what binds them; not those inside of its functions and classes."""
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Function | ast.ClassDef):
+            yield node.name, node
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                whole = alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
+                yield alias.asname or whole, node
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node
+        elif isinstance(node, ast.MatchAs) and node.name is not None:
+            yield node.name, node
+        if not isinstance(node, ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+
+
+def resolve(root: Path, module: str, name: str, hops: int = _HOPS_MAX) -> Definition | NoSuchName | Opaque:
+    """What `module:name` is if `root` is on the path and holds the module; re-exports are followed.
+
+    Raises:
+        UnreadableSourceError: a module on the way is not Python source.
+    """
+    located = locate(root, module)
+    if not isinstance(located, Found) or hops == 0:
+        return Opaque()
+    names = names_of(located.path)
+    found = names.bindings.get(name, [])
+    if not found:
+        submodule = located.path.name == "__init__.py" and not _is_missing(locate(root, f"{module}.{name}"))
+        return Opaque() if names.dynamic or submodule else NoSuchName(names, name)
+    if len(found) > 1:
+        return Opaque()
+    (binding,) = found
+    if isinstance(binding.node, Function):
+        return Definition(names, binding.node)
+    if isinstance(binding.node, ast.ImportFrom) and not binding.nested:
+        return _imported(root, module, located.path, _Import(binding.node, name), hops)
+    return Opaque()
+
+
+@dataclass(frozen=True)
+class _Import:
+    node: ast.ImportFrom
+    bound: str
+
+    @property
+    def name(self) -> str:
+        return next(alias.name for alias in self.node.names if (alias.asname or alias.name) == self.bound)
+
+
+def _imported(root: Path, module: str, path: Path, what: _Import, hops: int) -> Definition | NoSuchName | Opaque:
+    target = what.node.module or ""
+    if what.node.level:
+        parts = module.split(".")
+        package = parts if path.name == "__init__.py" else parts[:-1]
+        kept = len(package) - (what.node.level - 1)
+        if kept <= 0:
+            return Opaque()
+        target = ".".join([*package[:kept], *([target] if target else [])])
+    if not _is_missing(locate(root, f"{target}.{what.name}")):
+        return Opaque()  # a module
+    return resolve(root, target, what.name, hops - 1)
+
+
+def _is_missing(located: Located) -> bool:
+    return not isinstance(located, Found)
+
+
+def _is_typing(node: ast.AST) -> bool:
+    known = {"typing", "typing_extensions", "collections.abc", "builtins"}
+    return isinstance(node, ast.ImportFrom) and node.module in known

@@ -1,0 +1,54 @@
+"""What can be found out about a spec from its text and its source folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.client.checks.findings import Findings
+from muster.client.checks.image_check import check_image
+from muster.client.checks.program import Program
+from muster.client.checks.script_check import check_script
+from muster.client.checks.trainer_check import check_trainer
+from muster.client.launch.source_archive import folder_problem
+from muster.contract.errors import SpecError
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
+
+
+def check_source(document: Mapping[Any, object]) -> Findings:
+    """Problems of the source folder, the trainer, the script and the image; the rest of the spec may be wrong."""
+    program = Program.of(document)
+    found = Findings() if program.image is None else check_image(program.image)
+    if program.source_dir is None or program.source_dir.startswith("s3://"):
+        return found
+    root = Path(program.source_dir)
+    missing = folder_problem(root)
+    if missing is not None:
+        return Findings((missing,)) + found
+    if program.module is not None:
+        found = check_trainer(program, root) + found
+    if program.words:
+        found = check_script(program, root) + found
+    return found
+
+
+def check_spec(spec: Spec) -> Findings:
+    """The same for a spec that has been read."""
+    return check_source(spec.model_dump(mode="json", exclude_unset=True))
+
+
+def read_checked(value: object) -> Spec:
+    """A spec from a parsed document, whose source has not been checked yet.
+
+    Raises:
+        SpecError: the spec has problems; those of its source are listed with them.
+    """
+    try:
+        return parse_spec(value)
+    except SpecError as error:
+        others = check_source(value).problems if isinstance(value, Mapping) else ()
+        if error.more or not others:
+            raise
+        raise SpecError([*others, *error.problems]) from None

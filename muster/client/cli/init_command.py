@@ -1,0 +1,141 @@
+"""The command that writes a spec and code to start with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.client.cli.json_answers import StarterWritten
+from muster.client.cli.option_groups import Json
+from muster.client.cli.output import print_answer
+from muster.client.errors import FilesExistError, SpecWriteError, UsageError, os_reason
+from muster.client.starter.frameworks import Framework, Kind
+
+if TYPE_CHECKING:
+    from muster.client.starter.starter_files import Wish
+
+STANDARD_OUTPUT = "-"
+_REPLICAS = 4
+
+
+def init(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to write; - prints the spec alone.")] = ".",
+    *,
+    framework: Annotated[
+        Framework | None, typer.Option("--framework", "-f", help="What the trainer uses; default pytorch.")
+    ] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option("--kind", help="A function that all replicas train one model with, or a program of each replica."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="S3-PREFIX", help="Data in S3, as the channel train.")
+    ] = None,
+    replicas: Annotated[int | None, typer.Option("--replicas", help=f"Default {_REPLICAS}.")] = None,
+    own: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CODE", help="Your own code: train.py, or package.module:function."),
+    ] = None,
+    every_field: Annotated[
+        bool, typer.Option("--every-field", help="Add every other field of a spec, with its default and meaning.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks."""
+    from muster.client.starter.own_code import read_own_code  # noqa: PLC0415
+    from muster.client.starter.starter_files import SPEC_FILE, Wish, starter_files  # noqa: PLC0415
+
+    if own is not None and (framework, kind) != (None, None):
+        message = "--from is for code that is there, --framework and --kind are for new code: give one of them"
+        raise UsageError(message)
+    if kind is Kind.SCRIPT and framework is not None:
+        message = "--kind script writes a program without a framework: leave --framework out"
+        raise UsageError(message)
+    place = Path() if folder == STANDARD_OUTPUT else Path(folder)
+    chosen = any(option is not None for option in (framework, kind, data, replicas, own)) or every_field
+    if not (chosen or json or folder == STANDARD_OUTPUT) and sys.stdin.isatty():
+        wish = _asked()
+    else:
+        wish = Wish(
+            framework=framework or Framework.PYTORCH,
+            kind=kind or Kind.FUNCTION,
+            data=data,
+            replicas=_REPLICAS if replicas is None else replicas,
+            own=None if own is None else read_own_code(own, place),
+            every_field=every_field,
+        )
+    made = starter_files(wish)
+    if folder == STANDARD_OUTPUT:
+        made = {SPEC_FILE: made[SPEC_FILE]}
+    else:
+        _write_new(place, made)
+    if json:
+        text = made[SPEC_FILE] if folder == STANDARD_OUTPUT else None
+        print_answer(StarterWritten(files=() if text else tuple(str(place / name) for name in made), text=text))
+    elif folder == STANDARD_OUTPUT:
+        typer.echo(made[SPEC_FILE], nl=False)
+    else:
+        _show(place, made, wish)
+
+
+def _asked() -> Wish:
+    """What the user answers, question by question."""
+    from muster.client.starter.frameworks import STARTERS  # noqa: PLC0415
+    from muster.client.starter.starter_files import Wish  # noqa: PLC0415
+
+    typer.echo("What do the replicas run?")
+    typer.echo("  function  a function of yours that all replicas train one model with")
+    typer.echo("  script    a program that each replica runs by itself")
+    kind = Kind(_choice("Kind", Kind, Kind.FUNCTION.value))
+    framework = Framework.PYTORCH
+    if kind is Kind.FUNCTION:
+        for name, starter in STARTERS.items():
+            typer.echo(f"  {name:<12} {starter.words}")
+        framework = Framework(_choice("Framework", Framework, Framework.PYTORCH.value))
+    data = typer.prompt("Data in S3 (s3://bucket/prefix/, or nothing for made-up data)", default="", show_default=False)
+    replicas = typer.prompt("Replicas", default=_REPLICAS, type=int)
+    return Wish(framework=framework, kind=kind, data=data.strip() or None, replicas=replicas)
+
+
+def _choice(question: str, choices: Iterable[str], default: str) -> str:
+    known = list(choices)
+    while (answer := str(typer.prompt(question, default=default)).strip()) not in known:
+        typer.echo(f"Write one of {', '.join(known)}.")
+    return answer
+
+
+def _write_new(folder: Path, made: dict[str, str]) -> None:
+    """Write all files, or none if one of them is there already."""
+    there = [str(folder / name) for name in made if (folder / name).exists()]
+    if there:
+        raise FilesExistError(there)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecWriteError(str(folder), os_reason(error)) from error
+    for name, text in made.items():
+        path = folder / name
+        try:
+            with path.open("x", encoding="utf-8") as target:
+                target.write(text)
+        except FileExistsError:
+            raise FilesExistError([str(path)]) from None
+        except OSError as error:
+            raise SpecWriteError(str(path), os_reason(error)) from error
+
+
+def _show(folder: Path, made: dict[str, str], wish: Wish) -> None:
+    from muster.client.starter.starter_files import SPEC_FILE  # noqa: PLC0415
+
+    spec = folder / SPEC_FILE
+    typer.echo(f"Wrote {', '.join(str(folder / name) for name in made)}.")
+    if wish.own is not None and wish.own.trainer is None:
+        typer.echo(
+            f"{wish.own.script} has no function that takes the context, so each replica runs it by itself. To train "
+            "one model with all replicas, make its main function a trainer: docs/frameworks.md, A script for torchrun."
+        )
+    typer.echo(f"Next: `muster plan {spec}` shows what it needs and costs, `muster launch {spec} --watch` starts it.")

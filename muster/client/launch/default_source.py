@@ -1,0 +1,41 @@
+"""The source that a spec's file means when it names none: the folder in which its trainer's module is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.client.checks.program import Program
+from muster.client.checks.python_modules import Found, locate
+from muster.client.checks.python_names import UnreadableSourceError
+from muster.client.checks.trainer_check import is_misspelled
+
+_OWN_PACKAGE = "muster"  # in every replica already
+
+
+def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> Path | None:
+    """The first of `folders` that holds the trainer's module; None if `source_dir` is in `document`, even as null.
+
+    A module that is only misspelled counts, so that the mistake is found. The home folder and the root of a file system
+    are never meant: they hold more than code.
+    """
+    program = Program.of(document)
+    if "source_dir" in document or program.module is None or program.module.partition(".")[0] == _OWN_PACKAGE:
+        return None
+    candidates = [folder for folder in folders if not _is_too_wide(folder)]
+    for folder in candidates:
+        if isinstance(locate(folder, program.module), Found):
+            return folder
+    for folder in candidates:
+        try:
+            if is_misspelled(folder, program.module, program.function) is not None:
+                return folder
+        except UnreadableSourceError:
+            continue
+    return None
+
+
+def _is_too_wide(folder: Path) -> bool:
+    whole = folder.resolve()
+    return whole == Path.home() or whole.parent == whole

@@ -1,0 +1,1 @@
+"""What `muster init` writes: a spec, and code that runs with it."""

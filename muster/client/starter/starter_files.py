@@ -1,0 +1,101 @@
+"""The files that `muster init` writes, by name. Pure but for the templates, which are part of the package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+from muster.client.starter.every_field import every_field
+from muster.client.starter.frameworks import STARTERS, Framework, Kind
+from muster.client.starter.own_code import OwnCode
+from muster.contract.spec.spec_reader import parse_spec
+
+SPEC_FILE = "run.yaml"
+_MODULE = "training"
+TRAINING_FILE = f"{_MODULE}.py"
+PROGRAM_FILE = "program.py"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user chose."""
+
+    framework: Framework = Framework.PYTORCH
+    kind: Kind = Kind.FUNCTION
+    data: str | None = None
+    replicas: int = 4
+    own: OwnCode | None = None
+    every_field: bool = False
+
+
+def starter_files(wish: Wish) -> dict[str, str]:
+    """The text of each file; the spec comes first.
+
+    Raises:
+        SpecError: the number of replicas or the prefix of the data is none of a spec.
+    """
+    lines = list(_spec_lines(wish))
+    spec = "\n".join(lines) + "\n"
+    if wish.every_field:
+        # What is written already is not written again.
+        written = {line.lstrip("# ").partition(":")[0] for line in lines}
+        spec = f"{spec}\n{every_field(written)}"
+    made = {SPEC_FILE: spec}
+    if wish.own is None:
+        made |= _code(wish)
+    return made
+
+
+def _code(wish: Wish) -> dict[str, str]:
+    if wish.kind is Kind.SCRIPT:
+        return {PROGRAM_FILE: _template("own_program.py")}
+    requirements = STARTERS[wish.framework].requirements
+    made = {TRAINING_FILE: _template(f"{wish.framework}_training.py")}
+    return {**made, "requirements.txt": "".join(f"{line}\n" for line in requirements)} if requirements else made
+
+
+def _template(name: str) -> str:
+    return files("muster.client.starter").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _spec_lines(wish: Wish) -> Iterator[str]:
+    channel = [] if wish.data is None else [_channel(wish.data)]
+    parse_spec({"replicas": wish.replicas, "trainer": "module:function", "input_data_config": channel})
+    yield "# `muster plan` checks this file, `muster launch --watch` starts the run. docs/spec.md explains every field."
+    yield f"replicas: {wish.replicas}"
+    yield from _program(wish)
+    yield "source_dir: .   # this folder is packed for the replicas, and its requirements.txt is installed there"
+    if wish.data is not None:
+        yield "input_data_config:"
+        yield "  - channel_name: train"
+        yield "    data_source:"
+        yield "      s3_data_source:"
+        yield f"        s3_uri: {wish.data}"
+    yield "max_runtime_seconds: 3600"
+    yield "# instance_type: ml.g5.2xlarge   # default: the stack's"
+    yield "# image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1   # default: the stack's"
+    yield "# spot: true                     # cheaper; an interrupted replica is restarted"
+    yield "# max_wait_seconds: 7200         # with spot: for the wait and the training together"
+
+
+def _program(wish: Wish) -> Iterator[str]:
+    own = wish.own
+    if own is not None and own.trainer is None:
+        yield f"entrypoint: [python, {json.dumps(own.script)}]"
+        yield '# arguments: [--rate, "0.1"]'
+    elif own is None and wish.kind is Kind.SCRIPT:
+        yield f"entrypoint: [python, {PROGRAM_FILE}]"
+        yield 'arguments: [--steps, "200"]'
+    else:
+        yield f"trainer: {own.trainer if own is not None else f'{_MODULE}:train'}"
+        starter = [f"{name}: {value}" for name, value in STARTERS[wish.framework].kwargs.items()]
+        lines = starter if own is None else own.kwargs
+        needed = any(not line.startswith("#") for line in lines)
+        yield from ["kwargs:" if needed else "# kwargs:"] if lines else []
+        yield from (f"  {line}" if needed else f"#   {line.removeprefix('# ')}" for line in lines)
+
+
+def _channel(uri: str) -> dict[str, object]:
+    return {"channel_name": "train", "data_source": {"s3_data_source": {"s3_uri": uri}}}

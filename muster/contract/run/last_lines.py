@@ -1,0 +1,86 @@
+"""The last lines that the program of a failed attempt has written: which are read, and how they are shown. Pure.
+
+The lines come from the user's program, and may hold anything: they are bounded, and the values of the spec's
+environment are replaced by their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.attempt import Attempt
+from muster.contract.text import shortened
+
+LINES = 40
+"""How many lines are kept of one attempt."""
+ATTEMPTS_READ = 8
+"""Of how many attempts of a run lines are read, those that matter most first."""
+LINE_MAX = 400
+_SECRET_MIN = 6  # characters: a shorter value is found in too many lines that do not hold it
+# Why a program itself can have failed, or have said something about it.
+_WRITTEN = {
+    FailureClass.USER_CODE,
+    FailureClass.INVALID_REQUEST,
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.TIMEOUT,
+    FailureClass.UNKNOWN,
+}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Unread(NamedTuple):
+    """An attempt whose lines are to be read."""
+
+    rank: int
+    attempt: int
+    job: str
+
+
+def is_explained_by_log(attempt: Attempt) -> bool:
+    """Whether the log of the attempt can say why it did not succeed."""
+    return attempt.has_proven_job and attempt.ended_at is not None and attempt.failure_class in _WRITTEN
+
+
+def to_read(attempts: Mapping[int, Sequence[Attempt]], most: int = ATTEMPTS_READ) -> list[Unread]:
+    """The attempts whose last lines are read, by rank: the latest failures of the replicas before earlier ones."""
+    found: list[tuple[int, Unread]] = []
+    for rank in sorted(attempts):
+        failed = [one for one in attempts[rank] if is_explained_by_log(one)]
+        for age, one in enumerate(reversed(failed)):
+            if not one.last_lines:
+                found.append((age, Unread(rank, one.attempt, one.job)))
+    found.sort(key=lambda item: item[0])
+    return [unread for _, unread in found[:most]]
+
+
+def kept_lines(written: Iterable[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The last `LINES` of `written`, without control characters and the values of `environment`, each cut."""
+    secrets = _secrets(environment)
+    pieces = [piece for text in written for piece in (text.splitlines() or [""])]
+    return tuple(shortened(_masked(_plain(piece), secrets), LINE_MAX) for piece in pieces[-LINES:])
+
+
+def _secrets(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The values that are hidden, each with the name that is shown for it; the longest first."""
+    found = [
+        (part, name)
+        for name, value in environment.items()
+        for part in {value, *value.splitlines()}
+        if len(part.strip()) >= _SECRET_MIN
+    ]
+    return sorted(found, key=lambda item: (-len(item[0]), item))
+
+
+def _masked(line: str, secrets: Sequence[tuple[str, str]]) -> str:
+    for value, name in secrets:
+        line = line.replace(value, f"({name}, not shown)")
+    return line
+
+
+def _plain(line: str) -> str:
+    """A line without colours; other characters that cannot be shown are spelled out."""
+    bare = _COLOUR.sub("", line).replace("\t", "    ")
+    return bare if bare.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in bare)

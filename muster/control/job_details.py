@@ -1,0 +1,43 @@
+"""What only DescribeTrainingJob says of a job, read once its attempt has ended. No end depends on it.
+
+Only specs that ask SageMaker for something (metrics, spot, a warm pool, rules, MLflow) cost a call for each end.
+"""
+
+from __future__ import annotations
+
+import math
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.job_details import asks_for_details
+from muster.control.active_run import ActiveReplica
+from muster.control.aws.jobs import Job
+from muster.control.runtime.function import logger
+from muster.control.runtime.time_budget import TimeBudget
+
+_ONE_TRY = TimeBudget(-math.inf)
+
+
+def with_details(replica: ActiveReplica, ended: Attempt) -> Attempt:
+    """`ended` with the details of its job, where the spec asks for any; without new ones where SageMaker refuses.
+
+    Details that can still change, because a rule is being evaluated, are read again.
+    """
+    if ended.ended_at is None or not ended.was_created or not asks_for_details(replica.spec):
+        return ended
+    if ended.details is not None and ended.details.is_final:
+        return ended
+    try:
+        job = replica.run.jobs.find(ended.job, _ONE_TRY)
+    except (ClientError, BotoCoreError):
+        logger.warning("the details of a job are missing", extra={"job": ended.job}, exc_info=True)
+        return ended
+    return ended if job is None else described(ended, job)
+
+
+def described(ended: Attempt, job: Job) -> Attempt:
+    """`ended` with what its job says about its bill and its details."""
+    billed = {"billable_seconds": job.billable_seconds, "details": job.details}
+    # An event may lack the type that SageMaker chose among the preferences.
+    return ended.model_copy(update={**billed, "instance_type": job.instance_type or ended.instance_type})

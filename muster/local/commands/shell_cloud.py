@@ -1,0 +1,51 @@
+"""The embedded cloud that a shell uses: the one that `muster local env` has pointed it at, wherever the shell is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from muster.local.cloud_errors import NotRunningError, OtherEndpointError
+from muster.local.cloud_state import DEFAULT_STATE, StateDirectory
+from muster.local.local_cloud import LocalCloud
+
+_LOOPBACK = {"127.0.0.1", "localhost"}
+
+
+def cloud_of_shell(state: Path | None, environment: Mapping[str, str] = os.environ) -> LocalCloud:
+    """The cloud whose state lies in `state`; None: the one that the shell uses, or the one of this folder.
+
+    Raises:
+        OtherEndpointError: the shell uses an embedded cloud whose state is not known.
+        NotRunningError: none was started there.
+        DeadCloudError: it does not answer.
+    """
+    return LocalCloud.attach(state or shell_state(environment))
+
+
+def shell_state(environment: Mapping[str, str], folder: Path = DEFAULT_STATE) -> Path:
+    """The state directory of the cloud that a process with these variables calls; `folder` where it calls none.
+
+    `muster local env` names a file in it as the trust store.
+
+    Raises:
+        OtherEndpointError: it calls an embedded cloud whose state is neither there nor in `folder`.
+    """
+    endpoint = environment.get("AWS_ENDPOINT_URL", "").rstrip("/")
+    if urlsplit(endpoint).hostname not in _LOOPBACK:
+        return folder
+    bundle = environment.get("AWS_CA_BUNDLE")
+    named = [] if not bundle else [Path(bundle).parent.parent]
+    for place in (*named, folder):
+        if _endpoint_of(place) == endpoint:
+            return place
+    raise OtherEndpointError(endpoint, StateDirectory.at(folder).root)
+
+
+def _endpoint_of(place: Path) -> str | None:
+    try:
+        return StateDirectory.at(place).read().endpoint
+    except (NotRunningError, OSError):
+        return None

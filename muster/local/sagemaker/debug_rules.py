@@ -1,0 +1,73 @@
+"""The rules of Debugger and the profiler that a job asks for. The embedded cloud evaluates none, and says so.
+
+The fault `rule-issue` lets a rule find something, as on AWS it does in a processing job beside the training job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
+
+_JOB_NAME_MAX = 63  # CreateProcessingJob: ProcessingJobName
+_NOT_EVALUATED = "The embedded cloud does not evaluate rules."
+
+Issue = Callable[[str], str | None]
+"""What the rule of this name has found, in words; None where it has found nothing."""
+
+
+@dataclass
+class _Rule:
+    name: str
+    arn: str
+    modified: float
+    status: str = "InProgress"
+    details: str = ""
+
+    def document(self) -> dict[str, object]:
+        shown: dict[str, object] = {
+            "RuleConfigurationName": self.name,
+            "RuleEvaluationJobArn": self.arn,
+            "RuleEvaluationStatus": self.status,
+            "LastModifiedTime": round(self.modified, 3),
+        }
+        return {**shown, "StatusDetails": self.details} if self.details else shown
+
+
+class DebugRules:
+    """The rules of one job; its lock guards them."""
+
+    def __init__(self, request: CreateTrainingJobRequestTypeDef, arn: str) -> None:
+        base = arn.rpartition(":")[0]
+        self._rules = {
+            answer: [
+                _rule(configured["RuleConfigurationName"], request["TrainingJobName"], base) for configured in rules
+            ]
+            for answer, rules in (
+                ("DebugRuleEvaluationStatuses", request.get("DebugRuleConfigurations", [])),
+                ("ProfilerRuleEvaluationStatuses", request.get("ProfilerRuleConfigurations", [])),
+            )
+        }
+
+    def conclude(self, issue: Issue) -> None:
+        """The job is about to end: every rule comes to its verdict."""
+        for rules in self._rules.values():
+            for rule in rules:
+                found = issue(rule.name)
+                rule.status = "Error" if found is None else "IssuesFound"
+                rule.details = found or _NOT_EVALUATED
+                rule.modified = time.time()
+
+    def documents(self) -> dict[str, object]:
+        """The members of DescribeTrainingJob's answer."""
+        return {name: [rule.document() for rule in rules] for name, rules in self._rules.items() if rules}
+
+
+def _rule(name: str, job: str, base: str) -> _Rule:
+    mark = hashlib.sha256(f"{job}/{name}".encode()).hexdigest()[:8]
+    return _Rule(name, f"{base}:processing-job/{job[: _JOB_NAME_MAX - 9].rstrip('-')}-{mark}", time.time())

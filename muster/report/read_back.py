@@ -1,0 +1,172 @@
+"""What SageMaker has reported of the jobs of a run, in words: for the page, the status and the result. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from muster.contract import timestamps
+from muster.contract.aws.prices import PriceTable
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.job_details import JobDetails, JobProgress, PoolState, RuleVerdict
+from muster.contract.run.spending import SpotSaving, saving
+from muster.report.page_model import Fact, ReplicaView
+
+T = TypeVar("T")
+
+_NAMED_MAX = 3  # ranks in a line
+_METRICS_SHOWN = 8
+_QUIET = {"NoIssuesFound"}
+
+Attempts = Mapping[int, Sequence[Attempt]]
+"""The attempts of each replica."""
+Details = Mapping[int, JobDetails]
+"""What is known of one job of each replica."""
+
+
+class KeptPool(NamedTuple):
+    """A warm pool that is kept: instances that are billed although no job runs on them."""
+
+    rank: int
+    attempt: Attempt
+    until: datetime
+
+    @property
+    def instances(self) -> int:
+        """How many there are."""
+        return (self.attempt.details.instances if self.attempt.details else None) or 1
+
+    def usd_per_hour(self, prices: PriceTable) -> float | None:
+        """What they cost; None without a price."""
+        price = prices.usd_per_hour.get(self.attempt.instance_type or "")
+        return None if price is None else price * self.instances
+
+
+def kept_pools(attempts: Attempts, now: datetime) -> list[KeptPool]:
+    """The warm pools that are kept at `now`, as far as is known: of each replica that of its last attempt with one.
+
+    The job of a later attempt has most likely taken the pool of the one before it.
+    """
+    found = []
+    for rank in sorted(attempts):
+        pools = [one for one in attempts[rank] if one.was_created]
+        details = pools[-1].details if pools else None
+        pool = None if details is None else details.warm_pool
+        if pool is None or pool.state is not PoolState.AVAILABLE or pool.until is None:
+            continue
+        until = timestamps.parse(pool.until)
+        if until > now:
+            found.append(KeptPool(rank, pools[-1], until))
+    return found
+
+
+def pool_words(pools: Sequence[KeptPool], prices: PriceTable) -> str:
+    """`2 ml.g5.xlarge are kept warm until 12:30 UTC and billed: $2.82 per hour`."""
+    kinds: dict[str, int] = {}
+    for pool in pools:
+        kind = pool.attempt.instance_type or "instances"
+        kinds[kind] = kinds.get(kind, 0) + pool.instances
+    what = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    are = "is" if sum(kinds.values()) == 1 else "are"
+    costs = [pool.usd_per_hour(prices) for pool in pools]
+    known = [cost for cost in costs if cost is not None]
+    cost = f": {dollars(sum(known))} per hour" if len(known) == len(costs) else ""
+    return f"{what} {are} kept warm until {max(pool.until for pool in pools):%H:%M} UTC and billed{cost}"
+
+
+def end_pool_command(job: str) -> str:
+    """The command that ends the warm pool of a job."""
+    return f"aws sagemaker update-training-job --training-job-name {job} --resource-config KeepAlivePeriodInSeconds=0"
+
+
+def saving_words(saved: SpotSaving) -> str:
+    """`100 s billed of 500 s: 80% saved, about $0.12 at on-demand prices`."""
+    usd = "" if saved.usd is None else f", about {dollars(saved.usd)} at on-demand prices"
+    return f"{saved.billable_seconds:,} s billed of {saved.training_seconds:,} s: {saved.share:.0%} saved{usd}"
+
+
+def latest_details(attempts: Attempts) -> Details:
+    """The details of each replica's latest attempt that has any."""
+    known = {rank: [one.details for one in found if one.details is not None] for rank, found in attempts.items()}
+    return {rank: found[-1] for rank, found in sorted(known.items()) if found}
+
+
+def rule_lines(details: Details) -> Iterator[str]:
+    """A line for each rule and verdict, with the replicas: those that found something first."""
+    found: dict[tuple[str, str, str], list[tuple[int, RuleVerdict]]] = {}
+    for rank, verdict in _of_all(details, lambda one: one.rules):
+        found.setdefault((verdict.tool, verdict.rule, verdict.status), []).append((rank, verdict))
+    for (tool, rule, status), items in sorted(found.items(), key=lambda item: (item[0][2] in _QUIET, item[0])):
+        words = next((f": {verdict.words}" for _, verdict in items if verdict.words), "")
+        yield f"{tool} rule {rule}: {status} in {ranks_text([rank for rank, _ in items])}{words}"
+
+
+def metric_words(details: Details) -> str:
+    """`loss 0.25, accuracy 0.9`: the last values that SageMaker read from the logs, as means over the replicas."""
+    values: dict[str, list[float]] = {}
+    for _, metric in _of_all(details, lambda one: one.metrics):
+        values.setdefault(metric.name, []).append(metric.value)
+    shown = [f"{name} {sum(found) / len(found):.4g}" for name, found in sorted(values.items())]
+    more = f" and {len(shown) - _METRICS_SHOWN} more" if len(shown) > _METRICS_SHOWN else ""
+    return ", ".join(shown[:_METRICS_SHOWN]) + more
+
+
+def mlflow_lines(details: Details) -> Iterator[str]:
+    """The experiments in which the jobs log, each with a run, and the command that opens their server."""
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for rank, run in _of_all(details, lambda one: [one.mlflow] if one.mlflow else []):
+        found.setdefault((run.resource, run.experiment_id), []).append((rank, run.run_id))
+    for (resource, experiment), runs in found.items():
+        shown = ", ".join(f"{run} of replica {rank}" for rank, run in runs[:_NAMED_MAX])
+        more = f" and {len(runs) - _NAMED_MAX} more" if len(runs) > _NAMED_MAX else ""
+        yield f"experiment {experiment}: run {shown}{more}; open it with: {_open_mlflow(resource)}"
+
+
+def _of_all(details: Details, pick: Callable[[JobDetails], Iterable[T]]) -> Iterator[tuple[int, T]]:
+    for rank, one in details.items():
+        yield from ((rank, item) for item in pick(one))
+
+
+def _open_mlflow(resource: str) -> str:
+    kind, _, name = resource.rpartition(":")[2].partition("/")
+    if kind == "mlflow-tracking-server":
+        return f"aws sagemaker create-presigned-mlflow-tracking-server-url --tracking-server-name {name}"
+    return f"aws sagemaker create-presigned-mlflow-app-url --arn {resource}"
+
+
+def progress_words(progress: JobProgress) -> str:
+    """`step 3 of 10, epoch 1 of 2`."""
+    parts = (("step", progress.step, progress.steps), ("epoch", progress.epoch, progress.epochs))
+    shown = (f"{word} {at}{'' if of is None else f' of {of}'}" for word, at, of in parts if at is not None)
+    return ", ".join(shown)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """`replica 3`, `replicas 0, 1, 2 and 5 more`."""
+    more = f" and {len(ranks) - _NAMED_MAX} more" if len(ranks) > _NAMED_MAX else ""
+    named = ", ".join(map(str, ranks[:_NAMED_MAX]))
+    return f"replica{'' if len(ranks) == 1 else 's'} {named}{more}"
+
+
+def read_back_facts(replicas: Sequence[ReplicaView], prices: PriceTable, now: datetime) -> Iterator[Fact]:
+    """The lines of a page's summary about what SageMaker has reported."""
+    attempts = {replica.rank: replica.attempts for replica in replicas}
+    details = latest_details(attempts)
+    if metrics := metric_words(details):
+        yield Fact(label="Final metrics", value=metrics, note="as SageMaker read them from the logs")
+    saved = saving((one for replica in replicas for one in replica.attempts), prices.usd_per_hour)
+    if saved is not None:
+        yield Fact(label="Spot", value=f"{saved.share:.0%} saved", note=saving_words(saved))
+    if pools := kept_pools(attempts, now):
+        note = f"{pool_words(pools, prices)}. To end one now: {end_pool_command(pools[0].attempt.job)}"
+        yield Fact(label="Warm pools", value=str(len(pools)), note=note)
+    for line in rule_lines(details):
+        yield Fact(label="Rule", value=line.partition(": ")[2].partition(" in ")[0], note=line)
+    for line in mlflow_lines(details):
+        yield Fact(label="MLflow", value=line.partition(":")[0], note=line)
+
+
+def dollars(usd: float) -> str:
+    """`$1.41`, `$0.0023`."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"

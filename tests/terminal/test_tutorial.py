@@ -1,0 +1,109 @@
+"""The tutorial, typed into a terminal in an empty folder, with Muster installed from its wheel."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from muster.infra.packages import uv_pip
+from muster.infra.release.artifacts import build_wheel, user_environment
+from tests.support.shown_pages import Step, install_stand_ins, parts
+from tests.support.source_patch import ROOT, copied_tree
+from tests.support.terminal import Answer, Terminal
+
+PAGES = [f"tutorial/{name}.md" for name in ("demo", "your-code", "your-data", "your-gpus", "production")]
+AS_TYPED = {
+    # Other tests have clouds of their own.
+    "muster local up": "muster local up --port 0",
+    # The shell's AWS is the embedded cloud, which asks no question.
+    "muster deploy": "muster deploy --target local",
+    "muster deploy --diff": "muster deploy --target local --diff",
+    "muster deploy --settings team-a.toml": "muster deploy --target local --settings team-a.toml",
+    "muster destroy": "muster destroy --yes",
+}
+INSTALL = "uv tool install 'muster-train[deploy]'"
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """A shell that has uv and node, an index that has Muster, and nothing of the clone."""
+    with copied_tree() as tree:
+        wheel = build_wheel(tree, tmp_path / "index")
+    _, settings = uv_pip(["install"])
+    environment = {
+        **{name: value for name, value in settings.items() if name.startswith(("UV_", "SSL_", "ALL_PROXY"))},
+        **user_environment(tmp_path / "cache"),
+        "UV_FIND_LINKS": f"{wheel.parent} {settings.get('UV_FIND_LINKS', '')}".strip(),
+        "UV_CONSTRAINT": str(ROOT / "requirements.txt"),
+        "UV_PYTHON": sys.executable,
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+        "UV_TOOL_BIN_DIR": str(tmp_path / "programs"),
+    }
+    for name in ("NO_COLOR", "MUSTER_STACK", "MUSTER_LOCAL"):
+        environment.pop(name, None)
+    environment = install_stand_ins(tmp_path / "programs", environment)
+    (tmp_path / "programs" / "uv").symlink_to(find_uv_bin())
+    home = tmp_path / "home"
+    home.mkdir()
+    with Terminal(home, environment, columns=220) as opened:
+        yield opened
+        # An interrupted tutorial leaves its embedded cloud running.
+        opened.run("muster local down")
+
+
+def test_the_tutorial_shows_what_its_pages_promise(terminal: Terminal) -> None:
+    typed: list[str] = []
+    for page in PAGES:
+        for part in parts(page):
+            if not isinstance(part, Step):
+                path = terminal.home / part.path
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(part.text, encoding="utf-8")
+                continue
+            answer = follow(terminal, part)
+            text = answer.text.partition("\n")[2]
+            assert part.shows(text), f"{page}: {part.command}\n{text}"
+            assert (answer.code != 0) == fails(part), f"{page}: {part.command}\n{text}"
+            typed.append(part.command)
+    assert (terminal.home / "first.html").stat().st_size > 10_000
+    assert (terminal.home / "own-model" / "model.safetensors").exists()
+    # The slope and the intercept of the data.
+    logged = terminal.run("muster logs numbers --rank 0 --regex slope").text
+    found = re.search(r"slope=(\S+) intercept=(\S+)", logged)
+    assert found is not None, logged
+    assert (float(found[1]), float(found[2])) == (pytest.approx(2, abs=0.1), pytest.approx(1, abs=0.1))
+    deploy_as_the_guide_does(terminal)
+    # From an empty machine to one's own model: the commands that cannot be left out.
+    needed = [INSTALL, "muster local up", 'eval "$(muster local env)"', "muster deploy --target local"]
+    needed += [command for command in typed if command.startswith(("muster init own", "muster launch own"))]
+    assert len(needed) == 6
+    assert set(needed) <= set(typed)
+
+
+def deploy_as_the_guide_does(terminal: Terminal) -> None:
+    """The commands of docs/deploying.md, in the shell of the tutorial; it names a clone, and files of its reader."""
+    (terminal.home / "examples").symlink_to(ROOT / "examples")
+    (terminal.home / "team-a.toml").write_text('[stack]\nname = "Team-A"\n', encoding="utf-8")
+    terminal.run("export REGISTRY=registry OLD_BUCKET=my-team-data BUCKET=my-team-data")
+    for part in parts("deploying.md"):
+        if isinstance(part, Step):
+            answer = follow(terminal, part)
+            assert answer.code == 0, f"{part.command}\n{answer.text}"
+            assert part.shows(answer.text), f"{part.command}\n{answer.text}"
+        if part == Step("muster list", ""):
+            terminal.run("unset MUSTER_STACK")
+
+
+def follow(terminal: Terminal, step: Step) -> Answer:
+    """Type a command as its reader does."""
+    return terminal.run(AS_TYPED.get(step.command, step.command), seconds=240)
+
+
+def fails(step: Step) -> bool:
+    """Whether the page shows that the command fails."""
+    return step.promised.startswith("muster: ") or " failed, " in step.promised

@@ -1,0 +1,262 @@
+"""What `plan` and `launch` find out about a trainer, a script and an image, without running anything."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from muster.client.checks.findings import Findings
+from muster.client.checks.source_check import check_source, read_checked
+from muster.client.cli.dry_run_text import dry_run_text
+from muster.client.launch.dry_run import dry_run
+from muster.contract.errors import SpecError
+from muster.contract.spec.spec_reader import parse_spec
+
+TRAINING = """
+    import functools
+    from typing import Any, Literal, Optional, Sequence
+
+    def train(context, *, rounds: int, rate: float = 0.1, name: str | None = None, mode: Literal["a", "b"] = "a",
+              sizes: Sequence[int] = (), more: "Optional[dict[str, Any]]" = None, late: int = None):
+        pass
+
+    def _private(context):
+        pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, {"training.py": TRAINING})
+    return tmp_path
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(dedent(text))
+
+
+def found(folder: Path, trainer: str = "training:train", **fields: object) -> Findings:
+    return check_source({"trainer": trainer, "source_dir": str(folder), **fields})
+
+
+def problems(folder: Path, trainer: str = "training:train", **kwargs: object) -> list[str]:
+    return [str(item).replace(f"{folder}/", "") for item in found(folder, trainer, kwargs=kwargs).problems]
+
+
+def test_a_trainer_that_can_be_called_is_accepted(folder: Path) -> None:
+    values = {"rounds": 3, "rate": 1, "name": None, "mode": "b", "sizes": [1], "more": {"x": 1}, "late": None}
+    assert found(folder, kwargs=values) == Findings()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ("training:trian", "trainer: training.py has no function trian; did you mean train (training.py:5)?"),
+        ("training:other", "trainer: training.py has no function other; name one of train"),
+        ("trianing:train", "did you mean training (training.py)?"),
+    ],
+)
+def test_a_misspelled_trainer_is_answered_with_the_nearest(folder: Path, trainer: str, expected: str) -> None:
+    (problem,) = problems(folder, trainer, rounds=1)
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "expected"),
+    [
+        ({"round": 3}, ["kwargs.round: train (training.py:5) has no such parameter; did you mean rounds?"]),
+        ({}, ["kwargs.rounds: missing; train (training.py:5) requires it; add it"]),
+        ({"rounds": "3"}, ["kwargs.rounds: found text; train (training.py:5) takes a whole number; correct the value"]),
+        ({"rounds": 2.5}, ["kwargs.rounds: found a number; train (training.py:5) takes a whole number"]),
+        ({"rounds": 1, "rate": [1]}, ["kwargs.rate: found a list of 1 value; train (training.py:5) takes a number"]),
+        ({"rounds": 1, "name": 7}, ["takes null or a string"]),
+        ({"rounds": 1, "mode": "c"}, ["kwargs.mode: found text; train (training.py:5) takes 'a' or 'b'"]),
+        ({"rounds": 1, "more": "x"}, ["takes a mapping or null"]),
+        ({"rounds": None, "zzz": 1}, ["takes a whole number", "its parameters are rounds, rate, name, mode, sizes"]),
+        ({"context": 1, "rounds": 1}, ["is given the context as its first argument, context"]),
+    ],
+)
+def test_arguments_are_checked_by_name_and_type(folder: Path, kwargs: dict[str, object], expected: list[str]) -> None:
+    made = problems(folder, **kwargs)
+    assert len(made) == len(expected)
+    assert [text for text, part in zip(made, expected, strict=True) if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def train(): pass", "takes no positional argument; write def train(context, …)"),
+        ("def train(*, context): pass", "takes no positional argument"),
+        ("def train(rounds: int): pass", "is given the context as its first argument, rounds"),
+        ("async def train(context): pass", "is an async function"),
+        ("def train(context):\n    yield 1", "contains yield"),
+        ("def train(context, rounds, /): pass", "make it a keyword parameter"),
+        ("def train(context:\n    pass", "training.py:1 is not valid Python"),
+    ],
+)
+def test_what_cannot_be_a_trainer_is_refused_with_its_line(tmp_path: Path, code: str, expected: str) -> None:
+    write(tmp_path, {"training.py": code})
+    assert expected in problems(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def train(*arguments, **options): pass",
+        "def train(context, **options): pass",
+        "def wrap(f): return f\n@wrap\ndef train(): pass",
+        "class Trainer:\n    def __call__(self): pass\ntrain = Trainer()",
+        "class train:\n    def __init__(self): pass",
+        "import functools\ntrain = functools.partial(print, 1)",
+        "train = lambda: None",
+        "from somewhere import train",
+        "from somewhere import *",
+        "try:\n    from fast import train\nexcept ImportError:\n    def train(): pass",
+        "if True:\n    from .missing import train",
+        "def __getattr__(name): return print",
+        "globals()['train'] = print",
+        "def make():\n    global train\n    train = print\nmake()",
+        "for train in [print]: pass",
+        "def train(context, x: 'Unknown', y: list['int'] = (), z: undefined.Type = None): pass",
+        "int = str\ndef train(context, x: int): pass",
+        "from typing import Annotated\ndef train(context, x: Annotated[str, 'words']): pass",
+        "def train(context, x: bool = False):\n    def inner():\n        yield x",
+    ],
+)
+def test_what_the_text_cannot_say_is_no_mistake(tmp_path: Path, code: str) -> None:
+    write(tmp_path, {"training.py": code})
+    kwargs = {"x": "0"} if "x:" in code and "bool" not in code else {}
+    assert problems(tmp_path, **kwargs) == []
+
+
+def test_packages_and_re_exports_are_followed_to_the_definition(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "package/__init__.py": "from .training import train as run\nfrom . import helper",
+            "package/training.py": "from package.inner.deep import train",
+            "package/inner/deep.py": "def train(context, rounds): pass",
+            "package/helper.py": "",
+            "package/round.py": "from .round import train",
+            "space/own.py": "def train(context): pass",
+            "fast/core.cpython-311-x86_64-linux-gnu.so": "",
+            "lazy/__init__.py": "__path__ = []",
+        },
+    )
+    assert problems(tmp_path, "package:run", rounds=1) == []
+    assert "deep.py:1) has no such parameter; did you mean rounds?" in problems(tmp_path, "package:run", round=1)[0]
+    for opaque in ("package.round:train", "package:helper", "fast.core:train", "space:own", "lazy.any:train"):
+        assert problems(tmp_path, opaque) == []
+    assert problems(tmp_path, "space.own:train") == []
+    (missing,) = problems(tmp_path, "package.trainin:train")
+    assert "there is no module package.trainin in" in missing
+    assert "did you mean package.training (package/training.py)?" in missing
+
+
+def test_a_module_that_the_image_may_have_is_a_remark(tmp_path: Path) -> None:
+    write(tmp_path, {"src/own/training.py": "def train(context): pass", "tests.py": ""})
+    elsewhere = found(tmp_path, "somewhere.training:train")
+    assert (elsewhere.problems, "must have it" in elsewhere.remarks[0]) == ((), True)
+    in_src = found(tmp_path, "own.training:train")
+    assert (in_src.problems, "set source_dir to that folder" in in_src.remarks[0]) == ((), True)
+    # A similar name is a package that is installed here.
+    write(tmp_path, {"jsons.py": "def train(context): pass"})
+    assert found(tmp_path, "json:train").problems == ()
+
+
+def test_a_trainer_that_is_left_out_of_the_archive_is_found(folder: Path) -> None:
+    (folder / ".musterignore").write_text("train*.py\n")
+    assert ".musterignore leaves training.py out" in problems(folder, rounds=1)[0]
+
+
+def test_nothing_of_the_source_is_run_or_imported(folder: Path) -> None:
+    write(folder, {"training.py": "import no_such_module\nraise SystemExit\ndef train(context): pass"})
+    assert problems(folder) == []
+    assert "training" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["python", "trian.py"], "entrypoint: there is no file trian.py in"),
+        (["python", "-u", "-X", "dev", "trian.py"], "did you mean train.py?"),
+        (["torchrun", "--nproc_per_node", "2", "trian.py"], "did you mean train.py?"),
+        (["./run.sh"], "there is no file ./run.sh"),
+        (["bash", "jobs/run.sh"], "there is no file jobs/run.sh"),
+        (["python", "-m", "package.nothing"], "there is no module package.nothing"),
+    ],
+)
+def test_a_script_must_be_a_file_of_the_source(tmp_path: Path, words: list[str], expected: str) -> None:
+    write(tmp_path, {"train.py": "", "package/__init__.py": ""})
+    (problem,) = check_source({"entrypoint": words, "source_dir": str(tmp_path)}).problems
+    assert expected in str(problem)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["python", "train.py", "--config", "conf/own.yaml"],
+        ["python", "-m", "elsewhere.module"],
+        ["python", "-m", "torch.distributed.run", "--nnodes", "1", "train.py"],
+        ["python", "-c", "print(1)"],
+        ["python", "/opt/program.py"],
+        ["accelerate", "launch", "anything.py"],
+        ["sh", "-c", "python trian.py"],
+        ["own-program"],
+    ],
+)
+def test_a_program_that_may_be_there_is_accepted(tmp_path: Path, words: list[str]) -> None:
+    write(tmp_path, {"train.py": "", "conf/own.yaml": ""})
+    assert check_source({"entrypoint": words, "source_dir": str(tmp_path)}) == Findings()
+
+
+def test_an_argument_that_is_nearly_a_file_is_a_remark(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": "", "conf/train.yaml": ""})
+    spec = {"entrypoint": ["python", "train.py"], "arguments": ["--config=conf/trian.yaml", "--out", "new.json"]}
+    (remark,) = check_source({**spec, "source_dir": str(tmp_path)}).remarks
+    assert remark.endswith("did you mean conf/train.yaml?")
+
+
+@pytest.mark.parametrize(
+    ("image", "problem", "remarks"),
+    [
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/training:7", False, 0),
+        (f"123456789012.dkr.ecr.us-east-1.amazonaws.com/a/b@sha256:{'0' * 64}", False, 0),
+        ("localhost:5000/training:1", False, 0),
+        ("muster-local/python:latest", False, 0),
+        ("foo", False, 2),
+        ("pytorch/pytorch:2.7", False, 1),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/training", False, 1),
+        ("https://registry.example/training:1", True, 0),
+        ("Training:1", True, 0),
+        ("training:", True, 0),
+        ("registry.example/a//b:1", True, 0),
+    ],
+)
+def test_an_image_name_is_read(image: str, problem: bool, remarks: int) -> None:
+    made = check_source({"image": image})
+    assert (bool(made.problems), len(made.remarks)) == (problem, remarks)
+
+
+def test_the_source_is_checked_together_with_a_spec_that_is_wrong(folder: Path) -> None:
+    document = {"replicas": 0, "trainer": "training:trian", "source_dir": str(folder / "nowhere"), "volume_gb": "big"}
+    with pytest.raises(SpecError) as refused:
+        read_checked(document)
+    assert [problem.field for problem in refused.value.problems] == ["source_dir", "volume_gb", "replicas"]
+    with pytest.raises(SpecError) as refused:
+        read_checked({**document, "source_dir": str(folder)})
+    assert [problem.field for problem in refused.value.problems] == ["trainer", "volume_gb", "replicas"]
+
+
+def test_a_dry_run_refuses_what_is_certain_and_notes_the_rest(folder: Path) -> None:
+    spec = {"replicas": 1, "trainer": "training:train", "source_dir": str(folder), "kwargs": {"round": 3}}
+    with pytest.raises(SpecError, match=r"kwargs\.round: train .* did you mean rounds\?"):
+        dry_run(parse_spec(spec))
+    text = dry_run_text(dry_run(parse_spec({**spec, "kwargs": {"rounds": 3}, "instance_type": "ml.g55.2xlarge"})))
+    assert "did you mean ml.g5.2xlarge?\n" in text
+    assert f"Source: 1 file, 10,240 bytes from {folder}, as source/" in text

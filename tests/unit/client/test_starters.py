@@ -1,0 +1,133 @@
+"""What `muster init` writes: specs that plan accepts, and trainers that train."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster.client.checks.source_check import read_checked
+from muster.client.cli.spec_file import read_spec
+from muster.client.launch.dry_run import DryRun, dry_run
+from muster.client.starter.frameworks import STARTERS, Framework, Kind
+from muster.client.starter.own_code import OwnCodeError, read_own_code
+from muster.client.starter.starter_files import SPEC_FILE, Wish, starter_files
+from muster.contract.errors import SpecError
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec_text
+from tests.support.contexts import context_of
+from tests.support.loading import loaded
+from tests.support.peers import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def write(wish: Wish, folder: Path) -> None:
+    for name, text in starter_files(wish).items():
+        (folder / name).write_text(text)
+
+
+def planned(folder: Path) -> DryRun:
+    return dry_run(read_checked(read_spec(str(folder / SPEC_FILE))))
+
+
+@pytest.mark.parametrize("framework", Framework)
+def test_every_starter_passes_plan_without_a_remark(framework: Framework, tmp_path: Path) -> None:
+    write(Wish(framework, replicas=3), tmp_path)
+    dry = planned(tmp_path)
+    assert (len(dry.requests), dry.remarks) == (3, ())
+    assert dry.source is not None
+    assert dry.source.files == len(starter_files(Wish(framework)))
+
+
+def test_the_array_starter_trains_two_rounds_on_the_data_of_its_channel(tmp_path: Path) -> None:
+    write(Wish(Framework.NUMPY), tmp_path)
+    context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
+    (context.input_dir / "train").mkdir(parents=True)
+    (context.input_dir / "train" / "one.csv").write_text("1,2\n2,4\n3,6\n")
+    loaded(tmp_path / "training.py").train(context, rounds=2, steps_per_round=5)
+    assert context.rendezvous.training is not None
+    assert context.rendezvous.training.state.round == 2
+    assert context.metrics.latest()["loss"] < 10
+
+
+def test_the_program_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Wish(kind=Kind.SCRIPT), tmp_path)
+    assert planned(tmp_path).remarks == ()
+    monkeypatch.setitem(os.environ, "SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
+    monkeypatch.setattr(sys, "argv", ["program.py", *parse_spec_text((tmp_path / SPEC_FILE).read_text()).arguments])
+    runpy.run_path(str(tmp_path / "program.py"), run_name="__main__")
+    model = yaml.safe_load((tmp_path / "ml" / "model" / "line.json").read_text())
+    assert model["slope"] == pytest.approx(2, abs=0.3)
+
+
+def test_the_requirements_are_those_that_muster_is_tested_with() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    tested = {line for group in ("torch", "frameworks") for line in groups[group]}
+    assert {line for starter in STARTERS.values() for line in starter.requirements} <= tested
+
+
+def test_data_is_a_channel_and_what_is_wrong_is_refused() -> None:
+    text = starter_files(Wish(data="s3://bucket/prefix/"))[SPEC_FILE]
+    (channel,) = parse_spec_text(text).input_data_config
+    assert channel.data_source.s3_data_source is not None
+    assert channel.data_source.s3_data_source.s3_uri == "s3://bucket/prefix/"
+    with pytest.raises(SpecError, match="replicas: found 0"):
+        starter_files(Wish(replicas=0))
+    with pytest.raises(SpecError, match=r"s3_uri: found 'nowhere'"):
+        starter_files(Wish(data="nowhere"))
+
+
+def test_every_field_is_there_once() -> None:
+    text = starter_files(Wish(data="s3://bucket/prefix/", every_field=True))[SPEC_FILE]
+    named = re.findall(r"^(?:# )?([a-z_]+):(?: .*)?$", text, re.MULTILINE)
+    assert sorted(named) == sorted(Spec.model_fields)
+
+
+def test_a_default_that_is_put_in_force_changes_nothing() -> None:
+    text = starter_files(Wish(every_field=True))[SPEC_FILE]
+    head, mark, rest = text.partition("\n##")
+    filled = head + mark + re.sub(r'^# ([a-z_]+: (?:[\d."\[{]|false).*)$', r"\1", rest, flags=re.MULTILINE)
+    assert filled.count("\n# ") < text.count("\n# ")
+    assert parse_spec_text(filled) == parse_spec_text(text)
+
+
+def test_own_code_is_read_for_its_trainer_and_arguments(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "fit.py").write_text(
+        "from muster import Context\ndef helper(x): pass\ndef go(c: Context, rate: float, n: int = 3): pass\n"
+    )
+    own = read_own_code("code/fit.py", tmp_path)
+    assert (own.trainer, own.kwargs) == ("code.fit:go", ("rate:   # float", "# n: 3   # int"))
+    assert read_own_code("code.fit:go", tmp_path) == own
+    write(Wish(own=own), tmp_path)
+    with pytest.raises(SpecError, match=r"kwargs\.rate: found no value; go .* takes a number"):
+        planned(tmp_path)
+    filled = (tmp_path / SPEC_FILE).read_text().replace("rate:", "rate: 0.1")
+    (tmp_path / SPEC_FILE).write_text(filled)
+    assert planned(tmp_path).remarks == ()
+
+
+def test_a_file_without_a_trainer_is_a_program_of_each_replica(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv)\n")
+    own = read_own_code("train.py", tmp_path)
+    assert (own.trainer, own.script) == (None, "train.py")
+    write(Wish(own=own), tmp_path)
+    assert parse_spec_text((tmp_path / SPEC_FILE).read_text()).entrypoint == ["python", "train.py"]
+    assert planned(tmp_path).remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "error"),
+    [("missing.py", OwnCodeError), ("broken.py", OwnCodeError), ("train", SpecError), ("a.b", SpecError)],
+)
+def test_code_that_is_not_there_is_refused(named: str, error: type[Exception], tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def :\n")
+    with pytest.raises(error, match=re.escape(named.partition(".")[0])):
+        read_own_code(named, tmp_path)
