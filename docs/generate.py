@@ -74,8 +74,8 @@ trainer: my_package.training:train
 ```
 
 A trainer is a Python function in `source_dir` or in the container's image. If `source_dir` is left out, it is the
-folder of the trainer's module, if that is beside the spec or in the working directory. Muster calls it once in every
-replica, with a [context](training.md#what-a-trainer-receives) and with `kwargs`. To run another program, set
+folder of the trainer's module, if that is beside the spec or in the working directory. Muster calls the trainer once in
+every replica, with a [context](training.md#what-a-trainer-receives) and with `kwargs`. To run another program, set
 `entrypoint` instead.
 
 You can set every field of CreateTrainingJob that an independent replica can use. The fields have the service's
@@ -97,9 +97,9 @@ chooses the type; it needs quota for every type in the list.
 
 _STORAGE = """SageMaker writes the results of each job to a separate folder below `s3_output_path`. Muster appends
 `{run}/r{rank}` to a checkpoint prefix, so that replicas do not overwrite each other's checkpoints, unless
-`checkpoint_uri_exact` is set. The role must be
-allowed to write to both. The stack's replica role may write only to the stack's bucket. It reads the channels that the
-settings of the stack allow ([your data](tutorial/your-data.md)); `muster plan --deployed` says which it cannot read.
+`checkpoint_uri_exact` is set. The role must be allowed to write to both. The stack's replica role may write only to the
+stack's bucket. It reads the channels that the settings of the stack allow ([your data](tutorial/your-data.md)); `muster
+plan --deployed` says which it cannot read.
 """
 
 _ACCESS = """Muster passes a role to SageMaker only if the stack allows it (`iam:PassRole`): the replica role, which may

@@ -339,7 +339,15 @@ def __getattr__(name: str) -> object:
         raise AttributeError(message)
     from importlib import import_module  # noqa: PLC0415 - for the same reason
 
-    found: object = getattr(import_module(_HOMES[name]), name)
+    home = _HOMES[name]
+    try:
+        found: object = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if not home.startswith("muster.replica."):
+            raise
+        # The SDK alone is installed, and a trainer is tried with it.
+        message = f"muster.{name} needs the module {error.name}: run pip install 'muster-train[replica]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
     globals()[name] = found
     return found
 

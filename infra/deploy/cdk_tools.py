@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import muster
@@ -31,7 +30,6 @@ JSII_ENVIRONMENT = {
 }
 _PINS = PACKAGE / "infra" / "deploy" / "cdk_cli"
 """package.json and package-lock.json, which pin the CDK CLI."""
-_LIBRARIES = ("aws_cdk", "uv")  # what the extra `deploy` brings beside the packages of the client
 _REMEDY = f"install node {NODE_MAJOR_MIN} or newer from nodejs.org."
 
 
@@ -66,18 +64,6 @@ def require_node(path: str | None = None) -> None:
         raise NodeMissingError(asked.stdout.strip() or f"{program}, which does not start")
 
 
-def require_libraries() -> None:
-    """Check that the Python packages of a deployment are installed.
-
-    Raises:
-        DeployError: one is missing.
-    """
-    for name in _LIBRARIES:
-        if find_spec(name) is None:
-            message = f"The module {name} is not installed: run pip install 'muster-train[deploy]'."
-            raise DeployError(message)
-
-
 def cdk_program(environment: Mapping[str, str]) -> Path:
     """The CDK CLI: the clone's, or one in the user's cache, where the first call installs it.
 
@@ -86,7 +72,6 @@ def cdk_program(environment: Mapping[str, str]) -> Path:
         DeployError: a part is not installed, or npm could not install the CLI.
     """
     require_node(environment.get("PATH", os.defpath))
-    require_libraries()
     if CLONE is not None:
         folder = CLONE
         if not _cli(folder).exists():

@@ -20,7 +20,7 @@ from muster.client.errors import UsageError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack
-from muster.infra.deploy.cdk_tools import DeployError
+from muster.infra.deploy.cdk_tools import DeployError, require_node
 from muster.infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
 from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
@@ -63,6 +63,7 @@ def deploy(
     """Deploy the stack as a settings file says. A setting that the file leaves out is kept."""
     environment = environment_for(stack)
     check_endpoint(environment, target)
+    require_node(environment.get("PATH", os.defpath))
     file = SettingsText.read(settings)
     named = _with_name(file.tables, stack.stack)
     # By itself first: a mistake in the file needs no call to be found.

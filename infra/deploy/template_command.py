@@ -16,7 +16,7 @@ import typer
 import muster
 from muster.client.cli.option_groups import Json, grouped
 from muster.client.cli.output import busy, print_answer, print_lines
-from muster.infra.deploy.cdk_tools import ASSETS_PREFIX, cdk_environment, require_libraries, require_node
+from muster.infra.deploy.cdk_tools import ASSETS_PREFIX, cdk_environment, require_node
 from muster.infra.deploy.command_runner import CommandRunner
 from muster.infra.deploy.deploy_answers import TemplateWritten
 from muster.infra.deploy.deploy_command import SettingsText
@@ -53,10 +53,9 @@ def write_template(folder: Path, settings: StackSettings, target: Platform) -> T
 
     Raises:
         NodeMissingError: there is no node, or an old one.
-        DeployError: the CDK is not installed, or the synthesis failed.
+        DeployError: the synthesis failed.
     """
     require_node()
-    require_libraries()
     if target is Platform.LOCAL and settings.replicas.image is None:
         replicas = ReplicasTable.model_validate({**settings.tables.get("replicas", {}), "image": LOCAL_IMAGE})
         settings = settings.model_copy(update={"replicas": replicas})

@@ -5,11 +5,11 @@ The replicas themselves have agreed on them: the last commit of the run lists th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit, Finish, commit_bytes_max, parse_commit
-from muster.contract.run.result import ReplicaOutcome, ReplicaResult
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.runtime.function import logger
 
@@ -43,10 +43,24 @@ def with_early_finishes(replicas: Sequence[ReplicaResult], finished: Sequence[Fi
 
 
 def with_early_finish_note(reason: str, replicas: Sequence[ReplicaResult], rounds: int) -> str:
-    """The reason of a verdict, and who finished before the last round: `rounds` is its number. Pure."""
-    early = [replica for replica in replicas if replica.finished_early is not None]
-    if not early:
+    """The reason of a verdict, who finished before the last round (`rounds`), and who did not return. Pure."""
+    early = {item.rank: item.finished_early for item in replicas if item.finished_early is not None}
+    exited = {item.rank: f"ended: {item.ended}" for item in replicas if item.ended and item.rank not in early}
+    last = [f"the last round was {rounds}"] if early else []
+    return "; ".join([reason, *last, *_named(early, "finished early"), *_named(exited, "ended so")])
+
+
+def _named(words: Mapping[int, str], what: str) -> list[str]:
+    named = [f"replica {rank} {word}" for rank, word in list(words.items())[:_NAMED_MAX]]
+    return named + ([f"and {len(words) - _NAMED_MAX} more {what}"] if len(words) > _NAMED_MAX else [])
+
+
+def with_goal_note(reason: str, verdict: Verdict, last: Commit | None) -> str:
+    """The reason of a verdict. Of a success also that trainers expect rounds after `last`, the last one. Pure.
+
+    A trainer may return early, because its loss no longer falls: that is no failure.
+    """
+    expected = None if last is None else last.expected_rounds
+    if verdict is not Verdict.SUCCEEDED or last is None or expected is None or last.round >= expected:
         return reason
-    named = [f"replica {replica.rank} {replica.finished_early}" for replica in early[:_NAMED_MAX]]
-    more = [f"and {len(early) - _NAMED_MAX} more finished early"] if len(early) > _NAMED_MAX else []
-    return "; ".join([reason, f"the last round was {rounds}", *named, *more])
+    return f"{reason}; the training ended with round {last.round:,} of the {expected:,} that its trainers expect"

@@ -17,7 +17,7 @@ from muster.contract.run.spending import usd_of_ended
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes
+from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.failed_logs import with_last_lines
 from muster.control.findings import find_findings
 from muster.control.job_details import with_details
@@ -74,7 +74,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     result = Result(
         run=run.plan.run,
         verdict=verdict,
-        reason=with_early_finish_note(reason, replicas, rounds),
+        reason=with_goal_note(with_early_finish_note(reason, replicas, rounds), verdict, last),
         settled_at=clock.now(),
         replicas=tuple(replicas),
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
@@ -184,6 +184,7 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             "checksum": manifest.checksum,
             "metrics": manifest.metrics,
             "problem": manifest.problem,
+            "ended": manifest.ended or None,
         }
     )
 

@@ -191,7 +191,9 @@ class MusterExecutor:
         """
         name = self._run_of(handle)
         run, status, _ = latest(self._muster, name)
-        if not status.state.is_terminal and can_do_without(parse_spec(run.spec()), status, handle.rank):
+        if status.state.is_terminal or _replica(status, handle.rank).has_ended:
+            return
+        if can_do_without(parse_spec(run.spec()), status, handle.rank):
             run.cancel_replica(handle.rank)
         else:
             self._muster.run(name).cancel()

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from muster.contract import timestamps
 from muster.contract.aws.prices import PriceTable
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails, JobProgress, PoolState, RuleVerdict
 from muster.contract.run.spending import SpotSaving, saving
 from muster.report.page_model import Fact, ReplicaView
@@ -161,8 +162,10 @@ def read_back_facts(replicas: Sequence[ReplicaView], prices: PriceTable, now: da
     if pools := kept_pools(attempts, now):
         note = f"{pool_words(pools, prices)}. To end one now: {end_pool_command(pools[0].attempt.job)}"
         yield Fact(label="Warm pools", value=str(len(pools)), note=note)
-    for line in rule_lines(details):
-        yield Fact(label="Rule", value=line.partition(": ")[2].partition(" in ")[0], note=line)
+    if lines := list(rule_lines(details)):
+        found = counted(rule.status for one in details.values() for rule in one.rules)
+        more = f"; and {len(lines) - _NAMED_MAX} more" if len(lines) > _NAMED_MAX else ""
+        yield Fact(label="Rules", value=found, note="; ".join(lines[:_NAMED_MAX]) + more)
     for line in mlflow_lines(details):
         yield Fact(label="MLflow", value=line.partition(":")[0], note=line)
 

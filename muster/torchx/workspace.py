@@ -16,7 +16,9 @@ from torchx.specs import Role
 from torchx.workspace.api import TORCHX_IGNORE
 from torchx.workspace.dir_workspace import DirWorkspaceMixin
 
+from muster.client.launch.default_source import holds_more_than_code
 from muster.client.launch.source_archive import source_files
+from muster.torchx.application_spec import OptionsError
 
 
 class Workspaces:
@@ -26,10 +28,20 @@ class Workspaces:
         self._copies: list[TemporaryDirectory[str]] = []
 
     def folder(self, workspace: str) -> str | None:
-        """The folder to pack for a workspace; None if there is nothing in it."""
+        """The folder to pack for a workspace; None if there is nothing in it.
+
+        Raises:
+            OptionsError: it is the home folder, or the root of a file system.
+        """
         parts = urlsplit(workspace)
         is_local = parts.scheme in {"", "file"}
         place = Path(unquote(parts.path) if parts.scheme else workspace)
+        if is_local and holds_more_than_code(place):
+            message = (
+                f"workspace: found {place}, which holds more than code; run torchx in the project's folder, or name "
+                'one with --workspace. --workspace "" ships nothing.'
+            )
+            raise OptionsError(message)
         if is_local and not (place / TORCHX_IGNORE).is_file():
             return None if place.is_dir() and not any(source_files(place)) else str(place)
         copy = self._new_folder() / "workspace"

@@ -128,6 +128,9 @@ def test_plan_looks_for_the_data_of_channels(house: House) -> None:
     assert f"{field.format(1)}: found 's3://{bucket}/nothing/'; no object begins with it; correct the URI" in refused
     assert f"{field.format(2)}: found 's3://no-{bucket}/data/'; no such bucket" in refused
     assert "there is no such object" in planned(f"s3://{bucket}/two.csv", kind="ManifestFile")
+    denied = CallError(service="s3", operation="ListObjectsV2", code="AccessDenied", status=403)
+    house.workshop.cloud.faults.add(denied)
+    assert planned(f"s3://{bucket}/nothing/") == ""
 
 
 def test_a_role_is_found_by_its_name(house: House) -> None:

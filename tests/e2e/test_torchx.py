@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,12 +173,18 @@ def test_the_python_interface_does_the_same(torchx: TorchX, stack: Deployed) -> 
 
 def test_the_workspace_is_the_source(torchx: TorchX, stack: Deployed, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("WORD = 'shipped'\n")
-    (tmp_path / "train.py").write_text("import helper, os\nprint(helper.WORD, os.path.exists('left.txt'))\n")
+    (tmp_path / "train.py").write_text(
+        "import helper, os\n"
+        "print(helper.WORD, os.path.exists('left.txt'), os.environ['WORLD_SIZE'], os.environ['SM_MODEL_DIR'])\n"
+    )
     (tmp_path / "left.txt").touch()
     (tmp_path / ".torchxignore").write_text("left*\n")
     place = ("--workspace", str(tmp_path))
-    handle = torchx.run("--wait", *place, "utils.python", "--image", IMAGE, "--script", "train.py")
-    assert torchx("log", handle).stdout.rstrip().endswith("shipped False")
+    handle = torchx.run(
+        "--wait", *place, "-cfg", "torchrun=true", "utils.python", "--image", IMAGE, "--script", "train.py"
+    )
+    logged = torchx("log", "--regex", "shipped", handle).stdout
+    assert re.search(r" shipped False 1 /\S+/model$", logged, re.MULTILINE), logged
     missing = torchx("run", "-s", "muster", *place, "utils.python", "--image", IMAGE, "--script", "trian.py")
     assert missing.returncode == 1
     assert "entrypoint: there is no file trian.py in" in missing.stderr

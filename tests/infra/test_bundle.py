@@ -8,14 +8,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from muster.contract.run.exits import ReplicaExit
+from muster.control.aws.clients import Clients
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
-from muster.infra.deploy.function_dependencies import BundleError
+from muster.infra.deploy.function_dependencies import SERVICE_MODELS, BundleError
 from muster.infra.settings.stack_settings import Platform
 from tests.support.template import ROOT
 
@@ -79,6 +81,11 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
     assert not [name for name in names if name.startswith("botocore/data/ec2/")]
     # What says where and when a package was installed would give every machine a bundle of its own.
     assert not [name for name in names if name.endswith(("uv_cache.json", "RECORD", ".lock"))]
+
+
+def test_it_describes_every_service_that_a_function_calls() -> None:
+    clients = {name for name, member in vars(Clients).items() if isinstance(member, cached_property)}
+    assert clients == SERVICE_MODELS
 
 
 def test_it_is_small_enough_to_start_fast(aws: Path, local: Path) -> None:

@@ -85,12 +85,6 @@ def test_node_without_npm_is_one_error(tmp_path: Path, installed: dict[str, str]
         cdk_program({**installed, "PATH": str(tmp_path / "bin")})
 
 
-def test_without_the_extra_the_error_names_it(installed: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cdk_tools, "find_spec", lambda name: None if name == "aws_cdk" else object())
-    with pytest.raises(DeployError, match=r"aws_cdk is not installed: run pip install 'muster-train\[deploy\]'"):
-        cdk_program(installed)
-
-
 def test_an_installation_builds_below_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert places.build_folder() == places.PACKAGE.parent / "build"
     monkeypatch.setattr(places, "CLONE", None)

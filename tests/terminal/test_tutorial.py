@@ -24,7 +24,7 @@ AS_TYPED = {
     "muster deploy": "muster deploy --target local",
     "muster deploy --diff": "muster deploy --target local --diff",
     "muster deploy --settings team-a.toml": "muster deploy --target local --settings team-a.toml",
-    "muster destroy": "muster destroy --yes",
+    "muster destroy": "muster destroy --target local --yes",
 }
 INSTALL = "uv tool install 'muster-train[deploy]'"
 

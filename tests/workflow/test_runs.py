@@ -68,14 +68,31 @@ def test_a_succeeded_execution_tells_verdict_reason_figures_and_places(stack):
 
 
 def test_a_failed_execution_tells_why_and_where_to_look(stack):
-    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "raise SystemExit(3)"]})
+    program = "import os; print('loss=0.25', os.environ['API_KEY']); raise ValueError('no data')"
+    run = stack.start(
+        {
+            "replicas": 1,
+            "entrypoint": ["python", "-c", program],
+            "environment": {"API_KEY": "sk-0123456789"},
+            "metric_definitions": [{"name": "loss", "regex": "loss=([0-9.]+)"}],
+            "keep_alive_period_in_seconds": 600,
+        }
+    )
     ended = run.wait()
     assert (ended["status"], ended["error"]) == ("FAILED", "Muster.RunFailed")
     why, _, where = ended["cause"].partition("\n\n")
     assert why == run.result().reason
     assert "replica 0 was lost: its retry budget for user-code (0 reruns) is used up" in why
-    for place in (run.layout.page, run.layout.result, stack.prefix + "-" + run.name, f"muster rerun {run.name}"):
+    log = f"muster logs {run.name} --rank 0 --attempt 1"
+    for place in (run.layout.page, run.layout.result, stack.prefix + "-" + run.name, log, f"muster rerun {run.name}"):
         assert place in where
+    [attempt] = run.result().replicas[0].attempts
+    assert attempt.last_lines[0] == "loss=0.25 (API_KEY, not shown)"
+    assert attempt.last_lines[-1] == "ValueError: no data"
+    assert b"ValueError: no data" in (run.document(run.layout.page) or b"")
+    details = attempt.details
+    assert [(metric.name, metric.value) for metric in details.metrics] == [("loss", 0.25)]
+    assert details.warm_pool.state == "Available"
 
 
 def test_an_error_of_muster_itself_is_told_as_such(stack):

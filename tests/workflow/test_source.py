@@ -123,7 +123,10 @@ def test_a_folder_with_a_trainer_a_helper_and_a_requirement_runs_on_a_stock_imag
 
 def test_an_entrypoint_runs_in_the_source_with_what_it_requires(stack, code, muster):
     (code / "script.py").write_text(
-        "import sys, helper, local_wheel, muster.replica.frontends.array_diloco\nsys.exit(int(sys.argv[1]))\n"
+        "import subprocess, sys, helper, local_wheel, muster.replica.frontends.array_diloco\n"
+        # As torchrun, which is a program of the image, starts the image's own Python.
+        "subprocess.run([sys._base_executable, '-c', 'import helper, local_wheel'], check=True)\n"
+        "sys.exit(int(sys.argv[1]))\n"
     )
     spec = {
         "name": "script",

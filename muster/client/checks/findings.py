@@ -20,7 +20,8 @@ class Findings:
 
 
 def place(path: Path, line: int | None = None) -> str:
-    """A file as errors name it: relative to the working directory if it is below it."""
+    """A file as errors name it: relative to the working directory if it is below it. A `line` counts from 1."""
     here = Path.cwd()
     shown = path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
+    shown = shown if shown.parts else here
     return shown.as_posix() if line is None else f"{shown.as_posix()}:{line}"

@@ -93,10 +93,27 @@ def names_of(path: Path) -> ModuleNames:
         if isinstance(node, ast.Global):
             for name in node.names:
                 names.bindings[name].append(Binding(node, nested=True))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _DYNAMIC:
+        elif _makes_names(node):
             names.dynamic = True
     names.dynamic = names.dynamic or bool({"__getattr__", "*"} & names.bindings.keys())
     return names
+
+
+def _makes_names(node: ast.AST) -> bool:
+    """Whether names may come from here that no statement binds.
+
+    That is `sys.modules`, a call such as `globals()`, and one that is given the module's own name, except for a logger.
+    """
+    if isinstance(node, ast.Attribute):
+        return node.attr == "modules" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name) and node.func.id in _DYNAMIC:
+        return True
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    named = any(isinstance(item, ast.Name) and item.id == "__name__" for item in given)
+    return named and "logger" not in callee.lower()
 
 
 def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:

@@ -22,7 +22,7 @@ def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, jso
     from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
 
-    document = read_spec(spec)
+    document = read_spec(spec).document
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
         dry = stack.muster().plan(document) if deployed else dry_run(read_checked(document))
     if json:
@@ -43,7 +43,10 @@ def launch(
     json: Json = False,
 ) -> None:
     """Start a run."""
-    document = read_spec(spec, name)
+    document, meant = read_spec(spec, name)
+    if meant is not None:
+        # What is uploaded without being named is said, wherever the output goes.
+        typer.echo(f"The source is the folder {meant}, where the trainer's module is.", err=True)
     with busy("Starting the run"):
         run = stack.muster().launch(document)
     if watch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 
 import typer
@@ -10,6 +11,12 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from muster.contract.errors import MusterError
+
+EXTRAS = {
+    "local": ("hypercorn", "ministack", "numpy", "starlette", "trustme"),
+    "deploy": ("aws_cdk", "constructs", "uv"),
+}
+"""Modules that each extra of the distribution brings, and that something needs which a command starts."""
 
 
 class Row(NamedTuple):
@@ -19,7 +26,7 @@ class Row(NamedTuple):
     """`module:name` of a function, or of a Typer app."""
     help: str
     extra: str = ""
-    """The extra of the package that brings what the module imports."""
+    """The extra of the distribution without which the command cannot work."""
 
 
 class MissingExtraError(MusterError):
@@ -44,13 +51,12 @@ class LazyCommand(TyperCommand):
         return self._load().make_context(info_name, args, parent, **extra)
 
     def _load(self) -> Any:
+        # Before the command asks or makes anything, and whichever of its processes would need them.
+        for needed in EXTRAS.get(self._row.extra, ()):
+            if find_spec(needed) is None:
+                raise MissingExtraError(str(self.name), self._row.extra, needed)
         module, _, name = self._row.target.partition(":")
-        try:
-            found = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            if not self._row.extra:
-                raise
-            raise MissingExtraError(str(self.name), self._row.extra, error.name or str(error)) from error
+        found = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):
             return get_command(found)
         app = typer.Typer(add_completion=False)

@@ -27,10 +27,12 @@ class Commands(LazyGroup):
         "deploy": Row(
             "muster.infra.deploy.deploy_command:deploy",
             "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
+            extra="deploy",
         ),
         "template": Row(
             "muster.infra.deploy.template_command:template",
             "Write the stack as a CloudFormation template with its code, to deploy it without the CDK.",
+            extra="deploy",
         ),
         "destroy": Row(
             "muster.infra.deploy.destroy_command:destroy",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from muster.client.checks.findings import place
 from muster.client.errors import SpecFileError, os_reason
 from muster.client.launch.default_source import default_source
 from muster.contract.spec.spec_reader import load_spec_text
@@ -13,7 +14,14 @@ from muster.contract.spec.spec_reader import load_spec_text
 STANDARD_INPUT = "-"
 
 
-def read_spec(path: str, name: str | None = None) -> dict[Any, object]:
+class WrittenSpec(NamedTuple):
+    """A spec as it is written, and the folder that it means by leaving `source_dir` out, if any."""
+
+    document: dict[Any, object]
+    meant: str | None = None
+
+
+def read_spec(path: str, name: str | None = None) -> WrittenSpec:
     """The spec in the file `path` (- is standard input), as the run `name`. What it says is not checked.
 
     Its `source_dir` is relative to the file's folder. If the file has none, it is the folder of the trainer's module:
@@ -39,4 +47,5 @@ def read_spec(path: str, name: str | None = None) -> dict[Any, object]:
     # Who pipes a spec into a command may be anywhere: only a file has a folder of its own.
     elif path != STANDARD_INPUT and (folder := default_source(document, (beside, Path()))) is not None:
         document["source_dir"] = str(folder)
-    return document
+        return WrittenSpec(document, place(folder))
+    return WrittenSpec(document)

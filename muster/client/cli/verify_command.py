@@ -43,7 +43,7 @@ def verify(
     from muster.client.verify.verification import summary_lines  # noqa: PLC0415
     from muster.client.verify.verifier import Verifier, Wishes  # noqa: PLC0415
 
-    wanted = None if spec is None else read_checked(read_spec(spec))
+    wanted = None if spec is None else read_checked(read_spec(spec).document)
     with busy("Asking the stack and the price list"):
         wishes = Wishes(run=run, instance_type=instance_type, image=image, spec=wanted)
         verifier = Verifier(stack.muster(), wishes)

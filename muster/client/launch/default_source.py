@@ -23,7 +23,7 @@ def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> P
     program = Program.of(document)
     if "source_dir" in document or program.module is None or program.module.partition(".")[0] == _OWN_PACKAGE:
         return None
-    candidates = [folder for folder in folders if not _is_too_wide(folder)]
+    candidates = [folder for folder in folders if not holds_more_than_code(folder)]
     for folder in candidates:
         if isinstance(locate(folder, program.module), Found):
             return folder
@@ -36,6 +36,7 @@ def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> P
     return None
 
 
-def _is_too_wide(folder: Path) -> bool:
+def holds_more_than_code(folder: Path) -> bool:
+    """Whether this is the home folder or the root of a file system: credentials may be in it."""
     whole = folder.resolve()
     return whole == Path.home() or whole.parent == whole

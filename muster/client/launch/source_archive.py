@@ -97,7 +97,10 @@ def _check_size(folder: Path, files: list[str]) -> None:
     if not files:
         remedy = "name a folder with code"
         raise _refused(remedy, f"no file in {folder}, not counting those that {IGNORE_FILE} excludes")
-    remedy = f"exclude everything that is not code in {IGNORE_FILE}, and pass data through input_data_config"
+    remedy = (
+        f"exclude everything that is not code in {IGNORE_FILE}, and pass data through input_data_config; or write "
+        "source_dir: null if the image contains the code"
+    )
     if len(files) > SOURCE_FILES_MAX:
         raise _refused(remedy, f"{len(files):,} files", f"at most {SOURCE_FILES_MAX:,}")
     deepest = max(files, key=lambda relative: relative.count("/"))

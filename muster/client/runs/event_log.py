@@ -184,7 +184,7 @@ def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:
         yield entry(EventKind.RULE_EVALUATED, at, words)
     if has_ended(attempt) and attempt.ended_at is not None:
         failure = attempt.failure_class if is_failure(attempt) else None
-        why = ": ".join(part for part in (failure, failure_words(attempt) if failure else "") if part)
+        why = ": ".join(part for part in (failure, failure_words(attempt).rstrip(".") if failure else "") if part)
         words = f"{attempt.status.lower()}{f': {why}' if why else ''}{_bill(attempt)}"
         yield entry(EventKind.REPLICA_ENDED, attempt.ended_at, words, failure)
 

@@ -25,7 +25,7 @@ class KeptInstances(Document):
     instance_type: str | None
     instances: int
     until: Timestamp = Field(description="when it ends, unless a job takes it or it is ended")
-    kept_seconds: int | None = Field(description="billed so far after the job's end, per instance")
+    kept_seconds: int | None = Field(description="billed so far, per instance; none where not known")
     usd_per_hour: float | None = Field(description="of all its instances, on demand; none where it has no price")
     end_command: str = Field(description="the command that ends it")
 
@@ -40,10 +40,8 @@ def kept_instances(
     """
     found = []
     for pool in kept_pools(attempts, now):
-        details = pool.attempt.details
-        if (listed is not None and pool.attempt.job not in listed) or details is None or details.warm_pool is None:
+        if listed is not None and pool.attempt.job not in listed:
             continue
-        seconds = details.warm_pool.kept_seconds if listed is None else listed[pool.attempt.job]
         found.append(
             KeptInstances(
                 rank=pool.rank,
@@ -52,7 +50,7 @@ def kept_instances(
                 instance_type=pool.attempt.instance_type,
                 instances=pool.instances,
                 until=timestamps.text(pool.until),
-                kept_seconds=seconds,
+                kept_seconds=None if listed is None else listed[pool.attempt.job],
                 usd_per_hour=pool.usd_per_hour(SHIPPED_PRICES),
                 end_command=end_pool_command(pool.attempt.job),
             )

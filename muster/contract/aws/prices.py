@@ -26,7 +26,7 @@ class PriceTable(Document):
     def origin(self, region: str | None = None) -> str:
         """Whose prices these are, for a run in `region`: `on-demand prices of us-west-2 as of 2026-11-21`."""
         foreign = region is not None and region != self.region
-        other = f"; this release has none of {region}, which differ" if foreign else ""
+        other = f"; the run is in {region}, where prices may differ" if foreign else ""
         return f"on-demand prices of {self.region} as of {self.as_of}{other}"
 
     def dearest(self, instance_types: Iterable[str]) -> str:

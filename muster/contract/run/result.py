@@ -55,6 +55,9 @@ class ReplicaResult(StoredPart):
         allow_inf_nan=False,
         description="what the instances of all its attempts cost, at on-demand prices; none where a type has no price",
     )
+    ended: str | None = Field(
+        default=None, description="how its trainer ended, if it neither returned nor left the run itself"
+    )
 
     @field_validator("outcome", mode="before")
     @classmethod

@@ -103,3 +103,9 @@ class Manifest(StoredDocument):
     round: int = Field(ge=0, le=ROUND_MAX)
     checksum: str = Field(max_length=64, description="SHA-256 of the parameters' bytes")
     metrics: Metrics = Field(default_factory=dict)
+    ended: str = Field(
+        default="",
+        max_length=200,
+        pattern=r"^[\x20-\x7e]*$",
+        description="how the trainer ended, in words, if it neither returned nor left the run itself",
+    )

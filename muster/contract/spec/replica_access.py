@@ -27,7 +27,8 @@ class ReplicaAccess(StoredPart):
     def role_problems(self, spec: Spec, replica_role: str) -> Iterator[Problem]:
         """The spec's role, if Muster may not pass it to SageMaker: every launch would be refused."""
         allowed = [replica_role, *self.roles]
-        if spec.role_arn is not None and spec.role_arn not in allowed:
+        # The client looks the ARN of a named role up; a plan refuses one that is still a name.
+        if spec.role_arn is not None and spec.named_role is None and spec.role_arn not in allowed:
             line = f"further_role_arns = {json.dumps([*self.roles, spec.role_arn])}"
             yield Problem(
                 "role_arn",

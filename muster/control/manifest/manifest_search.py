@@ -39,6 +39,7 @@ class ResolvedManifest:
     metrics: dict[str, float]
     source_uri: str
     problem: str | None = None
+    ended: str = ""
 
 
 def resolve_manifest(
@@ -91,4 +92,6 @@ def _resolved(body: bytes, uri: str) -> ResolvedManifest:
     checkpoint, manifest, problem = parse_manifest(body, uri)
     if manifest is None:
         return ResolvedManifest(checkpoint, None, None, {}, uri)
-    return ResolvedManifest(checkpoint, manifest.round, manifest.checksum, manifest.metrics, uri, problem)
+    return ResolvedManifest(
+        checkpoint, manifest.round, manifest.checksum, manifest.metrics, uri, problem, manifest.ended
+    )

@@ -38,6 +38,8 @@ _LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
 # Between two checks of EventBridge Scheduler's clock: MiniStack's own ten seconds would be the longest wait of a test.
 _TICK_SECONDS = 0.5
 
+_ON_LOG_STREAMS = {"DeleteLogStream", "GetLogEvents", "PutLogEvents"}
+
 _processes = FunctionProcesses()
 
 _ObjectContext = Callable[[str, Mapping[str, object], str, Mapping[str, str]], dict[str, object]]
@@ -83,6 +85,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
+    iam_actions.extract_resource_arn = _with_log_streams(iam_actions.extract_resource_arn)
     policy_simulation.install()
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
 
@@ -136,6 +139,26 @@ def _is_object(text: str) -> bool:
 def _whole_seconds(now: Callable[[], str]) -> Callable[[], str]:
     """S3's times: MiniStack gives a listing milliseconds."""
     return lambda: re.sub(r"\.\d+", ".000", now())
+
+
+def _with_log_streams(extract: Callable[..., str]) -> Callable[..., str]:
+    """The resource of calls on a log stream is the stream (Service Authorization Reference, CloudWatch Logs).
+
+    MiniStack checks the log group, so that a right to one stream would be none.
+    """
+
+    def extracted(service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: object) -> str:
+        found = extract(service, method, path, headers, body, *rest)
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        if service != "logs" or operation not in _ON_LOG_STREAMS:
+            return found
+        try:
+            stream = json.loads(body).get("logStreamName")
+        except ValueError:
+            return found
+        return f"{found}:log-stream:{stream}" if stream else found
+
+    return extracted
 
 
 def _with_log_pages(scan: Callable[[_FilterLogEvents], _Response]) -> Callable[[_FilterLogEvents], _Response]:

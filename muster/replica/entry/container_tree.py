@@ -54,6 +54,8 @@ class Tree:
         (self.output_data / "manifest.json").write_bytes(manifest.to_json())
 
 
-def manifest_of(uri: str, result: Result, metrics: dict[str, float]) -> Manifest:
-    """The manifest of a finished replica; `uri` is the folder of the run's model."""
-    return Manifest(checkpoint_s3_bucket=uri, round=result.round, checksum=result.checksum, metrics=metrics)
+def manifest_of(uri: str, result: Result, metrics: dict[str, float], ended: str = "") -> Manifest:
+    """The manifest of a finished replica; `uri` is the folder of the run's model. `ended`: see `Manifest`."""
+    return Manifest(
+        checkpoint_s3_bucket=uri, round=result.round, checksum=result.checksum, metrics=metrics, ended=ended
+    )

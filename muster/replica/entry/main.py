@@ -24,7 +24,7 @@ from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
-from muster.replica.entry.trainer import Trainer, call_trainer, load_trainer
+from muster.replica.entry.trainer import EXITED, Trainer, call_trainer, load_trainer
 from muster.replica.errors import (
     FencedError,
     HistoryGoneError,
@@ -175,7 +175,7 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     process.at_the_end.callback(writer.close)
     context = _context(environment, document, process.stops, member, Metrics(writer))
     try:
-        result = _train(trainer, context, document, process)
+        result, ended = _train(trainer, context, document, process)
     except StoppedError:
         writer.ending = Ending.STOPPED
         raise
@@ -186,13 +186,16 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     if result is None or not member.group.is_first:
         return
     uri = open_store(document.results_uri).uri(MODEL_FOLDER)
-    manifest = manifest_of(uri, result, context.metrics.latest())
+    manifest = manifest_of(uri, result, context.metrics.latest(), ended)
     tree.write_manifest(manifest)
     log.info("event=done round=%d checksum=%s model=%s", manifest.round, manifest.checksum[:12], uri)
 
 
-def _train(trainer: Trainer, context: Context, document: RunDocument, process: _Process) -> Result | None:
-    """What the training has left, once all processes of the replica have returned; None if it joined no run."""
+def _train(trainer: Trainer, context: Context, document: RunDocument, process: _Process) -> tuple[Result | None, str]:
+    """What the training has left, once all processes of the replica have returned; None if it joined no run.
+
+    And how the trainer ended, if it neither returned nor left the run itself.
+    """
     member = process.member
     try:
         with _watched(context, process.end_now):
@@ -207,9 +210,10 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
                 training.exchanges.wait()
         member.wait_for_stops()
         raise
+    ended = how if how == EXITED and not context.rendezvous.has_left else ""
     result = context.rendezvous.returned(how)
     member.wait_for_returns()
-    return result
+    return result, ended
 
 
 def _context(

@@ -17,6 +17,9 @@ from muster.replica.errors import InputError, OutOfMemoryError, StoppedError, Tr
 
 Trainer = Callable[..., object]
 
+EXITED = "its trainer called sys.exit(0)"
+"""How a trainer has ended that did not return."""
+
 
 def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:
     """Import `package.module:function` and check that it can be called as `function(context, **kwargs)`.
@@ -53,6 +56,7 @@ def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> s
     """Call the trainer, and return how it ended, in words.
 
     Its own errors are logged with a traceback. The failure's reason is the place in the user's code and the last line.
+    `sys.exit(0)` is one of them if the trainer has said that more rounds follow, and has not left the run.
 
     Raises:
         StoppedError: the replica was asked to stop.
@@ -64,9 +68,16 @@ def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> s
         with reported(document.trainer or ""):
             trainer(context, **document.kwargs)
     except SystemExit:
-        how = "its trainer called sys.exit(0)"
-    if context.rendezvous.context.stop.is_set():
+        how = EXITED
+    rendezvous = context.rendezvous
+    if rendezvous.context.stop.is_set():
         raise StoppedError
+    if how == EXITED and not rendezvous.has_left and (left := rendezvous.rounds_left):
+        message = (
+            f"{document.trainer} called sys.exit(0) {left:,} rounds before the end that it expects (context.expect): "
+            "to end early, call finish(), or return."
+        )
+        raise TrainerError(message)
     return how
 
 

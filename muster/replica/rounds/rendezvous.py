@@ -194,6 +194,14 @@ class Rendezvous:
         expected = self._context.expected
         expected.rounds, expected.unit = rounds or expected.rounds, unit or expected.unit
 
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds follow by what the trainer has said; 0 if it has not, or if the run has ended."""
+        expected = self._context.expected.rounds
+        if expected is None or self._training is None or self.has_ended:
+            return 0
+        return max(0, expected - self._training.state.round)
+
     def leave_with(self, wishes: Wishes, end: Callable[[], object]) -> None:
         """What this process leaves, and the front end's call that ends its training and then calls `leave`."""
         self._wishes, self._end = wishes, end

@@ -140,6 +140,7 @@ def test_a_local_trainer_is_shipped_and_its_mistakes_are_found_with_those_of_the
     assert answer.returncode == 2
     assert f"trainer: {tmp_path}/training.py has no function trian; did you mean train (" in answer.stderr
     assert "replicas: found 0; at least 1" in answer.stderr
+    assert f"The source is the folder {tmp_path}, where the trainer's module is.\n" in answer.stderr
     spec.write_text("replicas: 1\ntrainer: training:train\nkwargs: {rounds: 3}\n")
     assert f"Source: 2 files, 10,240 bytes from {tmp_path}, as source/" in muster("plan", str(spec)).stdout
     spec.write_text("replicas: 1\ntrainer: training:train\nsource_dir: null\n")

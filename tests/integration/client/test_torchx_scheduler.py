@@ -43,6 +43,7 @@ with get_runner("session") as runner:
     dry("none", script())
     dry("option", script(), str(folder), source_dir=str(folder / "other"), stack="Own")
     dry("empty", script(), str(folder / "empty"))
+    dry("home", script(), os.environ["HOME"])
     dry("misspelled", python(image="image:1", script="trian.py"), str(folder))
     dry("ddp", ddp(image="image:1", script="trian.py", j="2x1"), str(folder))
     dry("ignoring", script(), str(folder / "ignoring"))
@@ -66,7 +67,12 @@ def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     (folder / "ignoring" / ".torchxignore").write_text("left*\n")
     answer = subprocess.run(
         [str(ENVIRONMENTS / request.param / "bin" / "python"), "-W", "ignore", "-c", PROGRAM, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder / "other"),
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        },
         capture_output=True,
         text=True,
         timeout=120,
@@ -83,6 +89,13 @@ def test_a_workspace_becomes_the_source(answers: dict[str, Any]) -> None:
     assert answers["none"]["files"] is None
     assert answers["empty"]["files"] is None
     assert answers["ignoring"]["files"] == [".torchxignore", "train.py"]
+
+
+def test_the_home_folder_is_not_shipped(answers: dict[str, Any]) -> None:
+    assert (
+        f"workspace: found {answers['here']}/other, which holds more than code; run torchx in"
+        in answers["home"]["error"]
+    )
 
 
 def test_the_option_source_dir_comes_first(answers: dict[str, Any]) -> None:

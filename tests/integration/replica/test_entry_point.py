@@ -159,6 +159,7 @@ def test_a_replica_with_less_data_ends_alone_and_the_others_as_the_run_says(
     assert (shorter[0], longer[0]) == (ReplicaExit.DONE, ReplicaExit.DONE), longer[2]
     assert [containers.manifest(rank).round for rank in range(2)] == [last, 2]
     why = "its trainer called sys.exit(0)"
+    assert [containers.manifest(rank).ended for rank in range(2)] == ["", why]
     assert f"event=finished rank=1 last_round=2 on_early_finish={rule} needed=1 reason={why!r}" in longer[2]
     ended_by_rule = f"(on_early_finish: stop): replica 1 finished in round 2: {why}." in longer[2]
     asked = f"asked_to_return={1 if rule is OnEarlyFinish.STOP else 0}"

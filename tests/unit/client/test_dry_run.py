@@ -33,6 +33,11 @@ def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_k
     assert "3 training jobs: muster-<run>-r0-a1 to muster-<run>-r2-a1" in dry_run_text(dry)
 
 
+def test_the_arn_of_a_role_that_is_named_is_known_only_at_the_launch() -> None:
+    dry = dry_run(parse_spec({"replicas": 1, "trainer": "m:f", "role_arn": "train"}))
+    assert dry.requests[0]["RoleArn"] == "<arn-of-train>"
+
+
 def test_a_cost_with_preferences_is_called_an_upper_bound() -> None:
     preferences = [{"instance_type": name} for name in ("ml.m5.xlarge", "ml.p5.48xlarge")]
     dry = dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_preferences": preferences}))

@@ -252,7 +252,8 @@ def test_a_warm_pool_is_shown_with_its_price_its_end_and_the_command_that_ends_i
         f"  aws sagemaker update-training-job --training-job-name {today.job()} "
         "--resource-config KeepAlivePeriodInSeconds=0"
     )
-    assert second in list(result_lines(settled(today)))
+    shown = list(result_lines(settled(today)))
+    assert shown[-2:] == [first.replace(", 40 s so far", ""), second]
 
 
 def test_a_warm_pool_that_is_gone_is_not_shown_and_sagemaker_is_asked_once_in_a_while(today: ControlHarness) -> None:
@@ -268,7 +269,7 @@ def test_without_an_answer_of_sagemaker_the_pool_of_the_record_counts(today: Con
     today.plan(keep_alive_period_in_seconds=3_600)
     complete(today, **warm())
     today.cloud.calls.inject(throttle("ListTrainingJobs", count=None))
-    assert [pool.kept_seconds for pool in run_of(today).status().warm_pools] == [12]
+    assert [pool.kept_seconds for pool in run_of(today).status().warm_pools] == [None]
 
 
 def test_the_verdicts_of_rules_and_the_runs_of_mlflow_have_lines_issues_first(harness: ControlHarness) -> None:
@@ -333,7 +334,7 @@ def test_a_question_ends_with_one_mark() -> None:
 
 def test_prices_of_another_region_are_said_to_be_so() -> None:
     assert SHIPPED_PRICES.origin("us-west-2") == SHIPPED_PRICES.origin()
-    assert SHIPPED_PRICES.origin("eu-west-1").endswith("; this release has none of eu-west-1, which differ")
+    assert SHIPPED_PRICES.origin("eu-west-1").endswith("; the run is in eu-west-1, where prices may differ")
 
 
 def test_an_observer_asks_for_warm_pools_only_where_there_can_be_one(harness: ControlHarness) -> None:

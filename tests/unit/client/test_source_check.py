@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import sys
+import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from muster.client.checks.call_check import Signature, call_problems
 from muster.client.checks.findings import Findings
+from muster.client.checks.program import Program
+from muster.client.checks.python_modules import Found, locate
+from muster.client.checks.python_names import Definition, names_of
 from muster.client.checks.source_check import check_source, read_checked
 from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import dry_run
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec_reader import parse_spec
 
+UNKNOWN = object()  # a value that fits any annotation
 TRAINING = """
     import functools
     from typing import Any, Literal, Optional, Sequence
@@ -132,6 +141,38 @@ def test_what_the_text_cannot_say_is_no_mistake(tmp_path: Path, code: str) -> No
     write(tmp_path, {"training.py": code})
     kwargs = {"x": "0"} if "x:" in code and "bool" not in code else {}
     assert problems(tmp_path, **kwargs) == []
+
+
+STANDARD = (
+    *("base64", "configparser", "csv", "dataclasses", "enum", "fractions", "functools", "json", "logging", "pathlib"),
+    *("random", "shutil", "signal", "ssl", "string", "subprocess", "tempfile", "textwrap", "types", "urllib.parse"),
+)
+
+
+@pytest.mark.parametrize("module", STANDARD)
+def test_what_the_text_says_of_the_standard_library_is_what_python_says(module: str) -> None:
+    located = locate(Path(sysconfig.get_path("stdlib")), module)
+    assert isinstance(located, Found)
+    names = names_of(located.path)
+    there = {name: value for name, value in vars(importlib.import_module(module)).items() if callable(value)}
+    assert names.dynamic or there.keys() <= names.bindings.keys()
+    own = {name: node for name, node in names.functions().items() if getattr(there.get(name), "__name__", "") == name}
+    for name, node in own.items():
+        if node.decorator_list or len(names.bindings[name]) > 1 or inspect.isgeneratorfunction(there[name]):
+            continue
+        found = Definition(names, node)
+        parameters = [item.arg for item in Signature(found).others]
+        for kwargs in ({}, dict.fromkeys(parameters, UNKNOWN), {"zzz": UNKNOWN}):
+            made = [str(item) for item in call_problems(Program("m", "f", kwargs), found)]
+            assert bool(made) == (not can_be_called(there[name], kwargs)), (name, kwargs, made)
+
+
+def can_be_called(function: Callable[..., object], kwargs: dict[str, object]) -> bool:
+    try:
+        inspect.signature(function).bind(object(), **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def test_packages_and_re_exports_are_followed_to_the_definition(tmp_path: Path) -> None:

@@ -27,11 +27,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def source(trainer: str, **fields: object) -> object:
     Path("own/run.json").write_text(json.dumps({"replicas": 1, "trainer": trainer, **fields}))
-    return read_spec("own/run.json").get("source_dir")
+    return read_spec("own/run.json").document.get("source_dir")
 
 
 def test_the_source_of_a_local_trainer_is_the_folder_of_its_module(project: Path) -> None:
     assert source("training:train") == "own"
+    assert read_spec("own/run.json").meant == "own"
     assert source("package.training:train") == "."
     assert source("elsewhere.training:train") is None
     # A misspelled module means its folder, where the mistake is found.
@@ -41,6 +42,7 @@ def test_the_source_of_a_local_trainer_is_the_folder_of_its_module(project: Path
 
 def test_a_source_that_is_named_is_beside_the_file_and_null_is_none(project: Path) -> None:
     assert source("training:train", source_dir="code") == "own/code"
+    assert read_spec("own/run.json").meant is None
     assert source("training:train", source_dir=None) is None
     assert source("training:train", source_dir="s3://bucket/a.tar.gz") == "s3://bucket/a.tar.gz"
 
@@ -52,7 +54,7 @@ def test_a_home_folder_is_never_meant(project: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_spec_from_standard_input_has_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("replicas: 1\ntrainer: package.training:train\n"))
-    assert read_spec("-", "named") == {"replicas": 1, "trainer": "package.training:train", "name": "named"}
+    assert read_spec("-", "named").document == {"replicas": 1, "trainer": "package.training:train", "name": "named"}
     monkeypatch.setattr("sys.stdin", io.StringIO("- a list\n"))
     with pytest.raises(SpecError, match="write a mapping"):
         read_spec("-")

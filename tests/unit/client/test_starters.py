@@ -34,7 +34,7 @@ def write(wish: Wish, folder: Path) -> None:
 
 
 def planned(folder: Path) -> DryRun:
-    return dry_run(read_checked(read_spec(str(folder / SPEC_FILE))))
+    return dry_run(read_checked(read_spec(str(folder / SPEC_FILE)).document))
 
 
 @pytest.mark.parametrize("framework", Framework)

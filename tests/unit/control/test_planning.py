@@ -196,6 +196,11 @@ def test_a_spec_that_cannot_be_run_writes_nothing(harness: ControlHarness, field
     assert words in refused(harness, **fields)
 
 
+def test_a_role_that_is_still_a_name_is_refused(harness: ControlHarness) -> None:
+    words = "role_arn: found 'train', a name; start the run with `muster launch`, which looks its ARN up"
+    assert words in refused(harness, role_arn="train")
+
+
 def test_all_problems_are_named_at_once(harness: ControlHarness) -> None:
     words = refused(harness, name="another", image=None)
     assert "in an execution named" in words

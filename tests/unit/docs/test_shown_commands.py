@@ -19,6 +19,7 @@ PLACES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*/*.yaml")),
     *sorted((ROOT / "muster").rglob("*.py")),
+    *sorted((ROOT / "infra").rglob("*.py")),
 ]
 COMMANDS = dict(commands())
 GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
@@ -73,5 +74,5 @@ def test_a_command_that_is_shown_can_be_read(place: str, shown: Shown) -> None:
 def test_the_commands_are_found_where_they_are_shown() -> None:
     assert len(ALL) > 60
     assert ("docs/tutorial/demo.md", Shown("launch first/run.yaml --name first --watch", whole=True)) in ALL
-    assert ("docs/local.md", Shown("local exec -- make deploy TARGET=local", whole=False)) in ALL
+    assert ("docs/local.md", Shown("local exec -- muster deploy --target local", whole=False)) in ALL
     assert ("docs/tutorial/demo.md", Shown("local env", whole=True)) in ALL

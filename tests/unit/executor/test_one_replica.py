@@ -75,6 +75,16 @@ def test_the_run_is_stopped_if_it_needs_the_replica(harness: ControlHarness) -> 
     assert harness.cloud.workflow.status(RUN) == "ABORTED"
 
 
+def test_cancelling_a_replica_that_has_ended_changes_nothing(harness: ControlHarness) -> None:
+    executor, handles = started(harness, 0, 1, replicas=2)
+    harness.cloud.training.complete(harness.job(0))
+    harness.deliver()
+    executor.cancel(handles[0])
+    assert harness.cloud.workflow.status(RUN) == "RUNNING"
+    assert stopped_jobs(harness) == []
+    assert executor.poll(handles[0]) == "succeeded"
+
+
 def test_a_replica_that_has_no_job_is_waited_for_and_named(
     harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

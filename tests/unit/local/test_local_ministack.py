@@ -10,7 +10,7 @@ import pytest
 
 RELIED_ON = {
     "ministack.app": ["app"],
-    "ministack.core.iam_actions": ["_s3_object_context", "identity_denial_message"],
+    "ministack.core.iam_actions": ["_s3_object_context", "extract_resource_arn", "identity_denial_message"],
     "ministack.core.iam_evaluator": [
         "AuthError",
         "EvalContext",

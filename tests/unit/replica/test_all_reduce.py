@@ -22,8 +22,10 @@ from muster.replica.errors import (
     StoppedError,
 )
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
@@ -289,6 +291,16 @@ def test_a_process_that_is_stopped_superseded_or_at_the_end_of_the_run_makes_no_
     one_more(second, 2)
     with pytest.raises(RunEndedError, match="replica 0 finished in round 1"):
         one_more(second, 3)
+
+
+def test_only_the_first_process_of_a_replica_exchanges(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    context = replace(run.context(), group=InnerGroup(rank=1, size=2))
+    second = ObjectStoreAllReduce.of_process(OwnRounds(Rendezvous(context, Claim(0, 1, 1, 1), Metrics())))
+    with pytest.raises(
+        ParametersError, match="ObjectStoreAllReduce exchanges all parameters from one process, and this"
+    ):
+        second.allreduce(np.ones(3))
 
 
 def test_the_object_is_that_of_the_processs_run(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.job_details import FinalMetric, JobDetails, JobProgress, PoolState, WarmPool
+from muster.contract.run.job_details import FinalMetric, JobDetails, JobProgress, PoolState, RuleVerdict, WarmPool
 from muster.report.page_model import ReplicaView
 from muster.report.read_back import kept_pools, progress_words, ranks_text, read_back_facts
 
@@ -45,6 +45,18 @@ def test_metrics_savings_and_pools_are_lines_of_the_summary() -> None:
     assert note.startswith(
         "2 ml.g5.xlarge are kept warm until 12:30 UTC and billed: $2.82 per hour. To end one now: aws "
     )
+
+
+def test_rules_are_one_line_whose_issues_come_first() -> None:
+    def verdict(rule: str, status: str) -> RuleVerdict:
+        return RuleVerdict(tool="debugger", rule=rule, status=status)
+
+    quiet = tuple(verdict(f"R{number}", "NoIssuesFound") for number in range(5))
+    found = facts((attempt(JobDetails(rules=(*quiet, verdict("Overfit", "IssuesFound")))),))
+    value, note = found["Rules"]
+    assert value == "NoIssuesFound ×5, IssuesFound"
+    assert note.startswith("debugger rule Overfit: IssuesFound in replica 0; debugger rule R0: NoIssuesFound")
+    assert note.endswith("; and 3 more")
 
 
 def test_a_pool_counts_until_its_end_and_only_that_of_the_last_attempt() -> None:
