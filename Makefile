@@ -10,6 +10,8 @@ UV_PIP := $(BIN)/python -m muster.infra.packages
 # The browser and the terminal for the tests of pages and of the terminal: the system's.
 BROWSER := build/.ready-browser
 TERMINAL := build/.ready-terminal
+# What only tests, checks, benchmarks and documentation need: a demo does without it.
+DEV := $(VENV)/.ready-dev
 # PyTorch is large: only the targets that need it install it.
 TORCH := $(VENV)/.ready-torch
 # So are the frameworks whose examples the tests run.
@@ -58,6 +60,12 @@ $(VENV)/.ready: requirements.txt pyproject.toml | $(BIN)/uv
 compile = $(BIN)/python -m compileall -qq -j 0 -x '/($(1))/' $(VENV)/lib || true
 
 $(VENV)/.ready-bytecode: $(VENV)/.ready
+	@$(call compile,aws_cdk|tests)
+	@touch $@
+
+$(DEV): requirements-dev.txt $(VENV)/.ready $(VENV)/.ready-bytecode
+	@echo "Installing the packages of the tests into $(VENV) (once)"
+	@$(UV_PIP) install --quiet --no-deps -r requirements-dev.txt
 	@$(call compile,aws_cdk|cfnlint|moto|networkx|playwright|sympy|tests)
 	@touch $@
 
@@ -67,7 +75,7 @@ $(TORCH): requirements-torch.txt $(VENV)/.ready $(VENV)/.ready-bytecode
 	@$(call compile,aws_cdk|cfnlint|moto|playwright|tests)
 	@touch $@
 
-$(FRAMEWORKS): requirements-frameworks.txt $(TORCH)
+$(FRAMEWORKS): requirements-frameworks.txt $(DEV) $(TORCH)
 	@echo "Installing the frameworks of the examples into $(VENV) (once)"
 	@$(UV_PIP) install --quiet --no-deps -r requirements-frameworks.txt
 	@touch $@
@@ -133,25 +141,25 @@ demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose o
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against data parallel (3 minutes); PROCESSES=2 shards each (FSDP2)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
-unit: setup ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
+unit: setup $(DEV) ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
-explore: setup ## Explore schedules of the control plane under faults (N=100000, SEED=0); 0 violations
+explore: setup $(DEV) ## Explore schedules of the control plane under faults (N=100000, SEED=0); 0 violations
 	@$(BIN)/python -m tests.simulation explore $(addprefix --schedules ,$(N)) $(addprefix --seed ,$(SEED))
 
-upgrade-test: setup ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
+upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
 	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/e2e/test_upgrade.py
 
-soak: setup ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
+soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(TORCH) $(FRAMEWORKS) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-explore-rendezvous: setup $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
+explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
 	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
 
-check: setup $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
+check: setup $(DEV) $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -159,16 +167,16 @@ check: setup $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the static g
 	$(BIN)/python -m muster.infra.gate
 	$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
-bench: setup $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
+bench: setup $(DEV) $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
-docs: setup ## Write the parts of docs/ that follow from the code
+docs: setup $(DEV) ## Write the parts of docs/ that follow from the code
 	@$(BIN)/python -m docs.generate
 
 site: setup $(SITE) ## Build the documentation as a site into build/site/html, with every link checked
 	@$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
-screenshots: setup $(BROWSER) ## Pictures of the demo's page for docs/, at three widths
+screenshots: setup $(DEV) $(BROWSER) ## Pictures of the demo's page for docs/, at three widths
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
 	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
@@ -179,16 +187,18 @@ deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SE
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 
 lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
-	@$(LOCK) --extra client --extra replica --extra local \
-	  --group functions --group examples --group dev -o requirements.txt
+	@$(LOCK) --extra deploy --group build --group functions --group examples -o requirements.txt
 	@mkdir -p build
+	@# Installed beside the others: what they pin is left out.
+	@$(LOCK) --group dev -c requirements.txt | grep -v -x -F -f requirements.txt > build/requirements-dev.txt
+	@mv build/requirements-dev.txt requirements-dev.txt
 	@# PyTorch pins what its builds for GPUs need by itself; a build for the CPU needs none of it.
-	@$(LOCK) --extra torch --group torch -c requirements.txt \
+	@$(LOCK) --extra torch --group torch -c requirements.txt -c requirements-dev.txt \
 	  | grep -v -E '^(nvidia-|cuda-|triton)' > build/requirements-torch.txt
 	@mv build/requirements-torch.txt requirements-torch.txt
-	@# Installed beside the others: what they pin is left out.
-	@$(LOCK) --group frameworks -c requirements.txt -c requirements-torch.txt \
-	  | grep -v -E '^(nvidia-|cuda-|triton|torch==)' | grep -v -x -F -f requirements.txt -f requirements-torch.txt \
+	@$(LOCK) --group frameworks -c requirements.txt -c requirements-dev.txt -c requirements-torch.txt \
+	  | grep -v -E '^(nvidia-|cuda-|triton|torch==)' \
+	  | grep -v -x -F -f requirements.txt -f requirements-dev.txt -f requirements-torch.txt \
 	  > build/requirements-frameworks.txt
 	@mv build/requirements-frameworks.txt requirements-frameworks.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \

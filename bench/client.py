@@ -88,7 +88,7 @@ def _seconds(command: list[str]) -> float:
 
 def _looks(cloud: LocalCloud) -> list[Row]:
     """What a look takes after the stack is found: the first one, one without a change, one after three."""
-    stack = _stack(cloud)
+    stack = waiting_stack(cloud)
     rows = []
     for replicas in _SIZES:
         run = WrittenRun(cloud, stack, f"looks-{replicas}", replicas)
@@ -121,7 +121,7 @@ def _all_train(run: Run) -> None:
     assert all(replica.secondary == "Training" for replica in run.status().replicas)
 
 
-def _stack(cloud: LocalCloud) -> str:
+def waiting_stack(cloud: LocalCloud) -> str:
     """A stack with a client's outputs and runs that only wait; its name."""
     name = "Bench"
     cloud.client("s3").create_bucket(Bucket=name.lower())

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 
 from muster import (
     Cancellation,
+    Comparison,
     DeadLetters,
     Diagnosis,
     Dropped,
@@ -52,6 +53,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "status": RunStatus,
     "status --watch": RunStatus,
     "list": answers.Runs,
+    "list --html": answers.RunsPageWritten,
     "logs": LogLine,
     "events": answers.EventLog,
     "cancel": Cancellation,
@@ -61,6 +63,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "model": FetchedModel,
     "report": answers.PageWritten,
     "ui": answers.PageServed,
+    "compare": Comparison,
     "doctor": Diagnosis,
     "deadletters list": DeadLetters,
     "deadletters replay": Replay,

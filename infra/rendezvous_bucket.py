@@ -127,7 +127,7 @@ class RendezvousBucket(Construct):
             [
                 *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
                 "control/*/stopping.json",
-                *("queue/*", f"{SOURCE}*", f"{PACKAGES}*"),
+                *("queue/*", "ended/*", f"{SOURCE}*", f"{PACKAGES}*"),
             ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from muster.client.errors import RegionError as RegionError
     from muster.client.errors import RunContinuedError as RunContinuedError
     from muster.client.errors import RunNotEndedError as RunNotEndedError
+    from muster.client.errors import SameRunError as SameRunError
     from muster.client.errors import StackNotFoundError as StackNotFoundError
     from muster.client.errors import UnfinishedRunError as UnfinishedRunError
     from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import SpecError as SpecError
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
+    from muster.contract.run.ended_run import FailureCount as FailureCount
     from muster.contract.run.finding import Finding as Finding
     from muster.contract.run.job_details import FinalMetric as FinalMetric
     from muster.contract.run.job_details import JobDetails as JobDetails
@@ -116,6 +118,11 @@ if TYPE_CHECKING:
     from muster.replica.metrics import Metrics as Metrics
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
+    from muster.report.comparison import ComparedFigure as ComparedFigure
+    from muster.report.comparison import ComparedMetric as ComparedMetric
+    from muster.report.comparison import ComparedOutcome as ComparedOutcome
+    from muster.report.comparison import Comparison as Comparison
+    from muster.report.comparison import SpecDifference as SpecDifference
     from muster.report.page_model import Page as Page
     from muster.report.time_split import TimeSplit as TimeSplit
 
@@ -142,6 +149,7 @@ _MODULES = {
         "RegionError",
         "RunContinuedError",
         "RunNotEndedError",
+        "SameRunError",
         "StackNotFoundError",
         "UnfinishedRunError",
         "UnknownDeadLetterError",
@@ -176,6 +184,7 @@ _MODULES = {
         "SpecError",
     ),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
+    "muster.contract.run.ended_run": ("FailureCount",),
     "muster.contract.run.finding": ("Finding",),
     "muster.contract.run.job_details": (
         "FinalMetric",
@@ -209,6 +218,7 @@ _MODULES = {
     "muster.replica.model.final_model": ("FinalModel",),
     "muster.replica.rounds.exchange": ("Outcome",),
     "muster.report.time_split": ("TimeSplit",),
+    "muster.report.comparison": ("Comparison", "SpecDifference", "ComparedFigure", "ComparedMetric", "ComparedOutcome"),
     "muster.report.page_model": ("Page",),
 }
 """The public names by the modules that define them."""
@@ -222,6 +232,10 @@ __all__ = [
     "BusyError",
     "Cancellation",
     "ClientError",
+    "ComparedFigure",
+    "ComparedMetric",
+    "ComparedOutcome",
+    "Comparison",
     "Context",
     "Cost",
     "CredentialsError",
@@ -239,6 +253,7 @@ __all__ = [
     "EventLogEntry",
     "FailedAttempt",
     "FailureClass",
+    "FailureCount",
     "FencedError",
     "FetchedModel",
     "FinalMetric",
@@ -297,8 +312,10 @@ __all__ = [
     "RunState",
     "RunStatus",
     "RunSummary",
+    "SameRunError",
     "SourceArchive",
     "Spec",
+    "SpecDifference",
     "SpecError",
     "SpotSaving",
     "StackNotFoundError",

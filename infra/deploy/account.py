@@ -23,7 +23,7 @@ from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.stack_settings import SETTINGS_METADATA
 
 if TYPE_CHECKING:
-    import boto3
+    from muster.client.aws.light_session import AnySession
 
 _TOOLKIT = "CDKToolkit"  # the stack that `cdk bootstrap` makes
 _GONE = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
@@ -59,7 +59,7 @@ class DeployedStack:
 class Account:
     """The account and region of a session. Every call raises a ClientError of the client when AWS refuses it."""
 
-    def __init__(self, session: boto3.Session) -> None:
+    def __init__(self, session: AnySession) -> None:
         self._session = session
         self._made: dict[str, Any] = {}
 

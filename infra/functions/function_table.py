@@ -82,12 +82,13 @@ _MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
 
 
 def _settle_run(*written: str) -> tuple[Statement, ...]:
-    """End a run: read its records and manifests, write the objects `written` and the page, stop its jobs."""
+    """End a run: read its records and manifests, write the objects `written` and the page, list it, stop its jobs."""
     return (
         read(*_READ_RUN, *_MARKS_OF_THE_END, "output/*"),
         write(*written, *_MARKS_OF_THE_END),
-        list_under("control/*", "queue/*", "rendezvous/*/commits/*"),
+        list_under("control/*", "queue/*", "ended/*", "rendezvous/*/commits/*"),
         read("rendezvous/*/commits/*"),  # for the page
+        read_and_write("ended/*"),  # what a list shows of it
         write("control/*/report.html"),
         allow(Target.RESULTS_KEY, "kms:Decrypt"),
         _WATCH_AND_STOP_JOBS,

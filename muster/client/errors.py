@@ -201,6 +201,13 @@ class FilesExistError(InputError):
         super().__init__(f"{found}; nothing was written. Name another folder, or - to print the spec.")
 
 
+class SameRunError(InputError):
+    """A run was to be compared with itself."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"{run} cannot be compared with itself: name two runs. `muster list` shows them.")
+
+
 class OptionError(InputError):
     """An option has a value that cannot be used."""
 

@@ -6,19 +6,17 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-import boto3
+from typing import TYPE_CHECKING, Any
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import open_session
+from muster.client.aws.dead_letter_queue import LISTED_MAX as LETTERS_MAX
 from muster.client.aws.reported import Execution, read_input
-from muster.client.checks.channel_check import check_channels
-from muster.client.checks.source_check import check_spec, read_checked
+from muster.client.aws.workflow_executions import LISTED_MAX as RUNS_MAX
 from muster.client.errors import (
     OUTAGE_SECONDS,
     ModelPendingError,
@@ -33,34 +31,32 @@ from muster.client.errors import (
     UnknownRunError,
     WaitTimeoutError,
 )
-from muster.client.launch.dry_run import DeploymentContext, DryRun, dry_run
-from muster.client.launch.named_role import with_role_arn
-from muster.client.launch.source_archive import pack
-from muster.client.launch.taken_name import taken_name
-from muster.client.logs.log_lines import LogLine, LogQuery, read_regex
-from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
-from muster.client.runs.cancellation import Cancellation, cancel, cancel_replica
-from muster.client.runs.dead_letters import LIST_MAX as LETTERS_MAX
-from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay, drop, list_letters, replay
-from muster.client.runs.doctor import Diagnosis, examine
-from muster.client.runs.event_log import EventLogEntry
-from muster.client.runs.failed_attempt import FailedAttempt
-from muster.client.runs.live_page import PageSource, read_page
-from muster.client.runs.model_download import ModelDownload
-from muster.client.runs.notebook import run_html, runs_html
 from muster.client.runs.observer import Observer, own_result, read_result
-from muster.client.runs.run_list import LIST_MAX, RunSummary, list_runs
-from muster.client.runs.run_status import RunState, RunStatus
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
-from muster.contract.run.execution_input import execution_input
-from muster.contract.run.model import ModelResult
 from muster.contract.run.orphans import YOUNG_SECONDS
 from muster.contract.run.result import Result, Verdict
-from muster.contract.spec.spec import Spec
-from muster.contract.spec.spec_reader import parse_spec
-from muster.report.links import console_links
-from muster.report.page_html import render
+
+# What a method needs is imported when it is called: most of the time of a command such as `muster status` would
+# otherwise go into the modules of the others.
+if TYPE_CHECKING:
+    import boto3
+
+    from muster.client.launch.dry_run import DryRun
+    from muster.client.logs.log_lines import LogLine
+    from muster.client.runs.cancellation import Cancellation
+    from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
+    from muster.client.runs.doctor import Diagnosis
+    from muster.client.runs.event_log import EventLogEntry
+    from muster.client.runs.failed_attempt import FailedAttempt
+    from muster.client.runs.live_page import PageSource
+    from muster.client.runs.model_download import ModelDownload
+    from muster.client.runs.run_list import RunSummary
+    from muster.client.runs.run_status import RunState, RunStatus
+    from muster.contract.aws.failure_classes import FailureClass
+    from muster.contract.run.model import ModelResult
+    from muster.contract.spec.spec import Spec
+    from muster.report.comparison import Comparison
 
 POLL_SECONDS = 2.0
 # Lines carry the times of their instances' clocks, which may differ from AWS's.
@@ -103,6 +99,8 @@ class Muster:
 
     def _repr_html_(self) -> str:
         """The newest runs as a table, for notebooks."""
+        from muster.client.runs.notebook import runs_html  # noqa: PLC0415
+
         return runs_html(repr(self), lambda: self.list(limit=10))
 
     def __eq__(self, other: object) -> bool:
@@ -158,7 +156,12 @@ class Muster:
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
-        checked = spec if isinstance(spec, Spec) else read_checked(spec)
+        from muster.client.checks.source_check import check_spec  # noqa: PLC0415
+        from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
+        from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
+        from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
+
+        checked = _checked(spec)
         found = check_spec(checked)
         if found.problems:
             raise SpecError(found.problems)
@@ -174,6 +177,8 @@ class Muster:
         """The spec with a local folder of source code packed, uploaded once, and named by its URI."""
         if spec.source_dir is None or spec.delivered:
             return spec
+        from muster.client.launch.source_archive import pack  # noqa: PLC0415
+
         uri = self._cloud.objects.store_source(pack(Path(spec.source_dir)))
         return spec.model_copy(update={"source_dir": uri})
 
@@ -186,8 +191,11 @@ class Muster:
             SpecError: the spec has problems, all of which are listed.
             ClientError: the stack cannot be found.
         """
-        checked = spec if isinstance(spec, Spec) else read_checked(spec)
-        checked = with_role_arn(self._cloud, checked)
+        from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
+        from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
+        from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
+
+        checked = with_role_arn(self._cloud, _checked(spec))
         context = DeploymentContext.of(self._cloud, checked)
         return dry_run(checked, context, check_channels(self._cloud, checked))
 
@@ -197,6 +205,8 @@ class Muster:
         Raises:
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.doctor import examine  # noqa: PLC0415
+
         return examine(self._cloud, young_seconds)
 
     def dead_letters(self, limit: int = LETTERS_MAX) -> DeadLetters:
@@ -205,6 +215,8 @@ class Muster:
         Raises:
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.dead_letters import list_letters  # noqa: PLC0415
+
         return list_letters(self._cloud, limit)
 
     def replay_dead_letters(self, ids: Collection[str] | None = None) -> Replay:
@@ -214,6 +226,8 @@ class Muster:
             UnknownDeadLetterError: there is no letter with one of the ids; nothing was replayed.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.dead_letters import replay  # noqa: PLC0415
+
         return replay(self._cloud, ids)
 
     def drop_dead_letters(self, ids: Collection[str] | None = None) -> Dropped:
@@ -223,19 +237,71 @@ class Muster:
             UnknownDeadLetterError: there is no letter with one of the ids; nothing was deleted.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.dead_letters import drop  # noqa: PLC0415
+
         return drop(self._cloud, ids)
 
-    def list(self, state: RunState | None = None, limit: int = LIST_MAX) -> list[RunSummary]:
-        """At most `limit` runs in `state` (or in any), the newest first. Step Functions keeps them for 90 days.
+    def list(
+        self,
+        state: RunState | None = None,
+        limit: int = RUNS_MAX,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        name: str | None = None,
+        reason: str | None = None,
+        failure: FailureClass | None = None,
+    ) -> list[RunSummary]:
+        """At most `limit` runs, the newest first. Step Functions keeps them for 90 days.
+
+        Only runs in `state`; that started at `since` or later, and before `until`; whose name begins with `name`, or
+        matches it where it has a `*`, `?` or `[abc]`; whose end has these words in its `reason`; of which an attempt
+        ended as `failure`. A condition that is left out is met by all.
 
         Raises:
             ClientError: AWS cannot be reached or refuses.
         """
-        return list_runs(self._cloud, state, limit)
+        from muster.client.runs.run_filter import RunFilter  # noqa: PLC0415
+        from muster.client.runs.run_list import list_runs  # noqa: PLC0415
+
+        # A time without a zone is local.
+        began, before = (None if at is None else at.astimezone() for at in (since, until))
+        return list_runs(self._cloud, RunFilter(state, began, before, name, reason, failure), limit)
+
+    def report(self, runs: Sequence[RunSummary], *, more: bool = False) -> bytes:
+        """The page of these runs, one HTML file: verdicts, reasons, durations and costs. `more`: there are others.
+
+        Raises:
+            ClientError: the stack cannot be found.
+        """
+        from muster.client.runs.runs_report import runs_page  # noqa: PLC0415
+        from muster.report.runs_page import render_runs  # noqa: PLC0415
+
+        return render_runs(runs_page(self._cloud.stack, runs, more=more))
+
+    def compare(self, a: str, b: str) -> Comparison:
+        """The runs named `a` and `b` side by side: specs, durations, costs, rates, reruns, and metrics by round.
+
+        Raises:
+            SameRunError: `a` is `b`.
+            NoPlanError: one of them was refused, or has just started.
+            UnknownRunError: there is no such run.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        from muster.client.runs.compared_runs import compare_runs  # noqa: PLC0415
+
+        return compare_runs(self._cloud, a, b)
 
     def run(self, name: str) -> Run:
         """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""
         return Run(self, name)
+
+
+def _checked(spec: Spec | Mapping[str, object]) -> Spec:
+    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
+    from muster.contract.spec.spec import Spec  # noqa: PLC0415
+
+    return spec if isinstance(spec, Spec) else read_checked(spec)
 
 
 def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:
@@ -266,6 +332,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """The run's status as a table, for notebooks."""
+        from muster.client.runs.notebook import run_html  # noqa: PLC0415
+
         return run_html(repr(self), self.status)
 
     def __eq__(self, other: object) -> bool:
@@ -343,6 +411,9 @@ class Run:
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
+        from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
+        from muster.client.logs.log_reader import follow_lines, last_lines, read_lines  # noqa: PLC0415
+
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank
         # The log group holds the lines of all jobs of the account: only those since the run's start are searched.
@@ -424,6 +495,8 @@ class Run:
         Raises:
             ClientError: the stack cannot be found.
         """
+        from muster.report.links import console_links  # noqa: PLC0415
+
         stack = self._cloud.stack
         return console_links(stack.execution_arn(self.name), stack.job_prefix).execution
 
@@ -437,6 +510,9 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
+        from muster.contract.spec.spec_reader import parse_spec  # noqa: PLC0415
+
         if not self.status().state.is_terminal:
             raise RunNotEndedError(self.name)
         name, continued_by = self._observer.continuation_names()
@@ -461,10 +537,15 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.live_page import read_page  # noqa: PLC0415
+        from muster.report.page_html import render  # noqa: PLC0415
+
         return read_page(self._cloud, run_name(self.name)) or render(self.live_page().look())
 
     def live_page(self) -> PageSource:
         """A source of pages of the run as it is now, each cheaper than the first."""
+        from muster.client.runs.live_page import PageSource  # noqa: PLC0415
+
         return PageSource(self._cloud, self.name)
 
     def cancel(self) -> Cancellation:
@@ -476,6 +557,8 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.cancellation import cancel  # noqa: PLC0415
+
         return cancel(self._cloud, self.name, POLL_SECONDS)
 
     def cancel_replica(self, rank: int) -> str | None:
@@ -491,6 +574,8 @@ class Run:
             UnknownRunError: there is no such run, or no such replica.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.cancellation import cancel_replica  # noqa: PLC0415
+
         return cancel_replica(self._cloud, self.name, rank, POLL_SECONDS)
 
     def result(self) -> Result:
@@ -534,6 +619,8 @@ class Run:
             ModelFolderError: the folder has other files of these names, or its disk is too small.
             ModelPendingError, NoModelError, NoResultError, UnknownRunError, ClientError: as `model`.
         """
+        from muster.client.runs.model_download import ModelDownload  # noqa: PLC0415
+
         name, model = self._with_model()
         return ModelDownload(self._cloud, name, model, Path(folder))
 

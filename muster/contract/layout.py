@@ -4,6 +4,7 @@
 |---|---|---|
 | `control/` | control plane | control plane (holds the task tokens); of some objects clients |
 | `queue/` | control plane | control plane, clients |
+| `ended/` | control plane | control plane, clients |
 | `runs/` | control plane, once | replicas |
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
 | `checkpoints/` | SageMaker with the replica role | replicas; clients by name |
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 # Every first part of a key in the stack's bucket: nothing else belongs under these names.
 STACK_FOLDERS = (
-    *("control", "queue", "runs", "rendezvous", "checkpoints", "output"),
+    *("control", "queue", "ended", "runs", "rendezvous", "checkpoints", "output"),
     *("inbox", "source", "packages"),
 )
 

@@ -10,6 +10,7 @@ from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
 from muster.control.aws.patience import patiently
 from muster.control.control_plane import ControlPlane
+from muster.control.ended_runs import enter_ended_run
 from muster.control.reporting.announcements import announce_run_ended
 from muster.control.reporting.report_page import PAGE_SECONDS, page_of, publish_page
 from muster.control.runtime.function import count, logger
@@ -60,7 +61,9 @@ class _Steps:
 def finish_run(
     plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verified: bool | None = None, cancelled: bool = False
 ) -> Finished:
-    """Settle the run, free its place in the queue, announce its end, stop what is left, continue it, write its page.
+    """Settle the run; free its place in the queue, announce and list its end, stop what is left, continue it.
+
+    The page of the run is written last.
 
     The result is written first, and nothing that fails after it changes or hides it: the error is in `left`. Every step
     is idempotent. When nothing is left to do, the run is marked as finished; until then the sweep finds it again.
@@ -92,6 +95,7 @@ def finish_run(
     if cancelled:
         # The workflow's last task may have started it during the cancellation.
         steps.do("stop its continuation", lambda: plane.rerun_policy.stop_next(run, result))
+    steps.do("list it among the runs that have ended", lambda: enter_ended_run(run, result, continued_by))
     page_uri = page_uri or steps.answer("write its page", lambda: publish_page(run, result, budget))
     if verified and not steps.left:
         steps.do("mark its end as complete", run.documents.mark_finished)

@@ -13,6 +13,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.spending import usd_of_ended
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
@@ -137,7 +138,7 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
         # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
-        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED)
+        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED, usd=0.0)
     current = record.current
     if record.decision is None:
         current = _look(replica, current, stopping=fence is not None)
@@ -145,8 +146,9 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
     attempts = (*record.attempts[:-1], current)
     if not search.details.is_spent:
         attempts = tuple(with_details(replica, attempt) for attempt in attempts)
+    usd = usd_of_ended(attempts, replica.spec, clock.now())
     attempts = (*(attempt.for_result() for attempt in attempts[:-1]), attempts[-1].for_result(is_last=True))
-    result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts)
+    result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts, usd=usd)
     return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
 
 

@@ -24,6 +24,7 @@ from tests.support.workshop import Workshop, turn_to
 READ = (
     "rendezvous/*",
     "queue/*",
+    "ended/*",
     "source/*",
     "control/*/rollup/*",
     *(f"control/*/{name}.json" for name in ("result", "lineage", "continued_by")),

@@ -71,6 +71,11 @@ def test_the_commands_of_a_stack(
     [refused] = ask("model", "told", code=3, fails=True)
     assert refused["error"]["message"] == "The run told has no model: its trainer leaves none."
     assert "told" in {run["run"] for run in ask("list", "--state", "succeeded")[0]["runs"]}
+    [ended] = [run for run in ask("list", "--name", "tol*", "--since", "1d")[0]["runs"] if run["run"] == "told"]
+    assert (ended["replicas"], ended["reruns"], ended["failures"]) == (2, 0, [])
+    assert ended["usd"] == pytest.approx(0.0, abs=0.1)
+    assert ask("list --html", "runs.html", "--limit", "1")[0]["bytes"] == (tmp_path / "runs.html").stat().st_size
+    ask("list", "--state", "lost", code=2, fails=True)
     assert {line["message"] for line in ask("logs", "told")} == {"waiting for told"}
     assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"
     assert ask("cancel", "told") == [{"run": "told", "stopped": []}]
@@ -87,6 +92,9 @@ def test_the_commands_of_a_stack(
     assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
     assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"
     assert ask("launch --watch", "run.json", "--name", "told-again", "--stack", "Muster")[-1]["run"] == "told-again"
+    [compared] = ask("compare", "told", "told-again")
+    assert (compared["b"]["state"], compared["spec"]) == ("succeeded", [])
+    ask("compare", "told", "told", code=2, fails=True)
     assert ask("init")[0] == {"file": "run.yaml", "text": None}
     assert ask("init", "-")[0]["text"] == (tmp_path / "run.yaml").read_text(encoding="utf-8")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.observer import Observer
+from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import list_runs
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -457,7 +458,7 @@ class Judge:
         found: dict[str, tuple[str, str, str]] = {}
 
         def look() -> None:
-            listed = {one.run: one.state.value for one in list_runs(client, None, 100)}
+            listed = {one.run: one.state.value for one in list_runs(client, RunFilter(), 100)}
             for name in world.executions:
                 if self.plan(name) is None:
                     continue

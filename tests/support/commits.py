@@ -6,7 +6,7 @@ from muster.contract.run.commit import Commit, Member
 
 
 def commit(number: int, members: dict[int, dict[str, float]], *, second: int = 0) -> Commit:
-    """Round `number` with the metrics of its members by rank, `second` seconds after the start; weights are rank + 1."""
+    """Round `number` with the metrics of its members by rank, `second` seconds after the start."""
     return Commit(
         run="run",
         round=number,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
 _BREAKS_MAX = 4
+_READERS_MAX = 8  # botocore keeps ten connections
+_READS_PER_CONNECTION = 4
 
 
 class _Condition(TypedDict, total=False):
@@ -35,6 +37,11 @@ class _Condition(TypedDict, total=False):
 class _Stored(NamedTuple):
     etag: str
     at: datetime
+
+
+def readers(objects: int) -> int:
+    """How many threads read so many small objects: a new connection takes as long as about four reads."""
+    return min(_READERS_MAX, max(1, -(-objects // _READS_PER_CONNECTION)))
 
 
 class Item(NamedTuple):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config
 
 from muster.client.aws.bucket_objects import BucketObjects
 from muster.client.aws.connection import CONFIG, Connection
 from muster.client.aws.dead_letter_queue import DeadLetterQueue
 from muster.client.aws.deployed_stack import Stack
-from muster.client.aws.log_events import LogEvents
 from muster.client.aws.roll_ups import RollUps
 from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
+
+if TYPE_CHECKING:
+    from muster.client.aws.ended_days import EndedDays
+    from muster.client.aws.light_session import AnySession
+    from muster.client.aws.log_events import LogEvents
 
 
 class Cloud:
@@ -26,7 +31,7 @@ class Cloud:
     def __init__(
         self,
         stack: str | None,
-        session: boto3.Session,
+        session: AnySession,
         config: Config = CONFIG,
         clients: Mapping[str, object] | None = None,
     ) -> None:
@@ -35,10 +40,24 @@ class Cloud:
         self.connection = connection = Connection(stack, session, config, clients)
         self.executions = WorkflowExecutions(connection)
         self.jobs = TrainingJobs(connection)
-        self.logs = LogEvents(connection)
         self.objects = BucketObjects(connection)
         self.roll_ups = RollUps(self.objects)
         self.dead_letters = DeadLetterQueue(connection)
+
+    # What few commands use is imported when it is used.
+    @cached_property
+    def ended_days(self) -> EndedDays:
+        """The runs that have ended, by day."""
+        from muster.client.aws.ended_days import EndedDays  # noqa: PLC0415
+
+        return EndedDays(self.objects)
+
+    @cached_property
+    def logs(self) -> LogEvents:
+        """The lines in CloudWatch Logs."""
+        from muster.client.aws.log_events import LogEvents  # noqa: PLC0415
+
+        return LogEvents(self.connection)
 
     @property
     def stack(self) -> Stack:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack, outputs_of
 from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.light_session import AnySession, LightSession
 from muster.client.errors import SeveralStacksError, StackNotFoundError, UnreachableError
 
 if TYPE_CHECKING:
@@ -40,22 +40,22 @@ CONFIG = Config(
 _PATIENT = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 8}))
 
 
-def open_session(profile: str | None, region: str | None) -> boto3.Session:
+def open_session(profile: str | None, region: str | None) -> LightSession:
     """A session; a profile or region that is left out is chosen as the AWS CLI chooses it.
 
     Raises:
         CredentialsError: there is no such profile.
     """
     with translated():
-        # boto3 itself reads only AWS_DEFAULT_REGION.
-        return boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION") or None)
+        # botocore itself reads only AWS_DEFAULT_REGION.
+        return LightSession(profile, region or os.environ.get("AWS_REGION") or None)
 
 
 class Connection:
     """The clients of one session, each made on first use: making one costs more CPU time than most calls."""
 
     def __init__(
-        self, stack_name: str | None, session: boto3.Session, config: Config, clients: Mapping[str, Any] | None = None
+        self, stack_name: str | None, session: AnySession, config: Config, clients: Mapping[str, Any] | None = None
     ) -> None:
         """`clients`: those of boto3 that are used instead of new ones, by the services' names."""
         self.session = session

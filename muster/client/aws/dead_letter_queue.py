@@ -10,6 +10,8 @@ from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import translated
 from muster.client.errors import ClientError
 
+LISTED_MAX = 100
+"""How many messages are listed where a caller names no number."""
 HOLD_SECONDS = 300
 """How long SQS hides a message that was received, unless it is released before."""
 _BATCH = 10  # SQS: messages of a ReceiveMessage

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TypedDict
 
-import boto3
 from botocore.config import Config
 
 from muster.client.aws.error_translation import translated
+from muster.client.aws.light_session import AnySession
 from muster.client.errors import ClientError
 from muster.contract.aws.prices import PriceTable
 
@@ -48,7 +48,7 @@ class PricesUnknownError(ClientError):
         super().__init__(f"accounts of {partition} cannot ask for prices in dollars")
 
 
-def listed_prices(session: boto3.Session, region: str, instance_types: Iterable[str]) -> PriceTable:
+def listed_prices(session: AnySession, region: str, instance_types: Iterable[str]) -> PriceTable:
     """On-demand prices of SageMaker training in `region`; types without one are left out.
 
     Raises:

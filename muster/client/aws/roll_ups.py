@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from muster.client.aws.bucket_objects import BucketObjects, Item
+from muster.client.aws.bucket_objects import BucketObjects, Item, readers
 from muster.contract.layout import RunLayout
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 
-_PARALLEL = 8
 _RUNS_KEPT = 16
 
 
@@ -35,7 +34,7 @@ class RollUps:
         prefix = RunLayout(run).roll_up
         before = self._read.get(run, {})
         listed = list(self._objects.items_after(prefix, prefix))
-        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
+        with ThreadPoolExecutor(max_workers=readers(len(listed))) as pool:
             shards = list(pool.map(lambda item: self._current(item, before.get(item.key)), listed))
         if len(self._read) >= _RUNS_KEPT:
             self._read.clear()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.literals import ExecutionStatusType
     from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
 
+LISTED_MAX = 50
+"""How many runs are listed where a caller names no number."""
 _UNKNOWN = {"ExecutionDoesNotExist", "InvalidArn"}
 _PAGE = 100  # executions per ListExecutions call
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.client.aws.dead_letter_queue import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, require_terminal
 from muster.client.errors import UsageError
-from muster.client.runs.dead_letters import LIST_MAX
 
 if TYPE_CHECKING:
     from muster.client.runs.dead_letter import DeadLetter
@@ -30,7 +30,7 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="The lett
 def list_letters(
     stack: StackOptions,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most this many.")] = LIST_MAX,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most this many.")] = LISTED_MAX,
     json: Json = False,
 ) -> None:
     """Show the dead letters: which event, for which function, and why it was given up. Changes nothing."""

@@ -7,35 +7,56 @@ from typing import Annotated
 
 import typer
 
+from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.json_answers import EventLog, PageWritten, Runs
-from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines
-from muster.client.cli.plain_text import diagnosis_lines, event_line, result_lines, summary_lines
-from muster.client.errors import OptionError, ReportFileError, os_reason
-from muster.client.runs.run_list import LIST_MAX
-from muster.client.runs.run_status import RunState
+from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, StackOptions, grouped
+from muster.client.cli.output import busy, line_width, print_answer, print_lines
+from muster.client.cli.run_conditions import RunConditions
+from muster.client.cli.run_table import list_lines
+from muster.client.errors import ReportFileError, os_reason
 from muster.contract.run.result import Verdict
+
+_ON_PAGE_MAX = 1_000
 
 
 @grouped
 def list_(
+    wanted: RunConditions,
     stack: StackOptions,
     *,
-    state: Annotated[
-        str | None, typer.Option("--state", help="Only running, succeeded, failed or stopped runs.")
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=1, help=f"Show at most this many runs; default {LISTED_MAX}, on a page {_ON_PAGE_MAX:,}."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many runs.")] = LIST_MAX,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write them as a page instead: one HTML file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the runs of the stack, the newest first."""
-    wanted = None if state is None else _state(state)
+    most = limit or (LISTED_MAX if html is None else _ON_PAGE_MAX)
+    conditions, muster = wanted.read(), stack.muster()
     with busy("Asking for the runs"):
-        found = stack.muster().list(wanted, limit)
-    if json:
-        print_answer(Runs(runs=tuple(found)))
+        # One more than is shown: it says whether there are more.
+        found = muster.list(limit=most + 1, **conditions)
+    shown, more = found[:most], len(found) > most
+    if html is not None:
+        body = muster.report(shown, more=more)
+        _write(html, body)
+        if json:
+            from muster.client.cli.json_answers import RunsPageWritten  # noqa: PLC0415
+
+            print_answer(RunsPageWritten(file=str(html), bytes=len(body), runs=len(shown), more=more))
+        else:
+            typer.echo(f"Written to {html}: open it in a browser.")
+    elif json:
+        from muster.client.cli.json_answers import Runs  # noqa: PLC0415
+
+        print_answer(Runs(runs=tuple(shown), more=more))
     else:
-        print_lines(summary_lines(found))
+        print_lines(list_lines(shown, more=more, width=line_width()))
 
 
 @grouped
@@ -44,8 +65,12 @@ def events(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     with busy("Reading the run"):
         entries = stack.muster().run(run).events()
     if json:
+        from muster.client.cli.json_answers import EventLog  # noqa: PLC0415
+
         print_answer(EventLog(run=run, events=tuple(entries)))
     else:
+        from muster.client.cli.plain_text import event_line  # noqa: PLC0415
+
         print_lines(map(event_line, entries))
 
 
@@ -57,6 +82,8 @@ def result(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     if json:
         print_answer(settled)
     else:
+        from muster.client.cli.plain_text import result_lines  # noqa: PLC0415
+
         print_lines(result_lines(settled))
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
@@ -74,14 +101,26 @@ def report(
     with busy("Making the page"):
         body = stack.muster().run(run).report()
     path = out or Path(f"{run}.html")
-    try:
-        path.write_bytes(body)
-    except OSError as error:
-        raise ReportFileError(str(path), os_reason(error)) from error
+    _write(path, body)
     if json:
+        from muster.client.cli.json_answers import PageWritten  # noqa: PLC0415
+
         print_answer(PageWritten(run=run, file=str(path), bytes=len(body)))
     else:
         typer.echo(f"Written to {path}: open it in a browser.")
+
+
+@grouped
+def compare(a: FirstRun, b: SecondRun, stack: StackOptions, *, json: Json = False) -> None:
+    """Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."""
+    from muster.client.cli.comparison_text import comparison_lines  # noqa: PLC0415
+
+    with busy("Reading both runs"):
+        found = stack.muster().compare(a, b)
+    if json:
+        print_answer(found)
+    else:
+        print_lines(comparison_lines(found))
 
 
 @grouped
@@ -92,12 +131,13 @@ def doctor(stack: StackOptions, *, json: Json = False) -> None:
     if json:
         print_answer(found)
     else:
+        from muster.client.cli.plain_text import diagnosis_lines  # noqa: PLC0415
+
         print_lines(diagnosis_lines(found))
 
 
-def _state(text: str) -> RunState:
-    # The list knows a run by its execution, which does not distinguish `stopping` from an end.
-    known = [state for state in RunState if state is not RunState.STOPPING]
-    if text not in known:
-        raise OptionError(text, f"write one of {', '.join(known)}", option="--state")
-    return RunState(text)
+def _write(path: Path, page: bytes) -> None:
+    try:
+        path.write_bytes(page)
+    except OSError as error:
+        raise ReportFileError(str(path), os_reason(error)) from error

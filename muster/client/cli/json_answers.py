@@ -31,6 +31,16 @@ class Runs(Document):
     """The runs of a stack, the newest first."""
 
     runs: tuple[RunSummary, ...]
+    more: bool = Field(default=False, description="whether there are more than --limit shows")
+
+
+class RunsPageWritten(Document):
+    """The page of a stack's runs in a file."""
+
+    file: str
+    bytes: int
+    runs: int = Field(description="how many it shows")
+    more: bool = Field(description="whether there are more than --limit shows")
 
 
 class EventLog(Document):

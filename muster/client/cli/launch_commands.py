@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from muster.client.cli.json_answers import Started
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
-from muster.client.cli.watch import watch_run
 
 Deployed = Annotated[
     bool, typer.Option("--deployed", help="Use the stack's defaults and today's AWS prices; makes no other calls.")
@@ -21,7 +19,7 @@ Deployed = Annotated[
 def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, json: Json = False) -> None:
     """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.checks.source_check import read_checked  # noqa: PLC0415
-    from muster.client.cli.plain_text import dry_run_text  # noqa: PLC0415
+    from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
 
     document = read_spec(spec).document
@@ -52,8 +50,12 @@ def launch(
     with busy("Starting the run"):
         run = stack.muster().launch(document)
     if watch:
+        from muster.client.cli.watch import watch_run  # noqa: PLC0415
+
         watch_run(run, as_json=json)
     elif json:
+        from muster.client.cli.json_answers import Started  # noqa: PLC0415
+
         print_answer(Started(run=run.name))
     else:
         typer.echo(f"Started {run.name}: watch it with `muster status {run.name} --watch`.")
@@ -65,8 +67,12 @@ def rerun(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json
     with busy("Starting the run"):
         continuation = stack.muster().run(run).rerun()
     if watch:
+        from muster.client.cli.watch import watch_run  # noqa: PLC0415
+
         watch_run(continuation, as_json=json)
     elif json:
+        from muster.client.cli.json_answers import Started  # noqa: PLC0415
+
         print_answer(Started(run=continuation.name, parent=run))
     else:
         name = continuation.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -13,8 +12,6 @@ from muster.client.errors import OptionError
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.training.ranks import parse_ranks
 
-_AGO = re.compile(r"(\d{1,6})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _RANKS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
 
 
@@ -32,22 +29,6 @@ class LogFilter:
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last lines, at most this many.")] = (
         None
     )
-
-
-def read_time(option: str, text: str) -> datetime:
-    """The time that `10m` (ago) or an ISO time names; one without a zone is local.
-
-    Raises:
-        OptionError: it is neither.
-    """
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago is not None:
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        remedy = "write an age like 90s, 10m, 2h or 3d, or a time like 2026-11-21T09:30:00Z"
-        raise OptionError(text, remedy, option) from None
 
 
 def read_ranks(text: str) -> frozenset[int]:

@@ -41,6 +41,8 @@ def _run_names(context: typer.Context, incomplete: str) -> list[str]:
 
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.", autocompletion=_run_names)]
+FirstRun = Annotated[str, typer.Argument(metavar="A", help="A run's name.", autocompletion=_run_names)]
+SecondRun = Annotated[str, typer.Argument(metavar="B", help="Another run's name.", autocompletion=_run_names)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends.")]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from muster.client.errors import UsageError
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from muster.contract.document import Document
 
 
+_CLEAR_LINE = "\r\x1b[2K"
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 # Characters that steer a terminal or the direction of writing: C0 except the tab, DEL, C1, bidi controls.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -64,11 +68,38 @@ def print_error(error: MusterError, *, as_json: bool) -> None:
         print_answer(Failed(error=detail))
 
 
-def busy(what: str) -> AbstractContextManager[object]:
-    """Show `what` is being done, on standard error if that is a terminal."""
-    from rich.console import Console  # noqa: PLC0415
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show `what` is being done, on standard error if that is a terminal; the line disappears when it is done."""
+    # Without rich: its import would take longer than most of what is waited for.
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    sys.stderr.write(f"{what} …")
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
 
-    return Console(stderr=True).status(f"{what} …")
+
+def line_width() -> int | None:
+    """The width of the terminal in characters; None where standard output is none."""
+    width, height = terminal_size()
+    return None if height is None else width
+
+
+def terminal_size() -> tuple[int, int | None]:
+    """The width and the height of the terminal in characters; no height where standard output is none."""
+    width, height = shutil.get_terminal_size()
+    return width, height if sys.stdout.isatty() else None
+
+
+def print_styled(line: str, style: str) -> None:
+    """Print a line that is safe for a terminal: in a style of `_STYLES` if the terminal shows colours."""
+    plain = not style or not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    sys.stdout.write(f"{line}\n" if plain else f"\x1b[{_STYLES[style]}m{line}\x1b[0m\n")
 
 
 def require_terminal(wish: str, *, as_json: bool = False) -> None:

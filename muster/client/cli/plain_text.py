@@ -2,79 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from muster.client.runs.failed_attempt import FailedAttempt
-from muster.client.runs.status_text import elapsed, final_metrics, metrics_text, model_line
+from muster.client.runs.status_text import final_metrics, metrics_text, model_line
 from muster.client.runs.warm_pools import kept_instances, pool_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.spending import saving
-from muster.contract.training.ranks import parse_ranks
 from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:
-    from muster.client.launch.dry_run import DryRun, RankGroup
-    from muster.client.launch.estimate import Cost, Quota
     from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
-    from muster.client.runs.run_list import RunSummary
     from muster.contract.run.result import ReplicaResult, Result
-
-
-def dry_run_text(dry: DryRun) -> str:
-    """The requests, once for each group of ranks that differ only in the rank; quota; cost."""
-    return "\n".join(_dry_run_lines(dry))
-
-
-def _dry_run_lines(dry: DryRun) -> Iterator[str]:
-    names = [str(request["TrainingJobName"]) for request in dry.requests]
-    count = f"{len(names)} training job{'s' if len(names) > 1 else ''}"
-    yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
-    yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
-    yield from (f"Note: {remark}{'' if remark.endswith('?') else '.'}" for remark in dry.remarks)
-    if (source := dry.source) is not None:
-        count = f"{source.files} file{'' if source.files == 1 else 's'}, {source.bytes:,} bytes"
-        yield f"Source: {count} from {source.folder}, as {source.key}; not uploaded."
-    yield "Quota needed:"
-    yield from (f"  {_quota(quota)}" for quota in dry.quotas)
-    yield from _cost_lines(dry.cost)
-    for group in dry.groups:
-        ranks = [rank for part in parse_ranks(group.ranks) for rank in part]
-        others = f" (ranks {group.ranks} differ in the rank only)" if len(ranks) > 1 else ""
-        yield f"The request of rank {ranks[0]}{others}, {_size(group)}:"
-        yield json.dumps(dry.requests[ranks[0]], indent=2)
-
-
-def _size(group: RankGroup) -> str:
-    """The instances and processes of a replica."""
-    instances = "1 instance" if group.instances == 1 else f"{group.instances} instances"
-    if group.processes is None:
-        return instances
-    if group.processes == "auto":
-        return f"{instances} with one process per GPU"
-    return f"{instances} with {group.processes} process{'' if group.processes == 1 else 'es'}"
-
-
-def _quota(quota: Quota) -> str:
-    fallbacks = f" ({quota.for_fallbacks} more if every fallback is used)" if quota.for_fallbacks else ""
-    return f"{quota.name}: {quota.instances}{fallbacks}"
-
-
-def _cost_lines(cost: Cost) -> Iterator[str]:
-    prices = cost.prices
-    if cost.per_hour is None or cost.attempt_ceiling is None or cost.ceiling is None:
-        yield f"Cost: not known: the price table of {prices.as_of} has no {', '.join(cost.unpriced)}."
-        return
-    yield f"Cost: about ${cost.per_hour:,.2f} per hour while all replicas train."
-    yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
-    yield (
-        f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "
-        f"({prices.source}); spot costs less, other regions differ."
-    )
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -142,18 +85,6 @@ def _replica_line(replica: ReplicaResult) -> str:
     if metrics := replica.metrics or final_metrics(details):
         parts.append(metrics_text(metrics))
     return ", ".join(parts)
-
-
-def summary_lines(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """A table: each run, its state, when it started (UTC), how long it took or has taken so far."""
-    if not runs:
-        yield "There is no such run. Start one with `muster launch SPEC`."
-        return
-    width = max(len(run.run) for run in runs)
-    yield f"{'run':<{width}}  {'state':<9}  {'started':<20}  {'time':>8}"
-    for run in runs:
-        time = elapsed(run.started_at, run.ended_at)
-        yield f"{run.run:<{width}}  {run.state:<9}  {run.started_at[:19]}Z  {time:>8}"
 
 
 def event_line(entry: EventLogEntry) -> str:

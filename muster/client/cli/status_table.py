@@ -1,12 +1,10 @@
-"""A run's status as a table for the terminal."""
+"""A run's status as a table for the terminal. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
+from typing import NamedTuple
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
@@ -24,30 +22,40 @@ _FINDINGS_SHOWN = 5  # the last ones; `muster events` shows all
 _FRAME_LINES = 9  # headline, headings, the line on the others, the reason, where the time went, and the prompt
 
 
-def status_table(status: RunStatus, console: Console) -> RenderableType:
-    """The run's headline above a table of its replicas, no larger than the terminal."""
+class Line(NamedTuple):
+    """A line of the table, safe for a terminal."""
+
+    text: str
+    style: str = ""
+    """`bold`, `dim`, `green`, `red`, `yellow`, or none."""
+    is_cut: bool = False
+    """A line that is longer than the terminal is cut; another one is wrapped."""
+
+
+def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line]:
+    """The run's headline above a table of its replicas, no larger than a terminal of this size; None: of any height."""
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
     frame = _FRAME_LINES + len(status.remarks) + len(findings)
-    limit = max(3, console.height - frame) if console.is_terminal else len(status.replicas)
+    limit = len(status.replicas) if height is None else max(3, height - frame)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
-    heading, *lines = lay_out([replace(HEADINGS, rate=f"{status.unit}/s"), *rows], console.width)
-    parts = [_line(headline(status), _COLOURS.get(status.state, "bold")), _line(heading, "dim")]
-    parts += [_line(line, _style(row)) for line, row in zip(lines, rows, strict=True)]
+    heading, *lines = lay_out([replace(HEADINGS, rate=f"{status.unit}/s"), *rows], width)
+    parts = [_row(headline(status), _COLOURS.get(status.state, "bold")), _row(heading, "dim")]
+    parts += [_row(line, _style(row)) for line, row in zip(lines, rows, strict=True)]
     if others:
-        parts.append(_line(others, "dim"))
+        parts.append(_row(others, "dim"))
     if status.reason:
-        parts.append(Text(visible(status.reason)))
+        parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
-        parts.append(Text(visible(words)))
+        parts.append(Line(visible(words)))
     if status.model is not None:
-        parts.append(Text(visible(model_line(status.run, status.model))))
-    parts += [Text(visible(remark), style="yellow") for remark in (*findings, *status.remarks)]
-    parts += [Text(visible(line), no_wrap=True, overflow="ignore") for line in read_back_lines(status)]
-    return Group(*parts)
+        parts.append(Line(visible(model_line(status.run, status.model))))
+    parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]
+    parts += [Line(visible(line)) for line in read_back_lines(status)]
+    return parts
 
 
-def _line(text: str, style: str) -> Text:
-    return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
+def _row(text: str, style: str) -> Line:
+    return Line(visible(text), style, is_cut=True)
 
 
 def _style(row: Row) -> str:

@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.output import print_answer, print_lines, visible
-from muster.client.cli.status_table import status_table
+from muster.client.cli.output import print_answer, print_lines, print_styled, terminal_size, visible
+from muster.client.cli.status_table import Line, status_lines
 from muster.client.runs.failed_attempt import failure_lines
 from muster.client.runs.run_status import RunState, RunStatus
 from muster.client.runs.status_text import changes, elapsed
+from muster.contract.text import shortened
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
     from muster.client.sdk import Run
 
 
@@ -27,6 +29,9 @@ def watch_run(run: Run, *, as_json: bool) -> None:
         if as_json:
             now = run.wait(progress=json_lines())
         else:
+            # A status that is shown once needs none of rich.
+            from rich.console import Console  # noqa: PLC0415
+
             with watching(Console()) as progress:
                 now = run.wait(progress=progress)
             print_lines(failure_lines(run.failures()))
@@ -37,8 +42,9 @@ def watch_run(run: Run, *, as_json: bool) -> None:
 
 def show_status(now: RunStatus) -> None:
     """Print the run's headline, the table of its replicas, and why attempts failed."""
-    console = Console()
-    console.print(status_table(now, console), soft_wrap=True)
+    width, height = terminal_size()
+    for line in status_lines(now, width, height):
+        print_styled(shortened(line.text, width) if line.is_cut and height is not None else line.text, line.style)
     print_lines(failure_lines(now.failures))
 
 
@@ -60,8 +66,22 @@ def watching(console: Console) -> Iterator[Callable[[RunStatus], None]]:
     if not console.is_terminal:
         yield _Lines(console)
         return
+    from rich.live import Live  # noqa: PLC0415
+
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        yield lambda status: live.update(status_table(status, console), refresh=True)
+        yield lambda status: live.update(_drawn(status, console), refresh=True)
+
+
+def _drawn(status: RunStatus, console: Console) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415
+
+    return Group(*(_text(line) for line in status_lines(status, console.width, console.height)))
+
+
+def _text(line: Line) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(line.text, line.style, no_wrap=line.is_cut, overflow="ellipsis" if line.is_cut else None)
 
 
 class _Lines:

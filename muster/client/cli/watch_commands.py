@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from muster.client.cli.json_answers import PageServed
-from muster.client.cli.log_filter import LogFilter, read_ranks, read_time
+from muster.client.cli.log_filter import LogFilter, read_ranks
 from muster.client.cli.option_groups import Json, RunName, StackOptions, Watch, grouped
 from muster.client.cli.output import after_interrupt, busy, print_answer
+from muster.client.cli.time_option import read_time
 from muster.client.cli.watch import exit_with, leave, show_status, watch_run
-from muster.client.logs.log_lines import read_regex
 
 
 @grouped
@@ -42,6 +41,7 @@ def logs(
 ) -> None:
     """Show what the replicas have written, merged in time order."""
     from muster.client.cli.log_text import printer  # noqa: PLC0415
+    from muster.client.logs.log_lines import read_regex  # noqa: PLC0415
 
     named = stack.muster().run(run)
     found = named.logs(
@@ -81,6 +81,8 @@ def ui(
     with PageServer(source, port) as server:
         try:
             if json:
+                from muster.client.cli.json_answers import PageServed  # noqa: PLC0415
+
                 print_answer(PageServed(run=run, url=server.url))
             else:
                 typer.echo(f"{run}: {server.url} (Ctrl-C stops serving the page; the run continues)")

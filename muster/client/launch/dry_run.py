@@ -6,19 +6,16 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import botocore.session
 from pydantic import Field, JsonValue
 
-from muster.client.aws.cloud import Cloud
-from muster.client.aws.price_list import PricesUnknownError, listed_prices
 from muster.client.checks.findings import Findings
 from muster.client.checks.findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.errors import ClientError
 from muster.client.launch.estimate import Cost, Quota, cost, quotas
-from muster.client.launch.source_archive import PackedSource, pack
+from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.document import Document
@@ -33,6 +30,10 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
+
+if TYPE_CHECKING:
+    from muster.client.aws.cloud import Cloud
+    from muster.client.launch.source_archive import PackedSource
 
 # Values that only a launch knows. The angle brackets keep them from being taken for real ones.
 _RUN = "<run>"
@@ -103,6 +104,9 @@ class DeploymentContext:
         Raises:
             ClientError: the stack cannot be found.
         """
+        # Without a stack nothing is asked of AWS, and boto3 is not needed.
+        from muster.client.aws.price_list import PricesUnknownError, listed_prices  # noqa: PLC0415
+
         stack = cloud.stack
         place = Place(
             bucket=stack.bucket,
@@ -140,7 +144,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None, found: Findings | N
     if problems:
         raise SpecError(problems)
     complete = context.defaults.complete(spec)
-    source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
+    source = None if spec.source_dir is None or spec.delivered else _packed(spec.source_dir)
     if source is not None:
         complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
     if complete.named_role is not None:
@@ -186,6 +190,12 @@ def _needs_between_instances(ranks: Iterable[Spec]) -> list[str]:
     ]
 
 
+def _packed(folder: str) -> PackedSource:
+    from muster.client.launch.source_archive import pack  # noqa: PLC0415
+
+    return pack(Path(folder))
+
+
 def _archive(source: PackedSource, folder: str) -> SourceArchive:
     return SourceArchive(folder=place_shown(Path(folder)), key=source.key, files=source.files, bytes=len(source.tar))
 
@@ -208,12 +218,10 @@ def _group(ranks: list[int], spec: Spec) -> RankGroup:
 
 
 def unknown_types(names: Iterable[str]) -> list[str]:
-    """A remark on every instance type that this release of botocore does not list; it may be newer, so no error."""
-    model = botocore.session.get_session().get_service_model("sagemaker")
-    known: list[str] = model.shape_for("TrainingInstanceType").metadata["enum"]
+    """A remark on every instance type that this release does not know; it may be newer, so no error."""
     remarks = []
-    for name in sorted(set(names) - set(known)):
-        near = difflib.get_close_matches(name, known, n=1)
+    for name in sorted(set(names) - TRAINING_INSTANCE_TYPES):
+        near = difflib.get_close_matches(name, sorted(TRAINING_INSTANCE_TYPES), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        remarks.append(f"{name} is not among the instance types of this botocore release{hint}")
+        remarks.append(f"{name} is not among the instance types that this release of Muster knows{hint}")
     return remarks

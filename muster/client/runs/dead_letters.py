@@ -17,7 +17,6 @@ from muster.client.errors import UnknownDeadLetterError
 from muster.client.runs.dead_letter import DeadLetter, ReadLetter, read_letter
 from muster.contract.document import Document
 
-LIST_MAX = 100
 _READ_MAX = 10_000  # what a command reads at once; SQS hides at most 120,000 messages of a queue
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import Field
 
 from muster.client.errors import ClientError
-from muster.client.logs.log_lines import LogLine, LogQuery
-from muster.client.logs.log_reader import last_lines
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document
@@ -21,10 +19,10 @@ from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import failure_words, logs_command
 from muster.contract.run.last_lines import LINES, Unread, is_explained_by_log, kept_lines, to_read
-from muster.contract.run.plan import Plan
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
+    from muster.contract.run.plan import Plan
 
 _SHOWN_MAX = 20  # failed attempts in a status; the result has all of them
 _DELIVERED_WITHIN, _READ_AGAIN_AFTER = timedelta(minutes=2), timedelta(seconds=10)
@@ -120,6 +118,10 @@ class FailedLogs:
         return read.at - ended < _DELIVERED_WITHIN and datetime.now(UTC) - read.at > _READ_AGAIN_AFTER
 
     def _lines(self, unread: Unread, attempt: Attempt, ended_at: str) -> tuple[str, ...]:
+        # Of a run without failures nothing is read, and none of the modules for it is needed.
+        from muster.client.logs.log_lines import LogQuery  # noqa: PLC0415
+        from muster.client.logs.log_reader import last_lines  # noqa: PLC0415
+
         ended = timestamps.parse(ended_at)
         began = timestamps.parse(attempt.launched_at) if attempt.launched_at else ended - timedelta(days=1)
         query = LogQuery(
@@ -137,12 +139,9 @@ class FailedLogs:
 
     def _environment(self, rank: int) -> Mapping[str, str]:
         """The environment of a replica, whose values no line may show."""
+        from muster.contract.run.plan import Plan  # noqa: PLC0415
+
         if self._plan is None:
             key = RunLayout(self._run).plan
             self._plan = Plan.from_json(self._cloud.objects.read(key) or b"", key)
         return self._plan.spec.of_rank(rank).environment
-
-
-def _text(line: LogLine) -> str:
-    """A line with the process in front, as the launcher of several processes wrote it."""
-    return line.message if line.process is None else f"[{line.rank}.{line.process}] {line.message}"

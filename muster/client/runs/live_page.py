@@ -6,6 +6,8 @@ import hashlib
 import time
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
+
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import NoPlanError
 from muster.client.runs.observer import Observer
@@ -42,6 +44,8 @@ class PageSource:
         self._rounds: RoundTable | None = None
         self.tag = ""
         """Changes with the page: an entity tag for HTTP."""
+        self.reason = ""
+        """Why the run has ended as it has, at the latest look."""
 
     def look(self) -> Page:
         """The page now; `tag` changes with it.
@@ -52,6 +56,7 @@ class PageSource:
             ClientError: the cloud cannot be reached or refuses.
         """
         status = self._observer.look()
+        self.reason = status.reason
         plan = self._plan = self._plan or self._read_plan(status)
         result = self._observer.result
         settled = {replica.rank: replica for replica in result.replicas} if result else {}
@@ -82,6 +87,11 @@ class PageSource:
                 findings=status.findings,
             )
         )
+
+    @property
+    def spec(self) -> dict[str, JsonValue]:
+        """The run's spec with every default, after a look."""
+        return {} if self._plan is None else self._plan.spec.model_dump(mode="json")
 
     def _read_plan(self, status: RunStatus) -> Plan:
         key = RunLayout(run_name(self._execution)).plan

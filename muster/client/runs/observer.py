@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
+from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import ClientError, UnknownRunError
-from muster.client.runs.event_log import EventLogEntry, Traces, event_log
 from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
 from muster.client.runs.progress import ProgressReader
 from muster.client.runs.run_status import (
@@ -27,16 +27,18 @@ from muster.contract import timestamps
 from muster.contract.errors import RunNameTakenError
 from muster.contract.layout import RunLayout
 from muster.contract.names import numbered_run_name, run_job_prefix, run_name
-from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Commit
-from muster.contract.run.continuation import Continuation, next_run
 from muster.contract.run.last_lines import ATTEMPTS_READ
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.name_reuse import is_of_earlier_execution
-from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result, Verdict
-from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+
+# Most looks at a run need no plan, and none of the modules of specs that come with it.
+if TYPE_CHECKING:
+    from muster.client.runs.event_log import EventLogEntry
+    from muster.contract.run.attempt import Attempt
+    from muster.contract.run.commit import Commit
+    from muster.contract.run.roll_up import ReplicaEntry
 
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
 # records it. One that a limit of the account or of the run prevents never starts.
@@ -151,6 +153,8 @@ class Observer:
 
     def event_log(self) -> list[EventLogEntry]:
         """The run's events until now: as many calls as a look, and one for each 1,000 rounds."""
+        from muster.client.runs.event_log import Traces, event_log  # noqa: PLC0415
+
         execution = self._cloud.executions.describe(self._execution)
         entries = self._entries = self._read_entries(execution)
         if execution.ended_at is not None and self._result is None:
@@ -237,24 +241,24 @@ class Observer:
             return False
         if datetime.now(UTC) - timestamps.parse(result.settled_at) > _CONTINUATION_WITHIN:
             return False
+        from muster.contract.run.continuation import next_run  # noqa: PLC0415
+        from muster.contract.run.plan import Plan  # noqa: PLC0415
+
         body = self._cloud.objects.read(RunLayout(self._run).plan)
         return body is not None and next_run(Plan.from_json(body, "plan.json"), result) is not None
 
     def _read_continuation(self) -> str | None:
+        from muster.contract.run.continuation import Continuation  # noqa: PLC0415
+
         body = self._cloud.objects.read(RunLayout(self._run).continued_by)
         return None if body is None else Continuation.from_json(body, "continued_by.json").run
 
 
-def own_result(cloud: Cloud, execution: Execution | ExecutionSummary) -> Result | None:
+def own_result(cloud: Cloud, execution: Execution) -> Result | None:
     """The result of the run that `execution` is; None also where only another run of the same name has one."""
     name = run_name(execution.name)
     result = read_result(cloud, name)
-    if result is None:
-        return None
-    if isinstance(execution, ExecutionSummary) and name != execution.name:
-        # Executions with other names may have the same run name: only the error says that plan refused one of them.
-        execution = cloud.executions.describe(execution.name)
-    if isinstance(execution, Execution) and execution.error == NAME_TAKEN:
+    if result is None or execution.error == NAME_TAKEN:
         return None
     return None if is_of_earlier_execution(timestamps.parse(result.settled_at), execution.started_at) else result
 

@@ -19,7 +19,6 @@ from muster.contract.run.finding import (
     FindingDocument,
     is_finding,
 )
-from muster.report.rounds import chosen, rounds_max
 from muster.report.time_split import measured
 
 _PARALLEL = 8
@@ -68,6 +67,9 @@ class ProgressReader:
 
         Of very many some are left out, and those that cannot be read.
         """
+        # A status needs the newest commit alone, and not the modules of the page.
+        from muster.report.rounds import chosen, rounds_max  # noqa: PLC0415
+
         keys = [key for key in chosen(self._unread, rounds_max(self._replicas)) if key not in self._unreadable]
         self._unread = []
         with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:

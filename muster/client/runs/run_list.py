@@ -1,43 +1,65 @@
-"""The runs of a stack, one line each."""
+"""The runs of a stack, one line each.
+
+A list costs a call for each 100 runs, one LIST of the days on which runs ended, and a GET for each of those days: no
+run's own documents are read. Only a run that has no entry there costs a call of its own: one that is running, one whose
+spec was refused, and one that an older version of Muster has settled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from muster.client.aws.reported import ExecutionStatus, ExecutionSummary
-from muster.client.runs.observer import own_result
+from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
+from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_status import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
 from muster.contract.document import Document
+from muster.contract.run.ended_run import FailureCount
+from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
+    from muster.contract.run.ended_run import EndedRun
 
-LIST_MAX = 50
-_PARALLEL = 16
+_PARALLEL = 8
+_PAGE = 100  # executions of a ListExecutions call
 # A run may be settled before its execution ends in one of these: a user stops the execution, or a function fails after
 # the result was written. The result is what holds.
 _MAY_DIFFER = {ExecutionStatus.ABORTED, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT}
+# How the workflow ends the execution of a run that was stopped: the execution's status is FAILED.
+_STOPPED, _ENDED_BY_MUSTER = "Muster.RunStopped", ("Muster.RunStopped", "Muster.RunFailed")
 
 
 class RunSummary(Document):
-    """A run as a list shows it: from its execution and, where the execution did not succeed, from its result."""
+    """A run as a list shows it."""
 
     run: str
     state: RunState
     started_at: Timestamp
     ended_at: Timestamp | None = Field(default=None, description="none while it runs")
+    reason: str = Field(default="", description="why it ended so, shortened")
+    replicas: int | None = Field(default=None, description="none where it is not known")
+    rounds: int | None = Field(default=None, description="the last committed round; none until it has ended")
+    reruns: int | None = Field(default=None, description="attempts beyond the first; none until it has ended")
+    failures: tuple[FailureCount, ...] = Field(
+        default=(), description="why attempts did not succeed, the most frequent first; none until it has ended"
+    )
+    usd: float | None = Field(
+        default=None, description="what its instances cost, at on-demand prices; none where not known, or until it ends"
+    )
+    parent: str | None = Field(default=None, description="the run that it continues")
+    continued_by: str | None = Field(default=None, description="the run that continues it")
 
 
-def list_runs(cloud: Cloud, state: RunState | None, limit: int) -> list[RunSummary]:
-    """At most `limit` runs in `state` (all without one), the newest first."""
-    return list(islice(_summaries(cloud, state, limit), limit))
+def list_runs(cloud: Cloud, wanted: RunFilter, limit: int) -> list[RunSummary]:
+    """At most `limit` of the runs that are wanted, the newest first."""
+    return list(islice(_summaries(cloud, wanted, limit), limit))
 
 
 def newest_names(cloud: Cloud, limit: int) -> list[str]:
@@ -45,30 +67,73 @@ def newest_names(cloud: Cloud, limit: int) -> list[str]:
     return [item.name for item in islice(cloud.executions.list(None), limit)]
 
 
-def _summaries(cloud: Cloud, state: RunState | None, limit: int) -> Iterator[RunSummary]:
-    running = state is RunState.RUNNING
+def _summaries(cloud: Cloud, wanted: RunFilter, limit: int) -> Iterator[RunSummary]:
+    running = wanted.state is RunState.RUNNING
     executions = cloud.executions.list(ExecutionStatus.RUNNING if running else None)
-    candidates = (
-        item for item in executions if item.status in _MAY_DIFFER or state in {None, execution_state(item.status)}
-    )
+    young = takewhile(lambda item: not wanted.is_past(item), executions)
+    candidates = (item for item in young if wanted.may_be(item, _known_state(item)))
     with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
-        while batch := list(islice(candidates, limit)):
-            for summary in pool.map(lambda item: _summary(cloud, item), batch):
-                if state in {None, summary.state}:
+        while batch := list(islice(candidates, min(limit, _PAGE))):
+            ended = _entries(cloud, batch)
+            for summary in pool.map(lambda item, ended=ended: _summary(cloud, item, ended), batch):
+                if wanted.is_met(summary.state, summary.reason, [count.failure_class for count in summary.failures]):
                     yield summary
 
 
-def _summary(cloud: Cloud, item: ExecutionSummary) -> RunSummary:
-    return RunSummary(
-        run=item.name,
-        state=_state(cloud, item),
-        started_at=timestamps.text(item.started_at),
-        ended_at=timestamps.text(item.ended_at) if item.ended_at else None,
+def _known_state(item: ExecutionSummary) -> RunState | None:
+    """The state of the run, where the execution alone shows it."""
+    return None if item.status in _MAY_DIFFER else execution_state(item.status)
+
+
+def _entries(cloud: Cloud, batch: list[ExecutionSummary]) -> Mapping[str, EndedRun]:
+    """What is written of the runs of the batch that have ended."""
+    began = [item.started_at for item in batch if item.ended_at is not None]
+    return cloud.ended_days.since(min(began)) if began else {}
+
+
+def _summary(cloud: Cloud, item: ExecutionSummary, ended: Mapping[str, EndedRun]) -> RunSummary:
+    entry = ended.get(cloud.stack.execution_arn(item.name))
+    if entry is not None and not is_of_earlier_execution(timestamps.parse(entry.started_at), item.started_at):
+        return _of_entry(item, entry)
+    # Of a run that succeeded under an older version, the execution has nothing that is worth a call.
+    described = None if item.status is ExecutionStatus.SUCCEEDED else cloud.executions.describe(item.name)
+    return _of_execution(item, described)
+
+
+def _of_entry(item: ExecutionSummary, entry: EndedRun) -> RunSummary:
+    differs = item.status in _MAY_DIFFER
+    return _bare(item, state_of_verdict(entry.verdict) if differs else execution_state(item.status)).model_copy(
+        update={
+            "reason": entry.reason,
+            "replicas": entry.replicas,
+            "rounds": entry.rounds,
+            "reruns": entry.reruns,
+            "failures": entry.failures,
+            "usd": entry.usd,
+            "parent": entry.parent,
+            "continued_by": entry.continued_by,
+        }
     )
 
 
-def _state(cloud: Cloud, item: ExecutionSummary) -> RunState:
-    if item.status not in _MAY_DIFFER:
-        return execution_state(item.status)
-    result = own_result(cloud, item)
-    return execution_state(item.status) if result is None else state_of_verdict(result.verdict)
+def _of_execution(item: ExecutionSummary, described: Execution | None) -> RunSummary:
+    if described is None:
+        return _bare(item, execution_state(item.status))
+    said = [described.cause] if described.error in _ENDED_BY_MUSTER else [described.error, described.cause]
+    state = RunState.STOPPED if described.error == _STOPPED else execution_state(item.status)
+    return _bare(item, state).model_copy(
+        update={
+            "reason": ": ".join(filter(None, said)),
+            "replicas": described.replicas or None,
+            "parent": described.parent,
+        }
+    )
+
+
+def _bare(item: ExecutionSummary, state: RunState) -> RunSummary:
+    return RunSummary(
+        run=item.name,
+        state=state,
+        started_at=timestamps.text(item.started_at),
+        ended_at=timestamps.text(item.ended_at) if item.ended_at else None,
+    )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 
 from muster.client.aws.cloud import Cloud
@@ -50,7 +49,7 @@ class Account:
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
-        self.session: boto3.Session = cloud.session
+        self.session = cloud.session
 
     @property
     def cloudformation(self) -> CloudFormationClient:

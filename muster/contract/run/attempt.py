@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, field_validator
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import StoredPart, known_member
 from muster.contract.run.job_details import JobDetails
-from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from muster.contract.spec.spec import Spec
 
 NOT_CREATED = "NotCreated"
 """The secondary status of an attempt that ended without a job: its request was refused."""

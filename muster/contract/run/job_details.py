@@ -10,16 +10,18 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, field_validator
 
 from muster.contract import timestamps
 from muster.contract.document import StoredPart, known_member
 from muster.contract.names import JOB_NAME_MAX
-from muster.contract.spec.spec import Spec
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from muster.contract.spec.spec import Spec
 
 METRICS_MAX = 40  # CreateTrainingJob: MetricDefinitions
 _METRIC_NAMES_MAX = 4_096  # characters of the names of one attempt: a record must stay small

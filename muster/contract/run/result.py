@@ -49,6 +49,12 @@ class ReplicaResult(StoredPart):
     finished_early: str | None = Field(
         default=None, description="how the replica finished, where others trained on; none where none did"
     )
+    usd: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="what the instances of all its attempts cost, at on-demand prices; none where a type has no price",
+    )
     ended: str | None = Field(
         default=None, description="how its trainer ended, if it neither returned nor left the run itself"
     )
@@ -90,3 +96,9 @@ class Result(StoredDocument):
     findings: tuple[Finding, ...] = Field(
         default=(), description="rules of `watch` that were met, with their evidence, by round; the first ones of many"
     )
+
+    @property
+    def usd(self) -> float | None:
+        """What the instances of all replicas cost, in dollars; None where that of one is not known."""
+        known = [replica.usd for replica in self.replicas if replica.usd is not None]
+        return sum(known) if len(known) == len(self.replicas) else None

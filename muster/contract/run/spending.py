@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field
 
@@ -20,6 +20,9 @@ from muster.contract.document import Document
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import seconds_between
+
+if TYPE_CHECKING:
+    from muster.contract.spec.spec import Spec
 
 _HOUR = 3_600
 _MICRO = 1_000_000
@@ -102,6 +105,29 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     if not billed and attempt.secondary in BEFORE_INSTANCE:
         return 0.0
     return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
+
+
+def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> float | None:
+    """Dollars for the attempts of a replica with this spec, at the shipped prices; None where a type has no price.
+
+    By SageMaker's billable seconds where they are known, otherwise an estimate from the times of the attempt. Where its
+    type is not known it counts as the dearest of those that it may have had.
+    """
+    bound = SHIPPED_PRICES.dearest(spec.instance_types)
+    costs = [
+        _usd_of_ended(attempt, Rented(attempt.instance_type or bound, spec.instance_count), settled_at)
+        for attempt in attempts
+    ]
+    known = [usd for usd in costs if usd is not None]
+    return round(sum(known), 6) if len(known) == len(costs) else None
+
+
+def _usd_of_ended(attempt: Attempt, rented: Rented, settled_at: str) -> float | None:
+    prices = SHIPPED_PRICES.usd_per_hour
+    if attempt.billable_seconds is not None and rented.instance_type in prices:
+        return billed_usd(rented, attempt.billable_seconds)
+    typed = attempt.model_copy(update={"instance_type": rented.instance_type})
+    return usd_so_far(typed, rented.instances, settled_at, prices)
 
 
 class SpotSaving(Document):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.client.cli.plain_text import dry_run_text
+from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import RankGroup, dry_run, unknown_types
 from muster.client.launch.estimate import cost, quotas
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
@@ -124,7 +124,7 @@ def test_a_type_without_a_price_makes_the_cost_unknown_and_is_named() -> None:
     assert (found.per_hour, found.ceiling, found.unpriced) == (None, None, ("ml.new.xlarge",))
     text = dry_run_text(dry_run(parse_spec({"replicas": 1, "trainer": "m:f", "instance_type": "ml.g55.xlarge"})))
     assert "has no ml.g55.xlarge" in text
-    assert "Note: ml.g55.xlarge is not among the instance types of this botocore release; did you mean" in text
+    assert "Note: ml.g55.xlarge is not among the instance types that this release of Muster knows; did you mean" in text
 
 
 def test_the_shipped_prices_are_of_types_that_exist_and_say_their_date() -> None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.client.cli.log_filter import read_ranks, read_time
+from muster.client.cli.log_filter import read_ranks
+from muster.client.cli.time_option import read_time
 from muster.client.errors import OptionError
 from muster.client.logs.log_lines import LogEvent, LogQuery, Merge, read_regex
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+import boto3
 import pytest
 from pydantic import BaseModel
 
@@ -22,6 +23,8 @@ import muster
 from muster import client
 from muster.client.cli.program import Commands
 
+# Modules import what their annotations name only where they use it, or for type checkers: users find it here.
+NAMES = {"boto3": boto3, **{name: getattr(muster, name) for name in muster.__all__}}
 ROOT = Path(muster.__file__).parents[1]
 CLASSES = [name for name in muster.__all__ if name != "__version__"]
 # Opaque to users: a page is rendered, a rendezvous is passed on.
@@ -50,7 +53,7 @@ def named(annotation: object) -> Iterator[type]:
 def returned(kind: type) -> Iterator[type]:
     """The classes that a user can get from an object of `kind`: by its methods, or as its fields."""
     for method in public_methods(kind):
-        yield from named(typing.get_type_hints(method).get("return"))
+        yield from named(typing.get_type_hints(method, localns=NAMES).get("return"))
     if issubclass(kind, BaseModel):
         for field in kind.model_fields.values():
             yield from named(field.annotation)

@@ -11,8 +11,9 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
+from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.cli.log_filter import LogFilter
-from muster.client.cli.plain_text import dry_run_text, result_lines
+from muster.client.cli.plain_text import result_lines
 from muster.client.errors import UnknownReplicaError
 from muster.client.launch.dry_run import dry_run
 from muster.client.runs.failed_attempt import FailedAttempt, failure_lines

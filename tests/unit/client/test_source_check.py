@@ -18,7 +18,7 @@ from muster.client.checks.program import Program
 from muster.client.checks.python_modules import Found, locate
 from muster.client.checks.python_names import Definition, names_of
 from muster.client.checks.source_check import check_source, read_checked
-from muster.client.cli.plain_text import dry_run_text
+from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import dry_run
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec_reader import parse_spec

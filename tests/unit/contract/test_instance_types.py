@@ -5,6 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
+from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.training.resources import has_own_disks
 
 # EC2, "Amazon EBS-only" families of the training types.
@@ -19,6 +20,11 @@ def test_every_family_either_has_disks_of_its_own_or_a_volume() -> None:
     model = botocore.session.get_session().get_service_model("sagemaker")
     types = model.shape_for("TrainingInstanceType").metadata["enum"]
     assert {name.split(".")[1] for name in types if not has_own_disks(name)} == EBS_ONLY
+
+
+def test_the_table_of_types_is_that_of_the_pinned_botocore() -> None:
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    assert set(model.shape_for("TrainingInstanceType").metadata["enum"]) == TRAINING_INSTANCE_TYPES
 
 
 @pytest.mark.parametrize("family", ["g7", "g7e", "p6-b300", "p6e-gb200"])

@@ -10,6 +10,7 @@ import pytest
 
 from muster.client.runs.cancellation import cancel
 from muster.client.runs.observer import Observer
+from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import list_runs
 from muster.client.runs.run_status import RunState
 from muster.contract.errors import SpecError
@@ -86,9 +87,9 @@ def assert_all_agree(harness: ControlHarness, state: RunState) -> Result:
     result = harness.result()
     assert result is not None
     assert Observer(client, RUN).look().state is state
-    [listed] = [one for one in list_runs(client, None, 50) if one.run == RUN]
+    [listed] = [one for one in list_runs(client, RunFilter(), 50) if one.run == RUN]
     assert listed.state is state
-    assert [one.run for one in list_runs(client, state, 50) if one.run == RUN] == [RUN]
+    assert [one.run for one in list_runs(client, RunFilter(state), 50) if one.run == RUN] == [RUN]
     page = harness.plane.store.get(f"control/{RUN}/report.html")
     assert page is not None
     shown = {RunState.STOPPED: b"The run was stopped", RunState.FAILED: b"The run failed"}
@@ -245,5 +246,5 @@ def test_a_cancel_after_a_success_leaves_the_success(harness: ControlHarness) ->
     assert result is not None
     assert result.verdict is Verdict.SUCCEEDED
     assert Observer(client, RUN).look().state is RunState.SUCCEEDED
-    assert [one.run for one in list_runs(client, RunState.SUCCEEDED, 50)] == [RUN]
-    assert list_runs(client, RunState.STOPPED, 50) == []
+    assert [one.run for one in list_runs(client, RunFilter(RunState.SUCCEEDED), 50)] == [RUN]
+    assert list_runs(client, RunFilter(RunState.STOPPED), 50) == []

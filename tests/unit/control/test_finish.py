@@ -116,6 +116,8 @@ def test_a_success_stays_a_success_while_training_jobs_cannot_be_listed(
         ("ListObjectsV2", ""),
         ("PutEvents", ""),
         ("PutObject", "queue/"),
+        ("PutObject", "ended/"),
+        ("GetObject", "ended/"),
         ("PutObject", "control/one/report.html"),
         ("PutObject", "control/one/announced.json"),
         ("GetObject", "control/one/announced.json"),

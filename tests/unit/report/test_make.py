@@ -14,9 +14,10 @@ from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.spending import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
+from muster.report.html_file import script_data
 from muster.report.links import console_links
 from muster.report.page_contents import PageInput, make_page
-from muster.report.page_html import data_block, page_json, render
+from muster.report.page_html import page_json, render
 from muster.report.page_model import ReplicaView
 from muster.report.words import bytes_text, duration
 
@@ -197,7 +198,7 @@ def test_of_a_private_mapping_each_name_has_its_type(small: PageInput) -> None:
 
 def test_nothing_of_a_run_can_end_the_data_block(small: PageInput) -> None:
     page = make_page(replace(small, reason="</script><!-- <script> ]]> & \u2028"))
-    block = data_block(page)
+    block = script_data(page_json(page))
     assert not re.search(r"[<>&]", block)
     assert json.loads(block) == json.loads(page_json(page))
     assert "</script><!--" in json.loads(block)["verdict"]

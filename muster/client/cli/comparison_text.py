@@ -1,0 +1,92 @@
+"""A comparison of two runs as lines of text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from muster.contract.text import shortened
+from muster.report.read_back import dollars
+from muster.report.words import duration, rate_number
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from muster.report.comparison import ComparedFigure, ComparedMetric, ComparedOutcome, Comparison
+
+_ROUNDS_SHOWN = 8
+_VALUE_MAX = 48  # characters of a value of a spec
+_NONE = "–"
+
+
+def comparison_lines(found: Comparison) -> Iterator[str]:
+    """How the two ended, what limits the comparison, what differs, and what came of it."""
+    for side, run in (("A", found.a), ("B", found.b)):
+        yield f"{side}  {_outcome(run)}"
+    if found.remarks:
+        yield ""
+        yield "Limits:" if found.comparable else "Not comparable:"
+        yield from (f"  {remark}" for remark in found.remarks)
+    yield ""
+    if found.spec:
+        rows = [(one.field, _value(one.a), _value(one.b)) for one in found.spec]
+        yield from _table([("spec", "A", "B"), *rows])
+    else:
+        yield "Their specs are the same."
+    yield ""
+    yield from _table([("", "A", "B", "B / A"), *(_figure_row(one) for one in found.figures)], right=True)
+    for metric in found.metrics:
+        yield ""
+        yield from _table(list(_metric_rows(metric)), right=True)
+
+
+def _outcome(run: ComparedOutcome) -> str:
+    reason = f": {run.reason}" if run.reason else ""
+    causes = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in run.reruns.items())
+    return f"{run.run} {run.state}{reason}{f' (reruns: {causes})' if causes else ''}"
+
+
+def _value(value: JsonValue) -> str:
+    if value is None:
+        return _NONE
+    return shortened(value if isinstance(value, str) else json.dumps(value), _VALUE_MAX)
+
+
+def _figure_row(figure: ComparedFigure) -> tuple[str, ...]:
+    ratio = _NONE if figure.ratio is None else f"{figure.ratio:.2f}"
+    return figure.name, _quantity(figure.a, figure.unit), _quantity(figure.b, figure.unit), ratio
+
+
+def _quantity(value: float | None, unit: str) -> str:
+    if value is None:
+        return _NONE
+    if unit == "s":
+        return duration(value)
+    if unit == "$":
+        return dollars(value)
+    return f"{rate_number(value)} {unit}".rstrip()
+
+
+def _metric_rows(metric: ComparedMetric) -> Iterator[tuple[str, ...]]:
+    """Some rounds, evenly spread, the first and the last one among them."""
+    last = len(metric.rounds) - 1
+    shown = sorted({index * last // (_ROUNDS_SHOWN - 1) for index in range(_ROUNDS_SHOWN)})
+    yield f"{metric.name} by round", "A", "B", "B / A"
+    for index in shown:
+        one, other = metric.a[index], metric.b[index]
+        ratio = f"{other / one:.2f}" if one and other is not None else _NONE
+        yield str(metric.rounds[index]), _number(one), _number(other), ratio
+
+
+def _number(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.4g}"
+
+
+def _table(rows: Sequence[tuple[str, ...]], *, right: bool = False) -> Iterator[str]:
+    """Columns two spaces apart; `right`: all but the first are figures."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = zip(row, widths, strict=True)
+        cells = [cell.rjust(width) if right else cell.ljust(width) for cell, width in others]
+        yield "  ".join([first[0].ljust(first[1]), *cells]).rstrip()

@@ -1,0 +1,65 @@
+"""What `muster plan` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from muster.contract.training.ranks import parse_ranks
+
+if TYPE_CHECKING:
+    from muster.client.launch.dry_run import DryRun, RankGroup
+    from muster.client.launch.estimate import Cost, Quota
+
+
+def dry_run_text(dry: DryRun) -> str:
+    """The requests, once for each group of ranks that differ only in the rank; quota; cost."""
+    return "\n".join(_dry_run_lines(dry))
+
+
+def _dry_run_lines(dry: DryRun) -> Iterator[str]:
+    names = [str(request["TrainingJobName"]) for request in dry.requests]
+    count = f"{len(names)} training job{'s' if len(names) > 1 else ''}"
+    yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
+    yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
+    yield from (f"Note: {remark}{'' if remark.endswith('?') else '.'}" for remark in dry.remarks)
+    if (source := dry.source) is not None:
+        count = f"{source.files} file{'' if source.files == 1 else 's'}, {source.bytes:,} bytes"
+        yield f"Source: {count} from {source.folder}, as {source.key}; not uploaded."
+    yield "Quota needed:"
+    yield from (f"  {_quota(quota)}" for quota in dry.quotas)
+    yield from _cost_lines(dry.cost)
+    for group in dry.groups:
+        ranks = [rank for part in parse_ranks(group.ranks) for rank in part]
+        others = f" (ranks {group.ranks} differ in the rank only)" if len(ranks) > 1 else ""
+        yield f"The request of rank {ranks[0]}{others}, {_size(group)}:"
+        yield json.dumps(dry.requests[ranks[0]], indent=2)
+
+
+def _size(group: RankGroup) -> str:
+    """The instances and processes of a replica."""
+    instances = "1 instance" if group.instances == 1 else f"{group.instances} instances"
+    if group.processes is None:
+        return instances
+    if group.processes == "auto":
+        return f"{instances} with one process per GPU"
+    return f"{instances} with {group.processes} process{'' if group.processes == 1 else 'es'}"
+
+
+def _quota(quota: Quota) -> str:
+    fallbacks = f" ({quota.for_fallbacks} more if every fallback is used)" if quota.for_fallbacks else ""
+    return f"{quota.name}: {quota.instances}{fallbacks}"
+
+
+def _cost_lines(cost: Cost) -> Iterator[str]:
+    prices = cost.prices
+    if cost.per_hour is None or cost.attempt_ceiling is None or cost.ceiling is None:
+        yield f"Cost: not known: the price table of {prices.as_of} has no {', '.join(cost.unpriced)}."
+        return
+    yield f"Cost: about ${cost.per_hour:,.2f} per hour while all replicas train."
+    yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
+    yield (
+        f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "
+        f"({prices.source}); spot costs less, other regions differ."
+    )

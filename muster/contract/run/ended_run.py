@@ -1,0 +1,68 @@
+"""The runs of a day that have ended, in one object: what a list of runs shows, without a look at each of them.
+
+A run belongs to the day on which it was planned, which is that of its execution's start or, around midnight, the one
+after. A client lists the days, and reads those whose ETag has changed: so a list costs the same whatever the runs hold.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.run.result import Verdict
+from muster.contract.timestamps import Timestamp
+
+ENDED = "ended/"
+"""The prefix of the days."""
+REASON_MAX = 240
+"""Characters of a reason: a day with a thousand runs stays below a megabyte."""
+_DAY = 10  # characters of 2026-11-22
+
+
+class FailureCount(StoredPart):
+    """How many attempts of a run did not succeed for one reason."""
+
+    failure_class: str = Field(description="a failure class, perhaps one of a newer version")
+    attempts: int = Field(ge=1)
+    reruns: int = Field(default=0, ge=0, description="how many of them were followed by another attempt")
+
+
+class EndedRun(StoredPart):
+    """What a list shows of a run that has ended."""
+
+    run: str
+    execution_arn: str
+    started_at: Timestamp = Field(description="when it was planned")
+    verdict: Verdict
+    reason: str = Field(default="", description="why, shortened")
+    replicas: int = Field(ge=0)
+    rounds: int | None = Field(default=None, description="the last round committed, those of the runs before included")
+    reruns: int = Field(default=0, ge=0, description="attempts beyond the first, all replicas together")
+    failures: tuple[FailureCount, ...] = Field(
+        default=(), description="why attempts did not succeed, the most frequent first"
+    )
+    usd: float | None = Field(
+        default=None, description="what its instances cost at on-demand prices; none where a type has no price"
+    )
+    parent: str | None = Field(default=None, description="the run that it continues")
+    continued_by: str | None = Field(default=None, description="the run that continues it")
+
+
+class EndedRuns(StoredDocument):
+    """The runs of a day that have ended. Every write is a compare-and-swap on the object's ETag."""
+
+    runs: tuple[EndedRun, ...] = Field(default=(), description="in the order in which they ended")
+
+    def with_run(self, ended: EndedRun) -> Self:
+        """This day with `ended`, which replaces an earlier entry of its execution; itself where nothing changes."""
+        known = {run.execution_arn: run for run in self.runs}
+        if known.get(ended.execution_arn) == ended:
+            return self
+        return self.model_copy(update={"runs": tuple({**known, ended.execution_arn: ended}.values())})
+
+
+def key_of_day(at: Timestamp | str) -> str:
+    """The object of the day on which something happened: `ended/2026-11-22.json`."""
+    return f"{ENDED}{at[:_DAY]}.json"

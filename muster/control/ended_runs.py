@@ -1,0 +1,67 @@
+"""A run that has ended is entered among those of its day, which clients list."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from muster.contract.run.ended_run import REASON_MAX, EndedRun, EndedRuns, FailureCount, key_of_day
+from muster.contract.run.plan import Plan
+from muster.contract.run.result import Result
+from muster.contract.text import shortened
+from muster.control.active_run import ActiveRun
+from muster.control.aws.store import Store
+
+
+def enter_ended_run(run: ActiveRun, result: Result, continued_by: str | None) -> None:
+    """Write what a list shows of the run. Idempotent; runs that end at the same time write one after the other.
+
+    Raises:
+        DocumentError: the day cannot be read, for instance because a newer version of Muster has written it.
+        ConflictError: other runs were entered during every try; a later call enters this one.
+    """
+    ended = ended_run(run.plan, result, continued_by)
+    store, key = run.documents.store, key_of_day(ended.started_at)
+    for _ in store.attempts(store.uri(key)):
+        if _written(store, key, ended):
+            return
+
+
+def _written(store: Store, key: str, ended: EndedRun) -> bool:
+    found = store.get(key)
+    if found is None:
+        return store.create(key, EndedRuns(runs=(ended,)).to_json())
+    before = EndedRuns.from_json(found.body, store.uri(key))
+    after = before.with_run(ended)
+    return after is before or store.replace(key, after.to_json(), found.etag)
+
+
+def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:
+    """What a list shows of a run. Pure."""
+    return EndedRun(
+        run=plan.run,
+        execution_arn=plan.execution_arn,
+        started_at=plan.created_at,
+        verdict=result.verdict,
+        reason=shortened(result.reason, REASON_MAX),
+        replicas=len(result.replicas),
+        rounds=result.committed_rounds,
+        reruns=result.reruns,
+        failures=_failures(result),
+        usd=result.usd,
+        parent=plan.lineage.parent if plan.lineage else None,
+        continued_by=continued_by,
+    )
+
+
+def _failures(result: Result) -> tuple[FailureCount, ...]:
+    attempts: Counter[str] = Counter()
+    reruns: Counter[str] = Counter()
+    for replica in result.replicas:
+        for attempt in replica.attempts:
+            if attempt.failure_class is not None:
+                attempts[attempt.failure_class] += 1
+                reruns[attempt.failure_class] += attempt is not replica.attempts[-1]
+    return tuple(
+        FailureCount(failure_class=str(name), attempts=count, reruns=reruns[name])
+        for name, count in attempts.most_common()
+    )
