@@ -65,9 +65,12 @@ class Signature:
 
 
 def call_problems(program: Program, found: Definition) -> Iterator[Problem]:
-    """What would keep the call from working. A decorator may change all of it, so then nothing is known."""
+    """What would keep the call from working. A decorator may change all of it, so then nothing is known.
+
+    A trainer that brings its own loop is called with what its parameters name, which is checked in the replica.
+    """
     node, signature = found.node, Signature(found)
-    if node.decorator_list:
+    if node.decorator_list or program.brings_loop:
         return
     if isinstance(node, ast.AsyncFunctionDef):
         yield StatedProblem("trainer", f"{signature.name} is an async function", "write def without async")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.contract.spec.own_loop import OWN_LOOP
+
 _TRAINER = re.compile(r"([a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)*):([a-zA-Z_]\w*)")
 
 
@@ -21,6 +23,8 @@ class Program:
     """The entrypoint and its arguments."""
     source_dir: str | None = None
     image: str | None = None
+    brings_loop: bool = False
+    """Whether the trainer is not called with the context and `kwargs`, but as `muster.replica.legacy` says."""
 
     @property
     def trainer(self) -> str:
@@ -30,9 +34,11 @@ class Program:
     @classmethod
     def of(cls, document: Mapping[Any, object]) -> Program:
         """The program of a spec, which may have any mistake."""
-        trainer = document.get("trainer")
+        trainer, kwargs = document.get("trainer"), document.get("kwargs")
+        brings_loop = trainer == OWN_LOOP
+        if brings_loop and isinstance(kwargs, Mapping):
+            trainer, kwargs = kwargs.get("trainer"), kwargs.get("kwargs")
         named = _TRAINER.fullmatch(trainer) if isinstance(trainer, str) else None
-        kwargs = document.get("kwargs")
         words = [*_texts(document.get("entrypoint")), *_texts(document.get("arguments"))]
         return cls(
             module=named[1] if named else None,
@@ -43,6 +49,7 @@ class Program:
             words=tuple(words) if document.get("entrypoint") else (),
             source_dir=_text(document.get("source_dir")),
             image=_text(document.get("image")),
+            brings_loop=brings_loop,
         )
 
 

@@ -21,6 +21,7 @@ from muster.client.checks.source_check import check_source, read_checked
 from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import dry_run
 from muster.contract.errors import SpecError
+from muster.contract.spec.own_loop import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec_reader import parse_spec
 
 UNKNOWN = object()  # a value that fits any annotation
@@ -73,6 +74,15 @@ def test_a_trainer_that_can_be_called_is_accepted(folder: Path) -> None:
 def test_a_misspelled_trainer_is_answered_with_the_nearest(folder: Path, trainer: str, expected: str) -> None:
     (problem,) = problems(folder, trainer, rounds=1)
     assert expected in problem
+
+
+def test_of_a_trainer_with_its_own_loop_the_users_function_is_looked_for(folder: Path) -> None:
+    (misspelled,) = found(folder, OWN_LOOP, kwargs=own_loop_kwargs("training:trian", {"anything": 1})).problems
+    assert "training.py has no function trian; did you mean train" in str(misspelled)
+    # How it is called is known in the replica only.
+    assert found(folder, OWN_LOOP, kwargs=own_loop_kwargs("training:train", {"anything": 1})) == Findings()
+    # Reading the spec reports what is missing.
+    assert found(folder, OWN_LOOP).problems == ()
 
 
 @pytest.mark.parametrize(
