@@ -24,6 +24,7 @@ from muster.client.errors import RefusedError as RefusedError
 from muster.client.errors import RegionError as RegionError
 from muster.client.errors import RunContinuedError as RunContinuedError
 from muster.client.errors import RunNotEndedError as RunNotEndedError
+from muster.client.errors import SameRunError as SameRunError
 from muster.client.errors import StackNotFoundError as StackNotFoundError
 from muster.client.errors import UnfinishedRunError as UnfinishedRunError
 from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
@@ -63,6 +64,7 @@ __all__ = [
     "RunContinuedError",
     "RunNameTakenError",
     "RunNotEndedError",
+    "SameRunError",
     "SpecError",
     "StackNotFoundError",
     "UnfinishedRunError",
