@@ -20,6 +20,14 @@ const COLUMNS = [
 const NUMBERS = new Set(["time", "replicas", "rounds", "reruns", "cost"]);
 const DESCENDING_FIRST = new Set([...NUMBERS, "started"]);
 
+/** An element of a drawing; strings become text. */
+function svg(name, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
 const count = (value) => (value === null ? "–" : value.toLocaleString("en"));
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
