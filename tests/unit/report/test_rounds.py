@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from muster.contract.run.commit import METRICS_MAX, Commit, Exclusion, Member
 from muster.report.page_model import MetricView
-from muster.report.rounds import CELLS_MAX, UTILISATION, RoundTable, chosen, rounds_max
+from muster.report.rounds import CELLS_MAX, RoundTable, chosen, rounds_max
+from muster.report.words import UTILISATION
 
 START = "2026-05-04T03:00:00.000Z"
 
