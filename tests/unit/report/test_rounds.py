@@ -10,26 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.contract.run.commit import METRICS_MAX, Commit, Exclusion, Member
+from muster.contract.run.commit import METRICS_MAX, Commit, Exclusion
 from muster.report.page_model import MetricView
 from muster.report.rounds import CELLS_MAX, RoundTable, chosen, rounds_max
 from muster.report.words import UTILISATION
-
-START = "2026-05-04T03:00:00.000Z"
-
-
-def commit(number: int, members: dict[int, dict[str, float]], *, second: int = 0) -> Commit:
-    return Commit(
-        run="run",
-        round=number,
-        committed_at=f"2026-05-04T03:{second // 60:02}:{second % 60:02}Z",
-        count=1,
-        members=tuple(
-            Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0 + rank, checksum="0" * 8, metrics=metrics)
-            for rank, metrics in members.items()
-        ),
-        epochs=(1,),
-    )
+from tests.support.round_commits import START, commit
 
 
 def cells(metric: MetricView) -> list[float]:
