@@ -3,6 +3,7 @@
 
 const LINES_MAX = 12; // more lines than this cannot be distinguished
 const TABLE_ROWS = 50;
+const MAP_LINES = 1000;
 const RANK_COLOURS = ["#2f7fc1", "#d4731c", "#2c8a57", "#c2456b", "#7b5bc4", "#8a7a1f", "#1f8f93", "#a0522d", "#5f6caf", "#b04fa8", "#4f8a10", "#c0392b"];
 
 /** A chart that fills its figure and follows the page's width and colours. */
@@ -126,15 +127,20 @@ class RankMap {
     const columns = model.columns(metric);
     const ranks = model.replicas.length;
     this.columns = columns;
-    const canvas = el("canvas", { width: columns, height: ranks, tabindex: 0, "data-focus": "map", role: "application", "aria-roledescription": "map", "aria-label": `${metric.name} of every replica (rows) in every round (columns). Use the arrow keys to read single values.` });
+    // Of more replicas than a screen has lines, some are drawn; all can be read.
+    const lines = Math.min(ranks, MAP_LINES);
+    const canvas = el("canvas", { width: columns, height: lines, tabindex: 0, "data-focus": "map", role: "application", "aria-roledescription": "map", "aria-label": `${metric.name} of every replica (rows) in every round (columns). Use the arrow keys to read single values.` });
     canvas.style.height = `${Math.min(420, Math.max(120, ranks * 3))}px`;
     const context = canvas.getContext("2d");
-    const picture = context.createImageData(columns, ranks);
+    const picture = context.createImageData(columns, lines);
     const values = model.cells(metric);
     const span = metric.greatest - metric.least || 1;
-    for (let index = 0; index < values.length; index += 1) {
-      if (Number.isNaN(values[index])) continue;
-      picture.data.set(colour((values[index] - metric.least) / span), index * 4);
+    for (let line = 0; line < lines; line += 1) {
+      const rank = Math.floor((line * ranks) / lines);
+      for (let column = 0; column < columns; column += 1) {
+        const value = values[rank * columns + column];
+        if (!Number.isNaN(value)) picture.data.set(colour((value - metric.least) / span), (line * columns + column) * 4);
+      }
     }
     context.putImageData(picture, 0, 0);
     this.readout = el("p", { class: "readout", "aria-live": "polite" }, "");

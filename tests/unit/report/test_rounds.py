@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from muster.contract.run.commit import METRICS_MAX, Commit, Exclusion
 from muster.report.page_model import MetricView
-from muster.report.rounds import CELLS_MAX, UTILISATION, RoundTable, chosen, rounds_max
-from tests.support.commits import commit
-
-START = "2026-05-04T03:00:00.000Z"
+from muster.report.rounds import CELLS_MAX, RoundTable, chosen, rounds_max
+from muster.report.words import UTILISATION
+from tests.support.round_commits import START, commit
 
 
 def cells(metric: MetricView) -> list[float]:

@@ -10,7 +10,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.time_use import Activity, spent_on
 from muster.report.page_model import TimesView
 from muster.report.time_table import KINDS, SHARES_MAX, TimeTable
-from tests.support.commits import commit
+from tests.support.round_commits import commit
 
 Spent = dict[int, dict[Activity, float]]
 T, W, E, S, L = Activity.TRAINING, Activity.WAITING, Activity.EXCHANGING, Activity.SAVING, Activity.LOADING
