@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench.browser import chromium
-from bench.sample_runs import STACK, sample_runs
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_status import RunState
 from muster.client.runs.runs_report import runs_page
 from muster.report.runs_page import render_runs
+from tests.support.sample_runs import STACK, sample_runs
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 SAMPLE = sample_runs(260)

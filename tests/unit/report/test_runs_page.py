@@ -7,10 +7,10 @@ import hashlib
 import html
 import re
 
-from bench.sample_runs import STACK, sample_runs
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.runs_report import runs_page
 from muster.report.runs_page import render_runs
+from tests.support.sample_runs import STACK, sample_runs
 
 EVIL = "</script><script>window.evil=1</script><!--<img src=x onerror='window.evil=1'>"
 
