@@ -128,7 +128,7 @@ def _cautions(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     """What a reader of the comparison must know."""
     for run, other in ((a, b), (b, a)):
         if run.page.ended_at is None:
-            yield f"{run.page.run} has not ended: its figures are those until now"
+            yield f"{run.page.run} has not ended: its figures are not final"
         if run.lineage.get("parent") == other.page.run:
             yield f"{run.page.run} continues {other.page.run}: its rounds include those of the runs before"
         elif run.lineage:

@@ -76,7 +76,7 @@ def call_problems(program: Program, found: Definition) -> Iterator[Problem]:
         yield StatedProblem("trainer", f"{signature.name} is an async function", "write def without async")
         return
     if _is_generator(node):
-        statement = f"{signature.name} contains yield, so a call of it runs nothing"
+        statement = f"{signature.name} contains yield, so calling it runs nothing"
         yield StatedProblem("trainer", statement, "move the yield into a function of its own")
         return
     if signature.positional:

@@ -56,7 +56,7 @@ def _check(s3: S3Client, field: str, source: S3DataSource) -> Findings:
                     raise
                 return _nothing(field, source, "no such bucket" if error_code(error) == "NoSuchBucket" else "")
     except ClientError as error:
-        return Findings(remarks=(f"whether {source.s3_uri} has data is not known: {str(error).rstrip('.')}",))
+        return Findings(remarks=(f"it is not known whether {source.s3_uri} has data: {str(error).rstrip('.')}",))
     return Findings() if answer.get("KeyCount") else _nothing(field, source)
 
 

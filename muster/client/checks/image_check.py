@@ -34,5 +34,7 @@ def check_image(image: str) -> Findings:
             f"the image {image} names no registry, and SageMaker pulls from Amazon ECR: write {_EXAMPLE}/{image}"
         )
     if not found["tag"] and not found["digest"]:
-        remarks.append(f"the image {image} has no tag: what `latest` is may change between attempts; name a tag")
+        remarks.append(
+            f"the image {image} has no tag, so it is `latest`, which may change between attempts: name a tag"
+        )
     return Findings(remarks=tuple(remarks))

@@ -70,7 +70,7 @@ def drop(
     ids: Ids = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="Drop all letters.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
     """Delete letters. Their events are lost."""

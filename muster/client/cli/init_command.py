@@ -30,12 +30,18 @@ def init(
     ] = None,
     kind: Annotated[
         Kind | None,
-        typer.Option("--kind", help="A function that all replicas train one model with, or a program of each replica."),
+        typer.Option(
+            "--kind",
+            help="A function with which all replicas train one model, or a program for each replica by itself.",
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="S3-PREFIX", help="Data in S3, as the channel train.")
+        str | None,
+        typer.Option(
+            "--data", metavar="S3-PREFIX", help="Prefix of training data in S3; it becomes the channel train."
+        ),
     ] = None,
-    replicas: Annotated[int | None, typer.Option("--replicas", help=f"Default {_REPLICAS}.")] = None,
+    replicas: Annotated[int | None, typer.Option("--replicas", help=f"How many replicas; default {_REPLICAS}.")] = None,
     own: Annotated[
         str | None,
         typer.Option("--from", metavar="CODE", help="Your own code: train.py, or package.module:function."),
@@ -88,7 +94,7 @@ def _asked() -> Wish:
     from muster.client.starter.starter_files import Wish  # noqa: PLC0415
 
     typer.echo("What do the replicas run?")
-    typer.echo("  function  a function of yours that all replicas train one model with")
+    typer.echo("  function  a function with which all replicas train one model")
     typer.echo("  script    a program that each replica runs by itself")
     kind = Kind(_choice("Kind", Kind, Kind.FUNCTION.value))
     framework = Framework.PYTORCH

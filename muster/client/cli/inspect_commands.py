@@ -31,7 +31,7 @@ def list_(
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write them as a page instead: one HTML file.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with these runs instead: one HTML file.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -125,7 +125,7 @@ def compare(a: FirstRun, b: SecondRun, stack: StackOptions, *, json: Json = Fals
 
 @grouped
 def doctor(stack: StackOptions, *, json: Json = False) -> None:
-    """Show orphans: training jobs without a run. Stops nothing."""
+    """Show orphans: training jobs that still run although their run has ended. Stops nothing."""
     with busy("Reading all running jobs"):
         found = stack.muster().doctor()
     if json:

@@ -11,7 +11,8 @@ from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
 
 Deployed = Annotated[
-    bool, typer.Option("--deployed", help="Use the stack's defaults and today's AWS prices; makes no other calls.")
+    bool,
+    typer.Option("--deployed", help="Use the stack's defaults and today's prices, and look for the channels' data."),
 ]
 
 

@@ -24,7 +24,7 @@ class LogFilter:
         int | None, typer.Option("--attempt", "-a", min=1, help="Only this attempt of each replica.")
     ] = None
     since: Annotated[str | None, typer.Option("--since", help="Only from then on: 10m, 2h, 3d or an ISO time.")] = None
-    until: Annotated[str | None, typer.Option("--until", help="Only until then, written likewise.")] = None
+    until: Annotated[str | None, typer.Option("--until", help="Only until then, in the same form.")] = None
     regex: Annotated[str | None, typer.Option("--regex", help="Only lines that match it somewhere.")] = None
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last lines, at most this many.")] = (
         None

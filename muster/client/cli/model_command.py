@@ -20,7 +20,7 @@ def model(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default RUN-model here.")] = None,
     json: Json = False,
 ) -> None:
-    """Fetch the model that a run leaves, and verify it. What is there already is not fetched again."""
+    """Fetch the model that a run leaves, and verify it. Files that are already there are not fetched again."""
     folder = out or Path(f"{run}-model")
     with busy("Reading the run"):
         download = stack.muster().run(run).model_download(folder)

@@ -56,14 +56,17 @@ class Commands(LazyGroup):
         "result": Row(f"{_INSPECT}:result", "Show the result of a run that has ended."),
         "model": Row(
             "muster.client.cli.model_command:model",
-            "Fetch the model that a run leaves, and verify it. What is there already is not fetched again.",
+            "Fetch the model that a run leaves, and verify it. Files that are already there are not fetched again.",
         ),
         "report": Row(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
         "ui": Row(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
         "compare": Row(
             f"{_INSPECT}:compare", "Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."
         ),
-        "doctor": Row(f"{_INSPECT}:doctor", "Show orphans: training jobs without a run. Stops nothing."),
+        "doctor": Row(
+            f"{_INSPECT}:doctor",
+            "Show orphans: training jobs that still run although their run has ended. Stops nothing.",
+        ),
         "deadletters": Row(
             "muster.client.cli.dead_letter_commands:app",
             "Show, replay or drop the events that the functions of the stack did not handle.",
@@ -73,11 +76,11 @@ class Commands(LazyGroup):
             "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",
         ),
         "faults": Row(
-            "muster.local.commands.fault_commands:app", "Faults on demand, on the embedded cloud.", extra="local"
+            "muster.local.commands.fault_commands:app", "Inject faults into the embedded cloud.", extra="local"
         ),
         "local": Row(
             f"{_LOCAL}.cloud_commands:app",
-            "The embedded cloud: AWS on this machine.",
+            "Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
             extra="local",
         ),
     }
@@ -107,7 +110,7 @@ def _top(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Train one model with many SageMaker jobs that meet in a bucket."""
+    """Train one model with many independent SageMaker jobs, which exchange updates through S3."""
 
 
 def main() -> None:

@@ -46,14 +46,16 @@ class RunConditions:
         str | None, typer.Option("--since", help="Only runs that started since then: 90m, 2h, 3d or an ISO time.")
     ] = None
     until: Annotated[
-        str | None, typer.Option("--until", help="Only runs that started before then, written likewise.")
+        str | None, typer.Option("--until", help="Only runs that started before then, in the same form.")
     ] = None
     name: Annotated[
-        str | None, typer.Option("--name", help="Only runs whose name begins so, or matches a pattern like 'gpt-*-x2'.")
+        str | None,
+        typer.Option("--name", help="Only runs whose name begins with this, or matches a pattern such as 'gpt-*-x2'."),
     ] = None
-    reason: Annotated[str | None, typer.Option("--reason", help="Only runs with these words in their reason.")] = None
+    reason: Annotated[str | None, typer.Option("--reason", help="Only runs whose reason contains this text.")] = None
     failure: Annotated[
-        str | None, typer.Option("--failure", help="Only runs in which an attempt ended so: spot, user-code, ...")
+        str | None,
+        typer.Option("--failure", help="Only runs with an attempt of this failure class: spot, user-code, ..."),
     ] = None
 
     def read(self) -> Conditions:

@@ -35,7 +35,7 @@ _NUMBERS = {"time", "replicas", "rounds", "reruns", "cost"}
 def list_lines(runs: Sequence[RunSummary], *, more: bool, width: int | None) -> Iterator[str]:
     """A line for each run, at most `width` characters long where that leaves room for the reason; None: any length."""
     if not runs:
-        yield "There is no such run. Start one with `muster launch SPEC`."
+        yield "No runs found. Start one with `muster launch SPEC`."
         return
     rows = [_row(run) for run in runs]
     widths = {name: max(len(getattr(row, name)) for row in (_HEADINGS, *rows)) for name in _Row._fields[:-1]}

@@ -34,7 +34,7 @@ def verify(
         str | None, typer.Option("--image", help="An image with Python for the run; default the stack's.")
     ] = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Start the run, which is what costs money.")] = True,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
     """Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas."""

@@ -28,7 +28,11 @@ from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.local.local_cloud import LocalCloud, stop
 from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="The embedded cloud: AWS on this machine.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
+)
 _defaults = Settings()
 _HOW_TO_USE = """
 Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; stop it with `muster local down`."""

@@ -38,7 +38,7 @@ from muster.local.faults import (
     throttled,
 )
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Faults on demand, on the embedded cloud.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Inject faults into the embedded cloud.")
 
 # Models that are commands as they are, with those of their fields that are arguments; all others are options.
 _COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (

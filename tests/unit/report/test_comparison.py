@@ -138,7 +138,7 @@ def test_what_a_reader_must_know_is_said() -> None:
     found = compare(side("a", running), side("b", continued))
     assert found.comparable
     assert found.remarks == (
-        "a has not ended: its figures are those until now",
+        "a has not ended: its figures are not final",
         "b continues a: its rounds include those of the runs before",
     )
     assert text(found).splitlines()[3] == "Limits:"
