@@ -160,3 +160,11 @@ def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
     assert max(map(len, start)) <= 256
     assert dry.source is not None
     assert dry.source.files == 3
+
+
+def test_files_that_usually_hold_credentials_are_not_packed(folder: Path) -> None:
+    expected = pack(folder)
+    for name in (".env", ".env.production", ".aws/credentials", "package/.ssh/id_rsa", ".netrc", ".git-credentials"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("secret")
+    assert pack(folder) == expected

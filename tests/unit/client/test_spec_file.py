@@ -50,6 +50,9 @@ def test_a_source_that_is_named_is_beside_the_file_and_null_is_none(project: Pat
 def test_a_home_folder_is_never_meant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project / "own"))
     assert source("training:train") is None
+    (project / "link").symlink_to(project / "own")
+    monkeypatch.setenv("HOME", str(project / "link"))
+    assert source("training:train") is None
 
 
 def test_a_spec_from_standard_input_has_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
