@@ -16,8 +16,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DYNAMIC = {"eval", "exec", "globals", "locals", "setattr", "vars"}
 _BLOCKS = ast.If | ast.Try | ast.TryStar | ast.For | ast.While | ast.With | ast.Match
 _HOPS_MAX = 16  # of re-exports: more is a cycle
-# A syntax tree takes a hundred times the memory of its text: a larger file holds data, or was generated.
-_TEXT_BYTES_MAX = 2 * 1024 * 1024
+# A syntax tree takes hundreds of times the memory of its text: a larger file holds data, or was generated.
+_TEXT_BYTES_MAX = 512 * 1024
 
 
 class UnreadableSourceError(Exception):

@@ -35,4 +35,8 @@ def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> P
 def holds_more_than_code(folder: Path) -> bool:
     """Whether this is the home folder or the root of a file system: credentials may be in it."""
     whole = folder.resolve()
-    return whole == Path.home().resolve() or whole.parent == whole
+    try:
+        is_home = whole == Path.home().resolve()
+    except RuntimeError:  # the user has none, as in some containers
+        is_home = False
+    return is_home or whole.parent == whole

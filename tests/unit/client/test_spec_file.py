@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import pwd
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -53,6 +55,18 @@ def test_a_home_folder_is_never_meant(project: Path, monkeypatch: pytest.MonkeyP
     (project / "link").symlink_to(project / "own")
     monkeypatch.setenv("HOME", str(project / "link"))
     assert source("training:train") is None
+
+
+def test_a_user_without_a_home_folder_has_a_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = source("training:train")
+
+    def no_user(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", no_user)
+    assert source("training:train") == expected
+    assert expected is not None
 
 
 def test_a_spec_from_standard_input_has_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
