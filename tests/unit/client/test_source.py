@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -168,3 +169,12 @@ def test_files_that_usually_hold_credentials_are_not_packed(folder: Path) -> Non
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("secret")
     assert pack(folder) == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(SpecError, match=r"package/__init__\.py, which cannot be read \(permission denied\)"):
+        pack(folder)
