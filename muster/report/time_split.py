@@ -13,7 +13,7 @@ from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
-from muster.contract.run.time_use import Activity, TimeUse, seconds_of
+from muster.contract.run.time_use import TIME_MAX, Activity, TimeUse, seconds_of
 from muster.contract.timestamps import Timestamp, seconds_between
 
 _LAUNCHING = {*BEFORE_INSTANCE, "Interrupted", "Restarting"}
@@ -65,7 +65,9 @@ def measured(commit: Commit, replicas: int) -> TimeUse | None:
     use = None if commit.time_use is None else commit.time_use.of_replicas(replicas)
     if use is None or not commit.arrivals:
         return use
-    waited = round(1000 * sum(commit.arrivals[-1] - one for one in commit.arrivals))
+    seconds = sum(commit.arrivals[-1] - one for one in commit.arrivals)
+    # Replicas write the arrivals: they may be any numbers, NaN and infinity included.
+    waited = round(1000 * seconds) if 0 <= seconds <= TIME_MAX / 1000 else 0
     index = list(Activity).index(Activity.WAITING)
     spent = [*use.spent, *[0] * (index + 1 - len(use.spent))]
     spent[index] += waited

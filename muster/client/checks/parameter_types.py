@@ -26,8 +26,11 @@ Shadowed = Callable[[str], bool]
 
 def misfit(annotation: ast.expr | None, value: object, shadowed: Shadowed) -> str | None:
     """What a parameter takes, in words, if `value` certainly does not fit its annotation; None if it may."""
-    allowed = None if annotation is None else _allowed(annotation, shadowed)
-    if allowed is None or _fits(value, allowed):
+    try:
+        allowed = None if annotation is None else _allowed(annotation, shadowed)
+    except RecursionError:
+        return None
+    if not allowed or _fits(value, allowed):
         return None
     words = [repr(item[1]) if isinstance(item, tuple) else _WORDS[item] for item in sorted(allowed, key=str)]
     if "float" in allowed and "int" in allowed:
@@ -75,7 +78,7 @@ def _constant(node: ast.Constant, shadowed: Shadowed) -> _Allowed | None:
         return None
     try:
         return _allowed(ast.parse(node.value, mode="eval").body, shadowed)
-    except SyntaxError:
+    except (SyntaxError, MemoryError):
         return None
 
 
@@ -100,7 +103,7 @@ def _subscript(node: ast.Subscript, shadowed: Shadowed) -> _Allowed | None:
     if name == "Union":
         return _union(items, shadowed)
     if name == "Annotated":
-        return _allowed(items[0], shadowed)
+        return _allowed(items[0], shadowed) if items else None
     if name == "Literal":
         if not all(isinstance(item, ast.Constant) for item in items):
             return None

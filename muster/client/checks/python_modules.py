@@ -48,13 +48,13 @@ def locate(root: Path, module: str) -> Located:
     for index, part in enumerate(parts):
         names = _names(place)
         package = place / part
-        if part in names and "__init__.py" in _names(package):
+        if part in names and _is_file(package / "__init__.py") and "__init__.py" in _names(package):
             place, path, elsewhere = package, package / "__init__.py", False
-            if index < len(parts) - 1 and "__path__" in path.read_text(encoding="utf-8", errors="replace"):
+            if index < len(parts) - 1 and _may_set_path(path):
                 return Unknown()
         elif any(name.startswith(f"{part}.") and name.endswith((".so", ".pyd", ".pyc")) for name in names):
             return Unknown()
-        elif f"{part}.py" in names:
+        elif f"{part}.py" in names and _is_file(place / f"{part}.py"):
             if index < len(parts) - 1:
                 return Unknown()  # a module that may make itself a package
             path = place / f"{part}.py"
@@ -73,6 +73,21 @@ def modules_in(folder: Path) -> Iterator[str]:
             continue
         if name.endswith(".py") or any(item.endswith(".py") for item in _names(folder / name)):
             yield stem
+
+
+def _may_set_path(package: Path) -> bool:
+    try:
+        return "__path__" in package.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it can be read as one: a pipe, for instance, would be waited for."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _names(folder: Path) -> frozenset[str]:

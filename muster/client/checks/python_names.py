@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DYNAMIC = {"eval", "exec", "globals", "locals", "setattr", "vars"}
 _BLOCKS = ast.If | ast.Try | ast.TryStar | ast.For | ast.While | ast.With | ast.Match
 _HOPS_MAX = 16  # of re-exports: more is a cycle
+# A syntax tree takes hundreds of times the memory of its text: a larger file holds data, or was generated.
+_TEXT_BYTES_MAX = 512 * 1024
 
 
 class UnreadableSourceError(Exception):
@@ -74,17 +77,23 @@ class Opaque:
 
 
 def names_of(path: Path) -> ModuleNames:
-    """Read a module's names.
+    """Read a module's names. Of one that is too large or too deep to be read here, it may have any.
 
     Raises:
         UnreadableSourceError: it is not the source of a module.
     """
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        if path.stat().st_size > _TEXT_BYTES_MAX:
+            return ModuleNames(path, dynamic=True)
+        with warnings.catch_warnings(action="ignore"):  # such as those of invalid escapes
+            tree = ast.parse(path.read_bytes(), str(path))
     except SyntaxError as error:
-        raise UnreadableSourceError(path, error.lineno, error.msg) from None
-    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableSourceError(path, error.lineno or None, error.msg) from None
+    except (OSError, ValueError) as error:
         raise UnreadableSourceError(path, None, str(error)) from None
+    except (RecursionError, MemoryError):
+        # The limits of a tree are not those of an import.
+        return ModuleNames(path, dynamic=True)
     names = ModuleNames(path)
     for statement in tree.body:
         for name, node in _bound(statement):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +23,8 @@ _WITH_VALUE = {
     "--local-ranks-filter", "--master_addr", "--master-addr", "--master_port", "--master-port", "--local_addr",
     "--local-addr", "--config_file", "--num_processes",
 }  # fmt: skip
+# The next word is a command: `-c`, also among other options, as in `bash -lc`.
+_COMMAND = re.compile(r"-[A-Za-z]*c")
 _FILES = (".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
 
 
@@ -55,15 +58,17 @@ def _operand(words: Sequence[str]) -> tuple[str, str]:
             if module.split(".")[0] in {"torch", "accelerate"}:
                 continue
             return "module", module
-        if word == "-c" or not word.startswith("-"):
-            return ("other", "") if word == "-c" else ("script", word)
+        if _COMMAND.fullmatch(word):
+            return "other", ""
+        if not word.startswith("-"):
+            return "script", word
         if word in _WITH_VALUE:
             next(rest, None)
     return "other", ""
 
 
 def _missing_script(script: str, root: Path) -> Problem | None:
-    if script.startswith("/") or "$" in script or (root / script).is_file():
+    if script.startswith("/") or "$" in script or _is_runnable(root / script):
         return None
     suffix = PurePosixPath(script).suffix
     if suffix not in {".py", ".sh"} and "/" not in script:
@@ -71,6 +76,14 @@ def _missing_script(script: str, root: Path) -> Problem | None:
     near = _nearest(script, root)
     remedy = f"did you mean {near}?" if near else "correct the path, which is relative to source_dir"
     return StatedProblem("entrypoint", f"there is no file {script} in {place(root)}", remedy)
+
+
+def _is_runnable(path: Path) -> bool:
+    """Whether it is a file, or a folder that Python runs. A path that cannot be looked at may be either."""
+    try:
+        return path.is_file() or (path / "__main__.py").is_file()
+    except OSError:
+        return True
 
 
 def _check_module(module: str, root: Path) -> Findings:
@@ -89,13 +102,23 @@ def _remarks(words: Sequence[str], root: Path) -> list[str]:
     for word in words:
         value = word.partition("=")[2] if word.startswith("-") else word
         looks = PurePosixPath(value).suffix in _FILES and not value.startswith("/") and "://" not in value
-        if looks and not (root / value).exists() and (near := _nearest(value, root)) is not None:
+        if looks and not _exists(root / value) and (near := _nearest(value, root)) is not None:
             found.append(f"the arguments name {value}, which is not in {place(root)}; did you mean {near}?")
     return found
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
 def _nearest(path: str, root: Path) -> str | None:
     folder = (root / path).parent
-    siblings = [item.name for item in folder.iterdir() if item.is_file()] if folder.is_dir() else []
+    try:
+        siblings = [item.name for item in folder.iterdir() if item.is_file()] if folder.is_dir() else []
+    except OSError:
+        siblings = []
     near = difflib.get_close_matches(PurePosixPath(path).name, siblings, n=1, cutoff=0.75)
     return (PurePosixPath(path).parent / near[0]).as_posix() if near else None

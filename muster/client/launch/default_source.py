@@ -8,7 +8,6 @@ from typing import Any
 
 from muster.client.checks.program import Program
 from muster.client.checks.python_modules import Found, locate
-from muster.client.checks.python_names import UnreadableSourceError
 from muster.client.checks.trainer_check import is_misspelled
 
 _OWN_PACKAGE = "muster"  # in every replica already
@@ -28,15 +27,16 @@ def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> P
         if isinstance(locate(folder, program.module), Found):
             return folder
     for folder in candidates:
-        try:
-            if is_misspelled(folder, program.module, program.function) is not None:
-                return folder
-        except UnreadableSourceError:
-            continue
+        if is_misspelled(folder, program.module, program.function) is not None:
+            return folder
     return None
 
 
 def holds_more_than_code(folder: Path) -> bool:
     """Whether this is the home folder or the root of a file system: credentials may be in it."""
     whole = folder.resolve()
-    return whole == Path.home() or whole.parent == whole
+    try:
+        is_home = whole == Path.home().resolve()
+    except RuntimeError:  # the user has none, as in some containers
+        is_home = False
+    return is_home or whole.parent == whole

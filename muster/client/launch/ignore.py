@@ -11,7 +11,10 @@ from muster.contract.errors import Problem, SpecError
 
 IGNORE_FILE = ".musterignore"
 # Never code, and often large or secret.
-_ALWAYS = (".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_Store", ".env", "node_modules")
+_ALWAYS = (
+    *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_Store", "node_modules"),
+    *(".env", ".env.*", ".aws", ".ssh", ".netrc", ".git-credentials"),
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,11 @@ class Ignored:
             SpecError: a line of the ignore file is not a pattern.
         """
         path = folder / IGNORE_FILE
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines() if path.is_file() else []
+        except UnicodeDecodeError as error:
+            found = f"{IGNORE_FILE}, which is not UTF-8 text"
+            raise SpecError([Problem("source_dir", found, "write a pattern as in .gitignore in each line")]) from error
         for number, line in enumerate(lines, start=1):
             try:
                 GitIgnoreSpec.from_lines([line])

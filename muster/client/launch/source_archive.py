@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from muster.client.errors import os_reason
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
 from muster.contract.errors import Problem, SpecError
 from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_DEPTH_MAX, SOURCE_FILES_MAX, source_key
@@ -56,12 +57,20 @@ def pack(folder: Path) -> PackedSource:
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for relative in files:
             path = folder / relative
-            body = path.read_bytes()
+            body = _content(path, relative)
             member = tarfile.TarInfo(relative)
             member.size = len(body)
             member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             tar.addfile(member, io.BytesIO(body))
     return PackedSource(len(files), packed.getvalue())
+
+
+def _content(path: Path, relative: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        remedy = f"make it readable, or exclude it in {IGNORE_FILE}"
+        raise _refused(remedy, f"{relative}, which cannot be read ({os_reason(error)})") from error
 
 
 def folder_problem(folder: Path) -> Problem | None:

@@ -6,9 +6,12 @@ environment are replaced by their names.
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+from urllib.parse import quote, quote_plus
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
@@ -64,14 +67,26 @@ def kept_lines(written: Iterable[str], environment: Mapping[str, str]) -> tuple[
 
 
 def _secrets(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The values that are hidden, each with the name that is shown for it; the longest first."""
-    found = [
-        (part, name)
+    """The texts that are hidden, each with the name that is shown for it; the longest first."""
+    found = {
+        (form, name)
         for name, value in environment.items()
         for part in {value, *value.splitlines()}
-        if len(part.strip()) >= _SECRET_MIN
-    ]
+        for form in _forms(part.strip())
+        if len(form) >= _SECRET_MIN
+    }
     return sorted(found, key=lambda item: (-len(item[0]), item))
+
+
+def _forms(value: str) -> set[str]:
+    """A value as programs write it: as it is, in the text of a dict or of JSON, in a URL, and in Base64."""
+    if len(value) < _SECRET_MIN:
+        return set()
+    raw = value.encode("utf-8", "surrogatepass")
+    quoted = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    in_urls = {quote(raw, safe=""), quote(raw), quote_plus(raw)}
+    in_base64 = {encode(raw).decode().rstrip("=") for encode in (b64encode, urlsafe_b64encode)}
+    return {_plain(form) for form in {value, *quoted, *in_urls, *in_base64}}
 
 
 def _masked(line: str, secrets: Sequence[tuple[str, str]]) -> str:

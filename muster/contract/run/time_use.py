@@ -28,7 +28,8 @@ class Activity(StrEnum):
 
 _ACTIVITIES_MAX = 16  # room for those that later versions add
 _MILLISECONDS_MAX = 10**11  # three years
-_TOTAL_MAX = 10**16
+TIME_MAX = 10**16
+"""The most milliseconds of a sum, and the most rounds."""
 
 Spent = Annotated[tuple[Annotated[int, Field(ge=0, le=_MILLISECONDS_MAX)], ...], Field(max_length=_ACTIVITIES_MAX)]
 """Milliseconds by activity, in the order of `Activity`; zeros at the end are left out."""
@@ -47,14 +48,14 @@ def seconds_of(spent: Sequence[int]) -> dict[Activity, float]:
 class TimeUse(StoredPart):
     """What the replicas of a run have spent their time on, from the contributions that counted. Replicas write it."""
 
-    rounds: int = Field(ge=0, description="over how many rounds it was added up")
-    spent: tuple[Annotated[int, Field(ge=0, le=_TOTAL_MAX)], ...] = Field(
+    rounds: int = Field(ge=0, le=TIME_MAX, description="over how many rounds it was added up")
+    spent: tuple[Annotated[int, Field(ge=0, le=TIME_MAX)], ...] = Field(
         default=(), max_length=_ACTIVITIES_MAX, description="milliseconds by activity, all replicas together"
     )
-    last: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    last: tuple[Annotated[int, Field(ge=0, le=TIME_MAX)], ...] = Field(
         default=(), description="by rank: in how many rounds the others waited for this replica"
     )
-    held_up: tuple[Annotated[int, Field(ge=0, le=_TOTAL_MAX)], ...] = Field(
+    held_up: tuple[Annotated[int, Field(ge=0, le=TIME_MAX)], ...] = Field(
         default=(), description="by rank: for how many milliseconds they did, all others together"
     )
 
@@ -84,11 +85,11 @@ def time_use(before: TimeUse | None, times: RoundTimes) -> TimeUse:
     spent = [0] * max(len(start.spent), *(len(one) for one in times.spent), 0)
     for values in (start.spent, *times.spent):
         for index, value in enumerate(values):
-            spent[index] = min(_TOTAL_MAX, spent[index] + value)
+            spent[index] = min(TIME_MAX, spent[index] + value)
     index = list(Activity).index(Activity.WAITING)
     waited = sum(one[index] for one in times.spent if len(one) > index)
     return TimeUse(
-        rounds=start.rounds + 1,
+        rounds=min(TIME_MAX, start.rounds + 1),
         spent=_trimmed(spent),
         last=_increased(start.last, times.waited_for, 1),
         held_up=_increased(start.held_up, times.waited_before, waited),
@@ -99,7 +100,7 @@ def _increased(values: Sequence[int], rank: int | None, by: int) -> tuple[int, .
     if rank is None or not by:
         return tuple(values)
     longer = [*values, *[0] * (rank + 1 - len(values))]
-    longer[rank] = min(_TOTAL_MAX, longer[rank] + by)
+    longer[rank] = min(TIME_MAX, longer[rank] + by)
     return tuple(longer)
 
 

@@ -44,7 +44,7 @@ def load_function(name: str) -> Trainer:
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError([f"the trainer {name} cannot be imported: {_described(error)}"]) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -95,7 +95,8 @@ def reported(name: str) -> Iterator[None]:
     except MusterError:
         raise
     except SystemExit as error:
-        if error.code in {None, 0}:
+        # As the interpreter does: 0.0 is no 0, and a list is no code.
+        if error.code is None or (isinstance(error.code, int) and error.code == 0):
             raise
         message = f"{name} exited: {error.code}"
         raise TrainerError(message) from None

@@ -80,6 +80,7 @@ class OwnRounds:
             raise ParametersError(message)
         self._join()
         self._state.round = round_
+        self._count_metrics()
         self.rendezvous.remember(round_)
         if self._is_behind:
             self._look_ahead()
@@ -94,12 +95,16 @@ class OwnRounds:
         with self._stopwatch.blocked():
             exchange = self._exchanged(flat)
         self._state.round += 1
-        self.rendezvous.metrics.step = self.rendezvous.metrics.round = self.round
+        self._count_metrics()
         self._stopwatch.lap()
         if exchange.left_out:
             self._look_ahead()
         self._forget(exchange)
         return exchange.mean
+
+    def _count_metrics(self) -> None:
+        """What the trainer logs from now on belongs to the last round."""
+        self.rendezvous.metrics.step = self.rendezvous.metrics.round = self.round
 
     def _look_ahead(self) -> None:
         """After a round without this process: if it was the last one, the others wait for this process from now on."""

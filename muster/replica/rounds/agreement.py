@@ -262,7 +262,9 @@ class _Agreement:
             waited_for=commit.waited_for,
             waited_before=None if previous is None else previous.waited_for,
         )
-        return time_use(None if previous is None else previous.time_use, times)
+        use = None if previous is None else previous.time_use
+        # Another replica wrote it: with more ranks than there are, each commit would be as large from now on.
+        return time_use(use and use.of_replicas(self._context.quorum.replicas), times)
 
     def _committed_at(self) -> float:
         """The store's time now: the time of this process's contribution, and the seconds since then."""

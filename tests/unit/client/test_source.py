@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -160,3 +161,20 @@ def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
     assert max(map(len, start)) <= 256
     assert dry.source is not None
     assert dry.source.files == 3
+
+
+def test_files_that_usually_hold_credentials_are_not_packed(folder: Path) -> None:
+    expected = pack(folder)
+    for name in (".env", ".env.production", ".aws/credentials", "package/.ssh/id_rsa", ".netrc", ".git-credentials"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("secret")
+    assert pack(folder) == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(SpecError, match=r"package/__init__\.py, which cannot be read \(permission denied\)"):
+        pack(folder)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import sysconfig
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -311,3 +313,70 @@ def test_a_dry_run_refuses_what_is_certain_and_notes_the_rest(folder: Path) -> N
     text = dry_run_text(dry_run(parse_spec({**spec, "kwargs": {"rounds": 3}, "instance_type": "ml.g55.2xlarge"})))
     assert "did you mean ml.g5.2xlarge?\n" in text
     assert f"Source: 1 file, 10,240 bytes from {folder}, as source/" in text
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        f"x = {'+'.join(['1'] * 5_000)}",
+        f"x = {'-' * 100_000}1",
+        f"x = '{'x' * 1_000_000}'",
+    ],
+    ids=["deep", "deeper", "large"],
+)
+def test_of_a_module_that_cannot_be_read_here_nothing_is_known(tmp_path: Path, top: str) -> None:
+    write(tmp_path, {"training.py": f"{top}\ndef train(context): pass\n"})
+    assert problems(tmp_path, rounds=1) == []
+
+
+@pytest.mark.parametrize(
+    "note",
+    [" | ".join(["int"] * 2_500), "Annotated[()]", "Union[()]"],
+    ids=["deep", "annotated", "union"],
+)
+def test_an_annotation_that_says_nothing_takes_any_value(tmp_path: Path, note: str) -> None:
+    text = f"from __future__ import annotations\nfrom typing import *\ndef train(context, size: {note}): pass"
+    write(tmp_path, {"training.py": text})
+    assert problems(tmp_path, size="x") == []
+
+
+def test_a_warning_about_the_source_is_not_shown(tmp_path: Path) -> None:
+    write(tmp_path, {"training.py": 'def train(context): return "\\d"'})
+    with warnings.catch_warnings(action="error"):
+        assert problems(tmp_path) == []
+
+
+def test_what_only_has_the_name_of_a_module_is_none(tmp_path: Path) -> None:
+    (tmp_path / "package" / "__init__.py").mkdir(parents=True)
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped" / "__init__.py")
+    for trainer in ("package.training:train", "loop:train", "pipe:train", "piped.training:train"):
+        assert isinstance(found(tmp_path, trainer), Findings)
+
+
+def test_another_file_with_a_similar_name_need_not_be_python(tmp_path: Path) -> None:
+    write(tmp_path, {"model.py": "print 'of Python 2'\n"})
+    assert problems(tmp_path, "models:train") == []
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        ["bash", "-lc", "python src/train.py"],
+        ["sh", "-ec", "cd src && ./train.sh"],
+        ["python", "-uc", "import train.py"],
+        ["python", "src/"],
+        ["python", "train.py", f"{'x' * 300}.py"],
+    ],
+)
+def test_an_entrypoint_that_may_work_is_accepted(tmp_path: Path, entrypoint: list[str]) -> None:
+    write(tmp_path, {"train.py": "", "src/__main__.py": ""})
+    assert check_source({"entrypoint": entrypoint, "source_dir": str(tmp_path)}).problems == ()
+
+
+def test_an_ignore_file_that_is_no_text_is_named(folder: Path) -> None:
+    (folder / ".musterignore").write_bytes(b"caf\xe9\n")
+    with pytest.raises(SpecError, match=r"\.musterignore, which is not UTF-8 text"):
+        found(folder)

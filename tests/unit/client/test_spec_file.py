@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import pwd
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -50,6 +52,21 @@ def test_a_source_that_is_named_is_beside_the_file_and_null_is_none(project: Pat
 def test_a_home_folder_is_never_meant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project / "own"))
     assert source("training:train") is None
+    (project / "link").symlink_to(project / "own")
+    monkeypatch.setenv("HOME", str(project / "link"))
+    assert source("training:train") is None
+
+
+def test_a_user_without_a_home_folder_has_a_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = source("training:train")
+
+    def no_user(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", no_user)
+    assert source("training:train") == expected
+    assert expected is not None
 
 
 def test_a_spec_from_standard_input_has_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

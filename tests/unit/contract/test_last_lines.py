@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode, urlsafe_b64encode
+from urllib.parse import quote, quote_plus
+
 import pytest
 
 from muster.contract.aws.failure_classes import FailureClass
@@ -72,6 +76,22 @@ def test_the_values_of_the_environment_are_hidden_also_where_a_line_is_cut() -> 
     assert kept[0] == "POST ?t=(HF_TOKEN, not shown)&x"
     assert kept[2:] == ("(KEY, not shown)", "info", "(LONG, not shown)")
     assert not any(secret[:6] in line for line in kept)
+
+
+@pytest.mark.parametrize("secret", ['p"a\\ss\u00e9 wörd/+', "tab\tin the value", "  spaces around  "])
+def test_a_value_is_hidden_in_the_forms_in_which_programs_write_it(secret: str) -> None:
+    raw = secret.strip().encode()
+    forms = [
+        secret,
+        repr({"PASSWORD": secret}),
+        json.dumps({"PASSWORD": secret}),
+        f"GET /?password={quote(raw, safe='')}",
+        f"GET /?password={quote_plus(raw)}",
+        b64encode(raw).decode(),
+        urlsafe_b64encode(raw).decode(),
+    ]
+    for line in kept_lines(forms, {"PASSWORD": secret}):
+        assert "(PASSWORD, not shown)" in line
 
 
 # --- the place --------------------------------------------------------------------------------------

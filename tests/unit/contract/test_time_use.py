@@ -65,3 +65,9 @@ def test_a_round_waits_for_one_that_gave_nothing_or_else_for_the_last_one() -> N
     assert commit.waited_for == 0
     assert commit.model_copy(update={"absent": (2, 3)}).waited_for == 2
     assert commit.model_copy(update={"last": None}).waited_for is None
+
+
+@pytest.mark.parametrize("text", ['{"rounds": %s}', '{"rounds": 1, "last": [%s]}'])
+def test_counts_of_rounds_are_bounded(text: str) -> None:
+    with pytest.raises(ValidationError):
+        TimeUse.model_validate_json(text.replace("%s", "9" * 4_000))

@@ -159,6 +159,8 @@ def test_a_rerun_may_skip_its_local_training_or_restore_a_checkpoint(tmp_path: P
     again.resume(4)
     assert not again._rounds.rendezvous.claim.loads, "the others do not wait for it"
     assert (again.round, again.behind) == (4, 0)
+    metrics = again._rounds.rendezvous.metrics
+    assert (metrics.round, metrics.step) == (4, 4), "what it logs now belongs to this round"
     finals = all_left([lambda: one_more(again, 5), lambda: one_more(other, 5)])
     assert finals[0] == finals[1]
     with pytest.raises(ParametersError, match="round is 4; allowed: 5 to 5, from the calls made so far"):

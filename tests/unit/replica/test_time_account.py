@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.contract.run.time_use import Activity, seconds_of
+from muster.contract.run.time_use import Activity, TimeUse, seconds_of
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
@@ -118,3 +118,21 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
         "utilisation": 1,
         "within": 0,
     }
+
+
+def test_ranks_that_a_run_does_not_have_are_not_counted_on(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+
+    def train_alone(attempt: int) -> None:
+        outer = DiLoCo(Rendezvous.open(run.context(), 0, attempt, Metrics()), np.zeros(run.count, np.float32))
+        outer.step()
+
+    train_alone(1)
+    first = run.commit(1)
+    assert first.time_use is not None
+    lies = first.model_copy(update={"time_use": TimeUse(rounds=1, last=(1,) * 9_000, held_up=(1,) * 9_000)})
+    (run.root / keys.commit(1)).write_bytes(lies.to_json())
+    train_alone(2)
+    use = run.commit(2).time_use
+    assert use is not None
+    assert (len(use.last), len(use.held_up), use.rounds) == (1, 1, 2)

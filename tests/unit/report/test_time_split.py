@@ -8,6 +8,7 @@ import pytest
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
+from muster.contract.run.commit import Commit
 from muster.contract.run.time_use import Activity, TimeUse
 from muster.contract.timestamps import Timestamp
 from muster.report.time_split import TimeSplit, clock, measured, time_sentences, time_split
@@ -126,3 +127,13 @@ def test_waits_are_minutes_and_seconds(seconds: float, text: str) -> None:
 
 def test_activities_and_the_fields_of_the_split_have_the_same_names() -> None:
     assert {kind.value for kind in Activity} <= TimeSplit.model_fields.keys()
+
+
+@pytest.mark.parametrize("arrivals", ["[0, 1e308]", "[NaN, 1]", "[0, Infinity]", "[0, -5]"])
+def test_arrivals_that_no_round_has_count_for_nothing(arrivals: str) -> None:
+    use = TimeUse(rounds=1, spent=(5,))
+    text = commit(1, {0: {}}).model_copy(update={"time_use": use}).to_json().decode()
+    begin, _, rest = text.partition('"arrivals"')
+    lies = Commit.model_validate_json(f'{begin}"arrivals":{arrivals},{rest.partition("],")[2]}')
+    assert len(lies.arrivals) == 2
+    assert sum(measured(lies, 1).spent) == 5  # type: ignore[union-attr]
