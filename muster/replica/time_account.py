@@ -24,11 +24,15 @@ class TimeAccount:
         self._seconds = dict.fromkeys(Activity, 0.0)
         self._blocks = 1
         self._stages = [Activity.LOADING]
+        self._is_loading = True
 
     def ready(self) -> None:
-        """The process has loaded what it needs: its training loop begins."""
+        """The process has loaded what it needs: its training loop begins. Only the first call counts."""
         with self._lock:
+            if not self._is_loading:
+                return
             self._count()
+            self._is_loading = False
             self._blocks -= 1
             self._stages.remove(Activity.LOADING)
 

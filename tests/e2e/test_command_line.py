@@ -18,6 +18,7 @@ from muster.local.faults import Crash, QuotaError, SpotInterruption
 from tests.support.command_server import Command, CommandServer
 from tests.support.deployed import Deployed
 from tests.support.jobs.resuming import EACH_ENDS_ALONE
+from tests.support.page_data import unpacked
 from tests.support.waiting import wait_until
 
 _names = itertools.count(1)
@@ -48,7 +49,7 @@ class Shell:
 
         def data() -> Any:
             with urlopen(f"{url}data.json", timeout=60) as answer:  # noqa: S310 - our own server
-                return json.load(answer)
+                return unpacked(json.load(answer))
 
         yield data
         command.send_signal(signal.SIGINT)

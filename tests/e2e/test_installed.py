@@ -140,7 +140,7 @@ def test_the_commands_of_a_dockerfile_make_an_image_in_which_a_replica_starts(
 
 def test_without_an_extra_it_is_the_client(distributions: tuple[Path, Path, Path], tmp_path: Path) -> None:
     client = Installation(tmp_path, distributions[1], "")
-    client.run("init", "run.yaml", "--trainer", "counting:train")
+    client.run("init", ".", "--from", "counting:train")
     assert "4 training jobs" in client.run("plan", "run.yaml").stdout
     for command, extra in ((("local", "up"), "local"), (("deploy", "--yes"), "deploy")):
         refused = client.run(*command, code=3)

@@ -95,7 +95,7 @@ def test_the_commands_of_a_stack(
     [compared] = ask("compare", "told", "told-again")
     assert (compared["b"]["state"], compared["spec"]) == ("succeeded", [])
     ask("compare", "told", "told", code=2, fails=True)
-    assert ask("init")[0] == {"file": "run.yaml", "text": None}
+    assert ask("init")[0] == {"files": ["run.yaml", "training.py"], "text": None}
     assert ask("init", "-")[0]["text"] == (tmp_path / "run.yaml").read_text(encoding="utf-8")
 
     server = subprocess.Popen(

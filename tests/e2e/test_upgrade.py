@@ -39,8 +39,8 @@ EDITS = [
     ),
     Edit(
         "muster/contract/run/attempt.py",
-        "    artifacts: str | None = None\n\n    @field",
-        '    artifacts: str | None = None\n    added_later: str = "attempt"\n\n    @field',
+        "    artifacts: str | None = None\n",
+        '    artifacts: str | None = None\n    added_later: str = "attempt"\n',
     ),
     Edit(
         "muster/contract/run/run_queue.py",

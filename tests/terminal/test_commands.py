@@ -67,7 +67,7 @@ def test_a_run_from_its_spec_to_its_page(
     one.start("muster launch run.yaml --name seen --watch")
     one.see(r"^ *4 +1  Training +–")
     narrow.start("muster status seen --watch")
-    narrow.see(r"^and 1 more: 1 Training$")
+    narrow.see(r"^and 2 more: 2 Training$")
     screen = narrow.text().splitlines()
     assert re.fullmatch(r"seen: running, \d+:\d\d, no round yet", screen[1])
     assert screen[2] == "rank  attempt  status        round  metrics       note"

@@ -63,10 +63,12 @@ def follow(terminal: Terminal, step: Step, *, until: str = "") -> str:
 def test_what_can_be_done_with_a_run_that_has_ended(reader: Terminal, stack: Deployed) -> None:
     (reader.home / "run.yaml").write_text(RUN, encoding="utf-8")
     assert reader.run("muster launch run.yaml --watch").code == 0
-    report, ui = steps("page.md")
+    report, ui, all_runs = steps("page.md")
     follow(reader, report)
     assert (reader.home / "my-run.html").stat().st_size > 10_000
     follow(reader, ui, until=r"http://127\.0\.0\.1:\d+/")
+    follow(reader, all_runs)
+    assert (reader.home / "runs.html").stat().st_size > 10_000
     (model,) = steps("model.md")
     follow(reader, model)
     assert (reader.home / "my-run-model" / "model.safetensors").exists()
@@ -89,10 +91,12 @@ def test_what_can_be_done_with_a_run_that_has_ended(reader: Terminal, stack: Dep
 
 
 def test_a_spec_in_the_inbox(reader: Terminal, stack: Deployed) -> None:
-    (put,) = steps("running.md")
+    put, listing = steps("running.md")
     (reader.home / "run.yaml").write_text(RUN.replace("my-run", "from-inbox"), encoding="utf-8")
     follow(reader, put)
     assert stack.run("from-inbox").result().verdict == "succeeded"
+    # The page shows a run of its own.
+    assert reader.run(listing.command).code == 0
 
 
 def test_a_finding_of_a_replica_that_watches_itself(reader: Terminal, stack: Deployed) -> None:
@@ -107,8 +111,9 @@ def test_a_finding_of_a_replica_that_watches_itself(reader: Terminal, stack: Dep
     document = FindingDocument(run="night", finding=finding)
     key = f"{RunLayout('night').findings}hang-00002-000001-0001-01.json"
     stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=document.to_json())
-    shown = " ".join(reader.run(status.command).text.split())
-    assert Step("", " ".join(status.promised.partition("…\n")[2].split())).shows(shown), shown
+    # The terminal breaks long lines where it is full, and the page where words end.
+    shown = "".join(reader.run(status.command).text.split())
+    assert Step("", "".join(status.promised.partition("…\n")[2].split())).shows(shown), shown
 
 
 def test_an_event_that_was_not_handled(reader: Terminal, stack: Deployed) -> None:
@@ -144,12 +149,13 @@ def test_the_commands_of_torchx(stack: Deployed, tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MUSTER_"))}
     environment = stack.cloud.environment(clean) | {"PATH": f"{torchx}:{BIN}:{clean['PATH']}"}
     home = tmp_path / "home"
-    (home / "my").mkdir(parents=True)
-    (home / "my" / "training.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    (home / "work" / "my").mkdir(parents=True)
+    (home / "work" / "my" / "training.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
     # `make test` has installed it.
     install, run, *others = steps("torchx.md")
     assert install.command.startswith("pip install 'muster-train[torchx]'")
     with Terminal(home, environment, columns=200) as terminal:
+        terminal.run("cd work")
         image = re.sub(r"--image \S+", "--image muster-local/python:latest", run.command)
         started = terminal.run(image)
         handle = re.search(r"muster://torchx/training-[0-9a-f]{8}", run.promised)

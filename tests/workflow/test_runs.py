@@ -62,7 +62,7 @@ def test_a_succeeded_execution_tells_verdict_reason_figures_and_places(stack):
     assert output["result"] == f"s3://{stack.bucket}/{run.layout.result}"
     assert len(run.statuses()) == 12
     assert output["page"] == f"s3://{stack.bucket}/{run.layout.page}"
-    assert b'<p id="verdict"' in (run.document(run.layout.page) or b"")
+    assert b'<dd id="verdict"' in (run.document(run.layout.page) or b"")
     assert output["links"]["page"].endswith(f"/s3/object/{stack.bucket}?region=us-east-1&prefix={run.layout.page}")
     assert output["links"]["execution"].endswith(run.execution_arn)
 

@@ -160,7 +160,9 @@ def test_names_on_the_command_line_are_held_like_those_of_a_spec() -> None:
 def test_a_wrong_option_is_one_line_before_anything_is_called() -> None:
     answer = muster("list", "--state", "stopping", AWS_ENDPOINT_URL=NOWHERE)
     assert answer.returncode == 2
-    assert answer.stderr == ("muster: --state: found 'stopping'; write one of running, succeeded, failed, stopped.\n")
+    assert answer.stderr == (
+        "muster: --state: found 'stopping'; write one of running, succeeded, failed, stopped (did you mean stopped?).\n"
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
