@@ -24,6 +24,7 @@ def test_blocked_time_counts_for_what_the_exchange_does() -> None:
     account = TimeAccount(lambda: now)
     now += 7
     account.ready()
+    account.ready()  # a trainer with its own loop may still make a DiLoCo
     now += 10
     with account.stage(Activity.WAITING):
         now += 2  # beside the training loop: it trains on
