@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -315,6 +315,16 @@ def test_a_dry_run_refuses_what_is_certain_and_notes_the_rest(folder: Path) -> N
     assert f"Source: 1 file, 10,240 bytes from {folder}, as source/" in text
 
 
+@pytest.fixture
+def usual_depth() -> Iterator[None]:
+    """Python's own limit of recursion, which other tests' packages raise."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("usual_depth")
 @pytest.mark.parametrize(
     "top",
     [
@@ -329,6 +339,7 @@ def test_of_a_module_that_cannot_be_read_here_nothing_is_known(tmp_path: Path, t
     assert problems(tmp_path, rounds=1) == []
 
 
+@pytest.mark.usefixtures("usual_depth")
 @pytest.mark.parametrize(
     "note",
     [" | ".join(["int"] * 2_500), "Annotated[()]", "Union[()]"],
