@@ -15,6 +15,7 @@ from muster.contract.run.pace import end_of, has_stalled
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.report.page_model import Fact, ReplicaView, RoundsView
+from muster.report.read_back import dollars
 
 _NAMED_MAX = 3  # replicas in a sentence
 _REASON_SHOWN = 400  # characters of a reason in a sentence
@@ -187,10 +188,10 @@ def _cost(replicas: Sequence[ReplicaView], run: RunFacts) -> Fact:
     unknown = sum(usd not in {None, 0.0} and attempt.instance_type is None for attempt, usd in costs)
     bound = f"; {unknown} at the dearest of its types, until SageMaker names the chosen one" if unknown else ""
     prices = SHIPPED_PRICES.origin(run.region)
-    ceiling = "" if run.ceiling_usd is None else f"; no reruns after {_dollars(run.ceiling_usd)}"
+    ceiling = "" if run.ceiling_usd is None else f"; no reruns after {dollars(run.ceiling_usd)}"
     return Fact(
         label="Cost" if run.has_ended else "Cost so far",
-        value=f"≤ {_dollars(sum(usd for _, usd in costs if usd is not None))}",
+        value=f"≤ {dollars(sum(usd for _, usd in costs if usd is not None))}",
         note=f"instances, {prices}{bound}{without}{ceiling}",
     )
 
@@ -256,7 +257,3 @@ def duration(seconds: float) -> str:
 
 def _rounds(rounds: RoundsView) -> str:
     return f"{rounds.total} rounds" if rounds.total != 1 else "1 round"
-
-
-def _dollars(usd: float) -> str:
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"

@@ -22,7 +22,6 @@ from muster.client.runs.run_status import (
     run_status,
     settled_progress,
 )
-from muster.client.runs.warm_pools import kept_instances
 from muster.contract import timestamps
 from muster.contract.errors import RunNameTakenError
 from muster.contract.layout import RunLayout
@@ -32,6 +31,7 @@ from muster.contract.run.lineage import Lineage
 from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from muster.report.read_back import kept_pools
 
 # Most looks at a run need no plan, and none of the modules of specs that come with it.
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Observer:
 
     def _read_pools(self) -> Mapping[str, int | None] | None:
         """The jobs that keep a warm pool; None where none can, or SageMaker does not say so."""
-        if not kept_instances(self.attempts, datetime.now(UTC)):
+        if not kept_pools(self.attempts, datetime.now(UTC)):
             return None
         if time.monotonic() - self._pools_at > _POOLS_SECONDS:
             self._pools_at = time.monotonic()

@@ -15,6 +15,7 @@ from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
 from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
+from muster.report.time_split import clock
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
@@ -128,9 +129,7 @@ def read_back_lines(status: RunStatus) -> Iterator[str]:
 def elapsed(started_at: str, ended_at: str | None) -> str:
     """Minutes and seconds since the start, or until the end."""
     end = timestamps.parse(ended_at) if ended_at else datetime.now(UTC)
-    seconds = max(0, int((end - timestamps.parse(started_at)).total_seconds()))
-    hours, minutes = divmod(seconds // 60, 60)
-    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
+    return clock(max(0.0, (end - timestamps.parse(started_at)).total_seconds()))
 
 
 def _rounds(status: RunStatus) -> str:
