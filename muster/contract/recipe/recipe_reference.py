@@ -1,0 +1,41 @@
+"""What a spec keeps of its recipe once it is resolved: which one, and where the replicas find it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from muster.contract.document import Document
+
+RECIPES = "recipes/"
+"""Resolved recipes are stored under this prefix of the stack's bucket, by digest, and so are their sources."""
+RECIPE_CHANNEL = "recipe"
+RECIPE_FILE = "recipe.yaml"
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Family = Literal["nova", "llmft", "evaluation", "general", "trainer"]
+
+
+class RecipeReference(Document):
+    """A resolved recipe. The document itself is in the bucket: `recipes/{digest}/recipe.yaml`."""
+
+    name: str = Field(max_length=256, description="what people call the recipe")
+    family: Family = Field(description="what runs it")
+    digest: Digest = Field(description="of the resolved recipe, and with `sweep` of those of all ranks")
+    sources: Digest = Field(description="of its sources, from which it is resolved again")
+    ranks: list[Digest] | None = Field(default=None, description="with `sweep`: the digest of each rank's recipe")
+
+    def of_rank(self, rank: int) -> str:
+        """The digest of the recipe that `rank` reads."""
+        return self.digest if self.ranks is None else self.ranks[rank]
+
+
+def recipe_folder(digest: str) -> str:
+    """The prefix, in the stack's bucket, of the resolved recipe with this digest: the channel's prefix."""
+    return f"{RECIPES}{digest}/"
+
+
+def sources_key(digest: str) -> str:
+    """The key of the sources with this digest in the stack's bucket. Replicas cannot read it."""
+    return f"{RECIPES}sources-{digest}.json"

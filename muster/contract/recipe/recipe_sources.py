@@ -1,0 +1,28 @@
+"""Everything that a resolution reads, as it was found: resolving it again gives the same recipe, anywhere."""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue
+
+from muster.contract.document import StoredDocument, StoredPart
+
+
+class SourceText(StoredPart):
+    """A document as it was read, and where."""
+
+    place: str = Field(description="the file's path as the user wrote it, or its URI")
+    text: str
+
+
+class RecipeSources(StoredDocument):
+    """The texts and values of a recipe. The client stores it, and the function that plans a run resolves it again."""
+
+    name: str = Field(description="what people call the recipe: its file's name, or its name in the hub")
+    base: SourceText | None = Field(default=None, description="None: `recipe` is the base")
+    override_spec: SourceText | None = Field(default=None, description="JSON: what each placeholder may be")
+    recipe: SourceText | None = Field(default=None, description="the user's recipe")
+    overrides: dict[str, JsonValue] = Field(default_factory=dict)
+    values: dict[str, JsonValue] = Field(default_factory=dict)
+    inputs: dict[str, JsonValue] = Field(default_factory=dict)
+    image: str | None = Field(default=None, description="the image that the hub names for the recipe")
+    weights: str | None = Field(default=None, description="the prefix of the base model's weights, of the hub")

@@ -1,0 +1,45 @@
+"""A resolved recipe: its values, and where each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from muster.contract.document import digest
+
+Path = tuple[str | int, ...]
+"""A place in a recipe: keys, and indices of lists."""
+
+
+class Origin(StrEnum):
+    """Which source a value came from, from the weakest to the strongest."""
+
+    BASE = "base"
+    DEFAULT = "default"  # of the override specification, in place of a placeholder
+    INPUT = "inputs"
+    RECIPE = "recipe"
+    OVERRIDE = "overrides"
+    VALUE = "values"
+
+
+@dataclass(frozen=True)
+class ResolvedRecipe:
+    """A recipe without placeholders and interpolations.
+
+    Args:
+        document: the values, as JSON has them.
+        origins: of every leaf (a scalar, an empty mapping or a list) by its path.
+        named: the path of each name of the override specification that the recipe has.
+    """
+
+    document: dict[str, JsonValue]
+    origins: Mapping[Path, Origin]
+    named: Mapping[str, Path]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON of the values, which are what the replicas get."""
+        return digest(self.document)
