@@ -17,6 +17,7 @@ from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
+from muster.contract.training.model_source import ModelFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Overrides
@@ -48,6 +49,7 @@ class Spec(
     TimeFields,
     AccessFields,
     ObservationFields,
+    ModelFields,
 ):
     """One run: what every replica executes, on what instances, and what its failures mean.
 
