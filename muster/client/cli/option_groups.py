@@ -47,15 +47,27 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends.")]
 
 
+Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]
+Region = Annotated[
+    str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
+]
+
+
+@dataclass(frozen=True)
+class AccountOptions:
+    """The account that a command asks where it needs no stack."""
+
+    profile: Profile = None
+    region: Region = None
+
+
 @dataclass(frozen=True)
 class StackOptions:
     """The stack that a command asks."""
 
     stack: Annotated[str | None, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")] = None
-    profile: Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")] = None
-    region: Annotated[
-        str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
-    ] = None
+    profile: Profile = None
+    region: Region = None
 
     def muster(self) -> Muster:
         """The stack.
