@@ -29,7 +29,7 @@ from muster.contract.errors import MusterError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from muster.client.cli.recipe_text import Line
+    from muster.client.cli.recipe_tables import Line
     from muster.client.recipes.recipe import Recipe
 
 app = typer.Typer(
@@ -74,7 +74,7 @@ def resolve(
     elif yaml:
         typer.echo(found.to_yaml(), nl=False)
     else:
-        from muster.client.cli.recipe_text import resolved_lines, source_lines  # noqa: PLC0415
+        from muster.client.cli.recipe_tables import resolved_lines, source_lines  # noqa: PLC0415
 
         _print(resolved_lines(found.explain(), line_width()))
         print_text("")
@@ -116,7 +116,7 @@ def list_(
     if json:
         print_answer(found)
     else:
-        from muster.client.cli.recipe_text import catalog_lines  # noqa: PLC0415
+        from muster.client.cli.recipe_tables import catalog_lines  # noqa: PLC0415
 
         _print(catalog_lines(found))
 
@@ -129,7 +129,7 @@ def show(base: BaseOptions, account: AccountOptions, source: Source = None, *, j
     if json:
         print_answer(template)
     else:
-        from muster.client.cli.recipe_text import template_lines  # noqa: PLC0415
+        from muster.client.cli.recipe_tables import template_lines  # noqa: PLC0415
 
         _print(template_lines(template, line_width()))
 
@@ -154,7 +154,7 @@ def diff(
 
         print_answer(RecipesCompared(a=one.digest, b=other.digest, differences=tuple(found)))
     else:
-        from muster.client.cli.recipe_text import difference_lines  # noqa: PLC0415
+        from muster.client.cli.recipe_tables import difference_lines  # noqa: PLC0415
 
         _print(difference_lines(found, line_width()))
 
@@ -186,7 +186,7 @@ def validate(
     if json:
         print_answer(RecipesChecked(recipes=tuple(checked)))
     else:
-        from muster.client.cli.recipe_text import checked_lines  # noqa: PLC0415
+        from muster.client.cli.recipe_tables import checked_lines  # noqa: PLC0415
 
         _print(checked_lines(checked))
     if worst is not ExitCode.OK:

@@ -193,13 +193,14 @@ class ValueOptions(InputOptions):
 
 
 def _assignments(written: Sequence[str], option: str) -> Iterator[tuple[str, object]]:
-    from muster.contract.spec.yaml_text import load_yaml  # noqa: PLC0415
+    from muster.contract.recipe.recipe_text import load_recipe_text  # noqa: PLC0415
 
     for text in written:
         name, equals, value = text.partition("=")
         if not name.strip() or not equals:
             raise OptionError(text, "write a name, = and a value, such as training_config.lr=0.0001", option)
         try:
-            yield name.strip(), load_yaml(value)
-        except ValueError as error:
-            raise OptionError(text, f"the value is not YAML ({error}); write text in quotes", option) from None
+            # As it would be read in a recipe.
+            yield name.strip(), load_recipe_text(f"value: {value}")["value"]
+        except ValueError:
+            raise OptionError(text, "the value is not YAML on one line; write text in quotes", option) from None

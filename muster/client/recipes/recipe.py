@@ -141,9 +141,9 @@ class Resolution:
 
     def to_yaml(self) -> str:
         """The YAML that replicas get."""
-        from muster.contract.recipe.recipe_yaml import recipe_yaml  # noqa: PLC0415
+        from muster.contract.recipe.recipe_text import recipe_yaml  # noqa: PLC0415
 
-        return recipe_yaml(self._resolved)
+        return recipe_yaml(self._resolved.document)
 
     def spec(self, **fields: object) -> dict[str, object]:
         """A spec with this recipe for `Muster.plan` and `Muster.launch`, which read its sources again; `fields` are its

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from muster.client.cli.json_answers import ErrorDetail, RecipeChecked
-from muster.client.cli.recipe_text import (
+from muster.client.cli.recipe_tables import (
     Line,
     catalog_lines,
     checked_lines,
