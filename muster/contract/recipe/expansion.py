@@ -1,0 +1,197 @@
+"""From a spec with a recipe to an ordinary spec: what the recipe's family fills in, and which recipe it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue, ValidationError
+
+from muster.contract.document import digest
+from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.recipe.families.detection import family_of
+from muster.contract.recipe.families.draft import Draft
+from muster.contract.recipe.families.evaluation import fill_evaluation
+from muster.contract.recipe.families.facts import facts
+from muster.contract.recipe.families.general import fill_general
+from muster.contract.recipe.families.llmft import fill_llmft
+from muster.contract.recipe.families.nova import fill_nova
+from muster.contract.recipe.families.own_trainer import fill_trainer
+from muster.contract.recipe.families.values import value_at
+from muster.contract.recipe.recipe_reference import Family, RecipeReference
+from muster.contract.recipe.recipe_request import RecipeRequest, read_request
+from muster.contract.recipe.recipe_sources import RecipeSources
+from muster.contract.recipe.resolution import resolve
+from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.contract.spec.spec_reader import parse_spec
+
+_FILL: Mapping[Family, Callable[[Draft], None]] = {
+    "nova": fill_nova,
+    "llmft": fill_llmft,
+    "evaluation": fill_evaluation,
+    "general": fill_general,
+    "trainer": fill_trainer,
+}
+_COUNT: Mapping[Family, Path] = {
+    "nova": ("run", "replicas"),
+    "llmft": ("trainer", "num_nodes"),
+    "evaluation": ("run", "replicas"),
+    "general": ("trainer", "num_nodes"),
+}
+"""Where the recipes of a family have the number of instances of their job."""
+_OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """An ordinary spec, and the resolved recipe that it refers to; with `sweep` one for each rank."""
+
+    document: dict[str, JsonValue]
+    reference: RecipeReference
+    recipes: tuple[ResolvedRecipe, ...]
+
+
+def requested_recipe(document: Mapping[str, JsonValue]) -> RecipeRequest | None:
+    """The recipe that a spec asks for; None where it asks for none, or where it is expanded already.
+
+    Raises:
+        SpecError: it is no request.
+    """
+    found = document.get("recipe")
+    return None if found is None or _reference(found) is not None else read_request(found)
+
+
+def expand(document: Mapping[str, JsonValue], sources: RecipeSources) -> dict[str, JsonValue]:
+    """The spec with what its recipe fills in; `recipe` is then a reference. An expanded spec expands to itself.
+
+    Raises:
+        SpecError: with every problem of the recipe and of the rest of the spec.
+    """
+    return expansion(document, sources).document
+
+
+def expansion(document: Mapping[str, JsonValue], sources: RecipeSources) -> Expansion:
+    """As `expand`, with the resolved recipes.
+
+    Raises:
+        SpecError: as `expand`.
+    """
+    request = _request(document)
+    try:
+        family, resolved = _resolved(document, sources)
+    except SpecError as error:
+        raise SpecError([*error.problems, *_hidden(error), *_problems_beside(document)]) from None
+    if family is None:
+        raise SpecError([_unknown_family(resolved), *_problems_beside(document)])
+    draft = Draft(dict(document), request, sources, resolved)
+    _FILL[family](draft)
+    reference = RecipeReference(
+        name=sources.name, family=family, digest=resolved.digest, sources=sources.digest, kwargs=request.kwargs
+    )
+    draft.document["recipe"] = reference.model_dump(mode="json", exclude_none=True)
+    found = _problems_of_spec(_with_stand_ins(draft.document, (one.field for one in draft.problems)))
+    if draft.problems or found:
+        raise SpecError([*draft.problems, *found])
+    return Expansion(draft.document, reference, (resolved,))
+
+
+def _reference(found: object) -> RecipeReference | None:
+    """What an expanded spec says of its recipe; None for anything else."""
+    if not isinstance(found, Mapping) or "digest" not in found:
+        return None
+    try:
+        return RecipeReference.model_validate(found)
+    except ValidationError:
+        return None
+
+
+def _request(document: Mapping[str, JsonValue]) -> RecipeRequest:
+    found = document.get("recipe")
+    reference = _reference(found)
+    return read_request(found) if reference is None else RecipeRequest(kwargs=reference.kwargs)
+
+
+def _resolved(document: Mapping[str, JsonValue], sources: RecipeSources) -> tuple[Family | None, ResolvedRecipe]:
+    """The recipe, resolved with what the rest of the spec says to it, and its family."""
+    family: Family | None = None
+    while True:
+        told = facts(document, sources, family)
+        completed = sources.model_copy(update={"inputs": {**told, **sources.inputs}})
+        resolved = resolve(completed)
+        found = family_of(resolved.document, document)
+        # What a spec says to a recipe depends on the family, and the family is known once the recipe is resolved.
+        if found == family or facts(document, sources, found) == told:
+            return found, _with_count(document, found, completed, resolved)
+        family = found
+
+
+def _with_count(
+    document: Mapping[str, JsonValue], family: Family | None, sources: RecipeSources, resolved: ResolvedRecipe
+) -> ResolvedRecipe:
+    """The recipe with the number of instances of the spec, if both say one: the program must know how many there are.
+
+    Raises:
+        SpecError: the user has set another number in the recipe as well.
+    """
+    count, path = document.get("instance_count"), None if family is None else _COUNT.get(family)
+    if path is None or not isinstance(count, int) or isinstance(count, bool):
+        return resolved
+    found = value_at(resolved.document, *map(str, path))
+    if not isinstance(found, int) or found == count:
+        return resolved
+    name = ".".join(map(str, path))
+    if resolved.origins.get(path) in _OF_THE_USER:
+        allowed = f"{name} of the recipe was set to {found}"
+        raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
+    return resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+
+
+def _unknown_family(resolved: ResolvedRecipe) -> Problem:
+    sections = ", ".join(list(resolved.document)[:16]) or "nothing"
+    statement = f"it is of no family that Muster knows; it has {sections}"
+    remedy = "name the program that reads it: trainer, or entrypoint with source_dir"
+    allowed = (
+        "known: run.model_type of amazon.nova with run.model_name_or_path, run.model_type llm_finetuning_aws or verl "
+        "with training_config, evaluation, or trainer"
+    )
+    return StatedProblem("recipe", statement, remedy, allowed)
+
+
+def _problems_beside(document: Mapping[str, JsonValue]) -> list[Problem]:
+    """Problems of a spec whose recipe is not known: of what a recipe could fill in, none is missing."""
+    rest = {name: value for name, value in document.items() if name != "recipe"}
+    missing = all(rest.get(name) is None for name in ("trainer", "entrypoint", "algorithm_name"))
+    return _problems_of_spec(_with_stand_ins(rest, ["entrypoint"] if missing else []))
+
+
+def _with_stand_ins(document: Mapping[str, JsonValue], faulty: Iterable[str]) -> dict[str, JsonValue]:
+    """The spec without the faults that are reported already."""
+    return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}
+
+
+def _problems_of_spec(document: Mapping[str, JsonValue]) -> list[Problem]:
+    try:
+        parse_spec(document)
+    except SpecError as error:
+        return [*error.problems, *_hidden(error)]
+    return []
+
+
+def _hidden(error: SpecError) -> list[Problem]:
+    """One problem for each that an error only counts."""
+    return [StatedProblem("the spec", "not shown", "")] * error.more
+
+
+def expanded_again(document: Mapping[str, JsonValue], sources: RecipeSources) -> Expansion:
+    """The expansion of an expanded spec, which must be what it is already: so nothing was changed since.
+
+    Raises:
+        SpecError: the recipe or the spec has another form now.
+    """
+    again = expansion(document, sources)
+    before = _reference(document.get("recipe"))
+    if before is None or again.reference.digest != before.digest or digest(again.document) != digest(dict(document)):
+        statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
+        remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
+        raise SpecError([StatedProblem("recipe", statement, remedy)])
+    return again
