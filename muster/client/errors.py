@@ -196,6 +196,13 @@ class RecipeFileError(InputError):
         )
 
 
+class RecipePlaceError(InputError):
+    """There are no recipes to list at a place."""
+
+    def __init__(self, statement: str, remedy: str) -> None:
+        super().__init__(f"{statement[:1].upper()}{statement[1:]}: {remedy}.")
+
+
 class RecipeWriteError(InputError):
     """The file for a resolved recipe cannot be written."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from muster.client.aws.light_session import LightSession
     from muster.client.sdk import Muster
 
 _COMPLETED_MAX = 100  # one call: ListExecutions returns at most 100
@@ -60,6 +61,16 @@ class AccountOptions:
     profile: Profile = None
     region: Region = None
 
+    def session(self) -> LightSession:
+        """A session there.
+
+        Raises:
+            CredentialsError: there is no such profile.
+        """
+        from muster.client.aws.connection import open_session  # noqa: PLC0415
+
+        return open_session(self.profile, self.region or None)
+
 
 @dataclass(frozen=True)
 class StackOptions:
@@ -68,6 +79,10 @@ class StackOptions:
     stack: Annotated[str | None, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")] = None
     profile: Profile = None
     region: Region = None
+
+    def account(self) -> AccountOptions:
+        """The account and the region of the stack."""
+        return AccountOptions(self.profile, self.region)
 
     def muster(self) -> Muster:
         """The stack.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from muster.client.cli.recipe_tables import Line
     from muster.client.recipes.recipe import Recipe
+    from muster.client.recipes.recipe_places import NamedRecipe
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,11 +40,11 @@ app = typer.Typer(
 )
 
 
-def _load(request: dict[str, Any], account: AccountOptions) -> Recipe:
+def _load(named: NamedRecipe, account: AccountOptions) -> Recipe:
     from muster.client.recipes.recipe import Recipe  # noqa: PLC0415
 
     with busy("Reading the recipe"):
-        return Recipe.load(request, profile=account.profile, region=account.region or None)
+        return Recipe.read(named, account.session)
 
 
 @app.command()
@@ -62,7 +63,7 @@ def resolve(
 ) -> None:
     """Show every value of a recipe with the source that it came from."""
     overrides, inputs = values.given_overrides(), values.given_inputs()
-    found = _load(base.request(source), account).resolve(overrides, inputs=inputs)
+    found = _load(base.wanted(source), account).resolve(overrides, inputs=inputs)
     if out is not None:
         _write(out, found.to_yaml())
     if json:
@@ -74,11 +75,11 @@ def resolve(
     elif yaml:
         typer.echo(found.to_yaml(), nl=False)
     else:
-        from muster.client.cli.recipe_tables import resolved_lines, source_lines  # noqa: PLC0415
+        from muster.client.cli.recipe_tables import resolved_lines, summary_lines  # noqa: PLC0415
 
         _print(resolved_lines(found.explain(), line_width()))
         print_text("")
-        _print(source_lines(found.name, found.digest, found.sources()))
+        _print(summary_lines(found.name, found.digest, found.sources()))
 
 
 @app.command(name="list")
@@ -105,14 +106,18 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the recipes of a checkout, or of a model in SageMaker Hub."""
-    from muster.client.recipes.catalog import RecipeFilter  # noqa: PLC0415
+    from muster.client.recipes.catalog import CatalogFilter, checkout_recipes, hub_recipes  # noqa: PLC0415
 
-    if (checkout is None) == (hub_model is None):
+    wanted = CatalogFilter(model, technique, training_type, sequence_length)
+    if checkout is not None and hub_model is None:
+        with busy("Reading the recipes"):
+            found = wanted.of(checkout_recipes(checkout))
+    elif hub_model is not None and checkout is None:
+        with busy("Asking SageMaker Hub"):
+            found = wanted.of(hub_recipes(account.session, hub_model, hub))
+    else:
         message = "name a checkout of the public recipes with --checkout, or a model in SageMaker Hub with --hub-model"
         raise UsageError(message)
-    wanted = RecipeFilter(model, technique, training_type, sequence_length)
-    with busy("Reading the recipes" if hub_model is None else "Asking SageMaker Hub"):
-        ...
     if json:
         print_answer(found)
     else:
@@ -125,7 +130,7 @@ def list_(
 @grouped
 def show(base: BaseOptions, account: AccountOptions, source: Source = None, *, json: Json = False) -> None:
     """Show a recipe with its placeholders, and what each of them may be."""
-    template = _load(base.request(source), account).template()
+    template = _load(base.wanted(source), account).template()
     if json:
         print_answer(template)
     else:

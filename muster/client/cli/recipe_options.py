@@ -11,7 +11,8 @@ import typer
 from muster.client.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
-    from muster.client.recipes.recipe import Template
+    from muster.client.recipes.recipe_places import NamedRecipe
+    from muster.client.recipes.recipe_template import RecipeTemplate
 
 
 def _sources(context: typer.Context, incomplete: str) -> list[str]:
@@ -39,7 +40,7 @@ def _placeholders(context: typer.Context, incomplete: str) -> list[str]:
     return [] if known is None else [f"{name}=" for name in known.placeholders if name.startswith(incomplete)]
 
 
-def _known(context: typer.Context) -> Template | None:
+def _known(context: typer.Context) -> RecipeTemplate | None:
     """The template that the command line names; None where AWS would have to be asked, or nothing can be read."""
     from muster.client.recipes.recipe import Recipe  # noqa: PLC0415
     from muster.contract.errors import MusterError  # noqa: PLC0415
@@ -50,7 +51,7 @@ def _known(context: typer.Context) -> Template | None:
     if source is None or source.startswith("s3://"):
         return None
     try:
-        return Recipe.load(places.named(source)).template()
+        return Recipe.load(places.named(source).request).template()
     except MusterError:
         return None
 
@@ -79,16 +80,21 @@ class PlaceOptions:
         typer.Option("--override-spec", metavar="FILE", help="The override specification of SOURCE, in JSON."),
     ] = None
 
-    def named(self, source: str) -> dict[str, Any]:
-        """The `recipe` of a spec that names this source.
+    def named(self, source: str) -> NamedRecipe:
+        """What this source means.
 
         Raises:
             RecipeFileError: the file cannot be read.
         """
-        from muster.client.recipes.recipe_places import named_recipe  # noqa: PLC0415
+        from muster.client.recipes.recipe_places import NamedRecipe, named_recipe  # noqa: PLC0415
 
-        request = named_recipe(source) if self.checkout is None else {"checkout": self.checkout, "base": source}
-        return request if self.override_spec is None else {**request, "override_spec": self.override_spec}
+        if self.checkout is None:
+            named = named_recipe(source)
+        else:
+            named = NamedRecipe({"checkout": self.checkout, "base": source})
+        if self.override_spec is not None:
+            named.request["override_spec"] = self.override_spec
+        return named
 
 
 @dataclass(frozen=True)
@@ -112,13 +118,15 @@ class BaseOptions(PlaceOptions):
         str | None, typer.Option("--recipe", metavar="FILE", help="Your recipe, which replaces values of the base.")
     ] = None
 
-    def request(self, source: str | None) -> dict[str, Any]:
-        """The `recipe` of a spec that names this base.
+    def wanted(self, source: str | None) -> NamedRecipe:
+        """What the source, or the model in a hub, means.
 
         Raises:
-            UsageError: none is named, or two are.
+            UsageError: nothing is named, or two recipes are.
             RecipeFileError: the file cannot be read.
         """
+        from muster.client.recipes.recipe_places import NamedRecipe  # noqa: PLC0415
+
         of_model = {
             "technique": self.technique,
             "training_type": None if self.training_type is None else self.training_type.upper(),
@@ -126,24 +134,25 @@ class BaseOptions(PlaceOptions):
             "name": self.hub_recipe,
             "hub": self.hub,
         }
+        given = {name: value for name, value in of_model.items() if value is not None}
         if (source is None) == (self.hub_model is None):
             found = "no recipe is named" if source is None else "two recipes are named"
             message = f"{found}: give SOURCE, or --hub-model with --technique"
             raise UsageError(message)
         if source is None:
-            hub = {key: value for key, value in {"model": self.hub_model, **of_model}.items() if value is not None}
-            request: dict[str, Any] = {"hub": hub}
-        elif given := [option for option, value in of_model.items() if value is not None]:
-            message = f"--{given[0].replace('_', '-')} needs --hub-model"
+            named = NamedRecipe({"hub": {"model": self.hub_model, **given}})
+        elif given:
+            option = next(iter(given)).replace("name", "hub-recipe").replace("_", "-")
+            message = f"--{option} needs --hub-model"
             raise UsageError(message)
         else:
-            request = self.named(source)
-        if self.recipe is None:
-            return request
-        if "file" in request and not request.keys() & {"base", "hub"}:
-            # The only recipe of a spec is the one to start from, as soon as another one replaces values of it.
-            request["base"] = request.pop("file")
-        return {**request, "file": self.recipe}
+            named = self.named(source)
+        if self.recipe is not None:
+            if not named.request.keys() & {"base", "hub"}:
+                # The only recipe of a spec is the one to start from, as soon as another one replaces values of it.
+                named.request["base"] = named.request.pop("file", None)
+            named.request["file"] = self.recipe
+        return named
 
 
 @dataclass(frozen=True)

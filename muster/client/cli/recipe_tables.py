@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
 from muster.contract.recipe.resolved_recipe import Origin
 from muster.contract.text import shortened
 
@@ -23,7 +24,6 @@ _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becom
 _VALUE_MAX = 64  # of the column where lines may have any length
 _WORDS_MIN, _WORDS_MAX = 30, 100  # characters of a line of a description
 _NONE = "–"
-_SHOWN = 12  # hexadecimal digits of a digest
 _WEAK = {Origin.BASE, Origin.DEFAULT}
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
@@ -46,17 +46,11 @@ def resolved_lines(values: Sequence[RecipeValue], width: int | None) -> Iterator
     )
 
 
-def source_lines(name: str, digest: str, sources: Sequence[RecipeSource]) -> Iterator[Line]:
+def summary_lines(name: str, digest: str, sources: Sequence[RecipeSource]) -> Iterator[Line]:
     """What the recipe is called, its digest, and a line for each of its sources."""
     total = sum(source.values for source in sources)
-    yield Line(f"{name}: {_values(total)}, digest {short_digest(digest)}")
-    # A place may be longer than the terminal: it is the only part that can be, so it stands last.
-    counts = [f"{source.values:,}" for source in sources]
-    names = max(map(len, (source.origin for source in sources)), default=0)
-    figures = max(map(len, counts), default=0)
-    for source, count in zip(sources, counts, strict=True):
-        place = "" if source.place == source.origin else f"  {source.place}"
-        yield Line(f"  {source.origin:<{names}}  {count:>{figures}}{place}")
+    yield Line(f"{name}: {_values(total)}, digest {digest[:DIGEST_SHOWN]}")
+    yield from map(Line, source_lines(sources))
 
 
 def difference_lines(differences: Sequence[RecipeDifference], width: int | None) -> Iterator[Line]:
@@ -133,7 +127,9 @@ def checked_lines(recipes: Sequence[RecipeChecked]) -> Iterator[Line]:
     """A line for each recipe, with the problems of those that cannot be resolved."""
     for one in recipes:
         if one.error is None:
-            yield Line(f"{one.source}: valid, {_values(one.values)}, digest {short_digest(one.digest or '')}", "green")
+            yield Line(
+                f"{one.source}: valid, {_values(one.values)}, digest {(one.digest or '')[:DIGEST_SHOWN]}", "green"
+            )
             continue
         if not one.error.problems:
             yield Line(f"{one.source}: {one.error.message}", "red")
@@ -143,11 +139,6 @@ def checked_lines(recipes: Sequence[RecipeChecked]) -> Iterator[Line]:
         yield from (Line(f"  - {problem}") for problem in one.error.problems)
         if one.error.more:
             yield Line(f"  and {one.error.more:,} more")
-
-
-def short_digest(digest: str) -> str:
-    """The beginning of a digest, as people compare it."""
-    return digest[:_SHOWN]
 
 
 def yaml_scalar(value: JsonValue) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
-from muster.client.recipes.recipe_places import Fields, named_recipe, with_override
+from muster.client.recipes.recipe_places import NamedRecipe, named_recipe, with_override
 from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, recipe_sources, recipe_values
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import boto3
     from pydantic import JsonValue
 
+    from muster.client.aws.light_session import AnySession
+    from muster.client.recipes.recipe_template import RecipeTemplate
     from muster.contract.recipe.recipe_sources import RecipeSources
     from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
@@ -26,8 +28,8 @@ class Recipe:
     Two are equal whose sources are the same.
     """
 
-    def __init__(self, request: Fields, sources: RecipeSources) -> None:
-        self._request, self._sources = request, sources
+    def __init__(self, named: NamedRecipe, sources: RecipeSources) -> None:
+        self._named, self._sources = named, sources
 
     @classmethod
     def load(
@@ -48,10 +50,23 @@ class Recipe:
             InputError: the file cannot be read.
             ClientError: AWS cannot be reached or refuses.
         """
-        from muster.client.recipes.gathering import gather  # noqa: PLC0415
+        named = NamedRecipe(dict(source)) if isinstance(source, Mapping) else named_recipe(str(source))
 
-        request = dict(source) if isinstance(source, Mapping) else named_recipe(str(source))
-        return cls(request, gather(request, session=session, profile=profile, region=region))
+        def opened() -> AnySession:
+            from muster.client.aws.connection import open_session  # noqa: PLC0415
+
+            return session or open_session(profile, region)
+
+        return cls.read(named, opened)
+
+    @classmethod
+    def read(cls, named: NamedRecipe, session: Callable[[], AnySession]) -> Self:
+        """As `load`; the session is opened where AWS must be asked."""
+        from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
+        from muster.contract.recipe.gathering import gather  # noqa: PLC0415
+        from muster.contract.recipe.recipe_request import read_request  # noqa: PLC0415
+
+        return cls(named, gather(read_request(named.request), ClientReader(session)))
 
     @property
     def name(self) -> str:
@@ -81,17 +96,37 @@ class Recipe:
         """
         from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
 
-        request = self._request
+        changed = self._named.request
         for path, value in (overrides or {}).items():
-            request = with_override(request, path, value)
-        own = self._sources
-        changed = {
-            "overrides": request.get("overrides", own.overrides),
-            "values": {**own.values, **(values or {})},
-            "inputs": {**own.inputs, **(inputs or {})},
-        }
-        sources = own.model_copy(update=changed)
-        return Resolution({**request, **changed}, sources, resolve(sources))
+            changed = with_override(changed, path, value)
+        for name, given in (("values", values), ("inputs", inputs)):
+            changed = {**changed, name: {**(changed.get(name) or {}), **(given or {})}}
+        named = self._named._replace(request=changed)
+        sources = self._sources.model_copy(
+            update={name: changed.get(name) or {} for name in ("overrides", "values", "inputs")}
+        )
+        return Resolution(named, sources, _resolved(named, sources))
+
+    def template(self) -> RecipeTemplate:
+        """The recipe before it is resolved: its base with the placeholders, and what its values may be.
+
+        Raises:
+            SpecError: the base or the override specification cannot be read.
+        """
+        from muster.client.recipes.recipe_template import template_of  # noqa: PLC0415
+
+        return template_of(self._sources)
+
+
+def _resolved(named: NamedRecipe, sources: RecipeSources) -> ResolvedRecipe:
+    if named.spec is None:
+        from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
+
+        return resolve(sources)
+    # The other fields of a spec give values to its recipe, too.
+    from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
+
+    return expansion({**named.spec, "recipe": named.request}, sources).recipes[0]
 
 
 class Resolution:
@@ -100,8 +135,8 @@ class Resolution:
     Two are equal that have the same digest: their replicas get the same recipe.
     """
 
-    def __init__(self, request: Fields, sources: RecipeSources, resolved: ResolvedRecipe) -> None:
-        self._request, self._sources, self._resolved = request, sources, resolved
+    def __init__(self, named: NamedRecipe, sources: RecipeSources, resolved: ResolvedRecipe) -> None:
+        self._named, self._sources, self._resolved = named, sources, resolved
 
     @property
     def name(self) -> str:
@@ -146,6 +181,8 @@ class Resolution:
         return recipe_yaml(self._resolved.document)
 
     def spec(self, **fields: object) -> dict[str, object]:
-        """A spec with this recipe for `Muster.plan` and `Muster.launch`, which read its sources again; `fields` are its
-        other ones, such as `replicas`."""
-        return {**fields, "recipe": copy.deepcopy(self._request)}
+        """A spec with this recipe for `Muster.plan` and `Muster.launch`, which read its sources again.
+
+        `fields` are its other fields, such as `replicas`; they replace those of the spec that the recipe was named by.
+        """
+        return {**(self._named.spec or {}), **fields, "recipe": copy.deepcopy(self._named.request)}

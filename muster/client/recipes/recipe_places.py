@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.client.errors import RecipeFileError, os_reason
 from muster.contract.errors import SpecError
@@ -32,14 +32,22 @@ def _beside(place: str, folder: Path) -> str:
     return place if place.startswith(("s3://", "/", "~")) or not place else str(folder / place)
 
 
-def named_recipe(source: str) -> Fields:
+class NamedRecipe(NamedTuple):
+    """A recipe as a user names it."""
+
+    request: Fields
+    spec: Fields | None = None
+    """The spec that names it, if one does."""
+
+
+def named_recipe(source: str) -> NamedRecipe:
     """The recipe at `source`: a file or an URI; of a file that is a spec, the recipe that it names.
 
     Raises:
         RecipeFileError: the file cannot be read.
     """
     if source.startswith("s3://"):
-        return {"base": source}
+        return NamedRecipe({"base": source})
     try:
         text = Path(source).read_text(encoding="utf-8")
     except OSError as error:
@@ -48,13 +56,13 @@ def named_recipe(source: str) -> Fields:
         raise RecipeFileError(source, "it is not UTF-8 text") from error
     spec = _as_spec(text)
     if spec is None:
-        return {"base": source}
+        return NamedRecipe({"base": source})
     recipe = recipe_beside(spec["recipe"], Path(source).parent)
-    # What is none of these is refused with all other problems of the recipe.
-    return dict(recipe) if isinstance(recipe, Mapping) else {"file": recipe}
+    # What is neither is refused with all other problems of the spec.
+    return NamedRecipe(dict(recipe) if isinstance(recipe, Mapping) else {"file": recipe}, dict(spec))
 
 
-def _as_spec(text: str) -> Mapping[object, Any] | None:
+def _as_spec(text: str) -> Mapping[Any, Any] | None:
     """The spec in this text; None where the text is a recipe, or cannot be read as a spec."""
     if "recipe" not in text:
         return None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
 
 from pydantic import Field, JsonValue
 
+from muster.client.recipes.recipe_values import leaves, path_text
 from muster.contract.document import Document
-
-_PLACEHOLDER = re.compile(r"\{\{\s*['\"]?([^{}'\"\n]{1,256}?)['\"]?\s*\}\}")
+from muster.contract.errors import RecipeError
+from muster.contract.recipe.override_spec import Parameter
+from muster.contract.recipe.recipe_problems import Problems
+from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.resolution import load_source, parameters_of, placeholders_of
+from muster.contract.recipe.resolved_recipe import Origin
 
 
 class SpecifiedValue(Document):
@@ -36,6 +41,39 @@ class RecipeTemplate(Document):
     specification: tuple[SpecifiedValue, ...] = Field(description="the override specification, in its order")
 
 
-def placeholder_names(text: str) -> Iterator[str]:
-    """The names of the placeholders in a text, each once."""
-    return iter(dict.fromkeys(_PLACEHOLDER.findall(text)))
+def template_of(sources: RecipeSources) -> RecipeTemplate:
+    """The template that a recipe starts from.
+
+    Raises:
+        RecipeError: the base or the override specification cannot be read.
+    """
+    problems = Problems()
+    base = sources.base or sources.recipe or SourceText(place=sources.name, text="{}")
+    document = load_source(base, Origin.BASE, problems)
+    if problems.found:
+        raise RecipeError(problems.found)
+    parameters = parameters_of(sources).values()
+    entries = json.loads(sources.override_spec.text) if sources.override_spec is not None else {}
+    return RecipeTemplate(
+        name=sources.name,
+        place=base.place,
+        text=base.text,
+        paths=tuple(path_text(path) for path in leaves(document)),
+        placeholders=tuple(placeholders_of(sources)),
+        specification=tuple(_specified(one, entries) for one in parameters),
+    )
+
+
+def _specified(parameter: Parameter, entries: Mapping[str, JsonValue]) -> SpecifiedValue:
+    entry = entries.get(parameter.name)
+    words = entry.get("description") if isinstance(entry, dict) else None
+    return SpecifiedValue(
+        name=parameter.name,
+        type=parameter.type or None,
+        required=parameter.required,
+        default=parameter.default,
+        min=parameter.least,
+        max=parameter.most,
+        enum=parameter.choices or (),
+        description=words if isinstance(words, str) else "",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import Field, JsonValue
 
@@ -11,6 +11,8 @@ from muster.contract.document import Document
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 
+DIGEST_SHOWN = 12
+"""Hexadecimal digits of a digest, as people compare it."""
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -28,6 +30,17 @@ class RecipeSource(Document):
     origin: Origin
     place: str = Field(description="the file or URI; of a value that was given directly, how it was given")
     values: int = Field(description="how many of the recipe's values came from it")
+
+
+def source_lines(sources: Sequence[RecipeSource]) -> Iterator[str]:
+    """A line for each source: how many values came from it, and where it is."""
+    counts = [f"{source.values:,}" for source in sources]
+    names = max((len(source.origin) for source in sources), default=0)
+    figures = max(map(len, counts), default=0)
+    for source, count in zip(sources, counts, strict=True):
+        # A place may be longer than the terminal: it is the only part that can be, so it stands last.
+        place = "" if source.place == source.origin else f"  {source.place}"
+        yield f"  {source.origin:<{names}}  {count:>{figures}}{place}"
 
 
 def path_text(path: Path) -> str:

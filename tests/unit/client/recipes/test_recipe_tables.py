@@ -15,11 +15,11 @@ from muster.client.cli.recipe_tables import (
     checked_lines,
     difference_lines,
     resolved_lines,
-    source_lines,
+    summary_lines,
     template_lines,
     yaml_scalar,
 )
-from muster.client.recipes.catalog_filter import CatalogFilter
+from muster.client.recipes.catalog import CatalogFilter
 from muster.client.recipes.recipe_difference import recipe_differences
 from muster.client.recipes.recipe_template import RecipeTemplate, SpecifiedValue
 from muster.client.recipes.recipe_values import RecipeSource, RecipeValue
@@ -70,7 +70,7 @@ def test_the_sources_are_counted_below() -> None:
         RecipeSource(origin=Origin.BASE, place="recipes/llama.yaml", values=1_204),
         RecipeSource(origin=Origin.OVERRIDE, place="overrides", values=2),
     ]
-    assert texts(source_lines("llama", "0123456789abcdef" * 4, sources)) == [
+    assert texts(summary_lines("llama", "0123456789abcdef" * 4, sources)) == [
         "llama: 1,206 values, digest 0123456789ab",
         "  base       1,204  recipes/llama.yaml",
         "  overrides      2",
