@@ -27,8 +27,9 @@ class ExpandedSpec:
 
 
 def expanded_spec(document: Mapping[Any, object], session: Callable[[], AnySession]) -> ExpandedSpec:
-    """The spec in a parsed document, whose source has not been checked yet. The session is opened only for a recipe that
-    is in S3 or in a hub.
+    """The spec in a parsed document, whose source has not been checked yet.
+
+    The session is opened only for a recipe that is in S3 or in a hub.
 
     Raises:
         SpecError: the spec has problems; those of its recipe and of its source are listed with them.

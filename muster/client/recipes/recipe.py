@@ -94,8 +94,6 @@ class Recipe:
         Raises:
             SpecError: the recipe has problems, all of which are listed.
         """
-        from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
-
         changed = self._named.request
         for path, value in (overrides or {}).items():
             changed = with_override(changed, path, value)
