@@ -91,6 +91,15 @@ def parse_spec(value: object) -> Spec:
     return spec
 
 
+def spec_problems(value: object) -> tuple[Problem, ...]:
+    """The problems of a parsed document, as `parse_spec` raises them."""
+    try:
+        parse_spec(value)
+    except SpecError as error:
+        return error.problems
+    return ()
+
+
 class _Unstorable(NamedTuple):
     top: str
     problem: Problem
