@@ -14,6 +14,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from muster.contract.recipe.recipe_reader import PUBLIC_HUB
 from muster.infra.functions.event_delivery import EventRule
 from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
