@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from muster.contract.document import digest
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
@@ -23,7 +23,12 @@ from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.recipe.unresolved import (
+    problems_beside,
+    problems_of_spec,
+    reference_of,
+    with_problems_beside,
+)
 
 _FILL: Mapping[Family, Callable[[Draft], None]] = {
     "nova": fill_nova,
@@ -51,17 +56,7 @@ class Expansion:
     recipes: tuple[ResolvedRecipe, ...]
 
 
-def requested_recipe(document: Mapping[str, JsonValue]) -> RecipeRequest | None:
-    """The recipe that a spec asks for; None where it asks for none, or where it is expanded already.
-
-    Raises:
-        SpecError: it is no request.
-    """
-    found = document.get("recipe")
-    return None if found is None or _reference(found) is not None else read_request(found)
-
-
-def expand(document: Mapping[str, JsonValue], sources: RecipeSources) -> dict[str, JsonValue]:
+def expand(document: Mapping[Any, Any], sources: RecipeSources) -> dict[str, JsonValue]:
     """The spec with what its recipe fills in; `recipe` is then a reference. An expanded spec expands to itself.
 
     Raises:
@@ -70,7 +65,7 @@ def expand(document: Mapping[str, JsonValue], sources: RecipeSources) -> dict[st
     return expansion(document, sources).document
 
 
-def expansion(document: Mapping[str, JsonValue], sources: RecipeSources) -> Expansion:
+def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     """As `expand`, with the resolved recipes.
 
     Raises:
@@ -80,53 +75,43 @@ def expansion(document: Mapping[str, JsonValue], sources: RecipeSources) -> Expa
     try:
         family, resolved = _resolved(document, sources)
     except SpecError as error:
-        raise SpecError([*error.problems, *_hidden(error), *_problems_beside(document)]) from None
+        raise with_problems_beside(error, document) from None
     if family is None:
-        raise SpecError([_unknown_family(resolved), *_problems_beside(document)])
+        raise SpecError([_unknown_family(resolved), *problems_beside(document)])
     draft = Draft(dict(document), request, sources, resolved)
+    if request.kwargs is not None and document.get("trainer") is None:
+        draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
     _FILL[family](draft)
     reference = RecipeReference(
         name=sources.name, family=family, digest=resolved.digest, sources=sources.digest, kwargs=request.kwargs
     )
     draft.document["recipe"] = reference.model_dump(mode="json", exclude_none=True)
-    found = _problems_of_spec(_with_stand_ins(draft.document, (one.field for one in draft.problems)))
+    found = problems_of_spec(_with_stand_ins(draft.document, (one.field for one in draft.problems)))
     if draft.problems or found:
         raise SpecError([*draft.problems, *found])
     return Expansion(draft.document, reference, (resolved,))
 
 
-def _reference(found: object) -> RecipeReference | None:
-    """What an expanded spec says of its recipe; None for anything else."""
-    if not isinstance(found, Mapping) or "digest" not in found:
-        return None
-    try:
-        return RecipeReference.model_validate(found)
-    except ValidationError:
-        return None
+def _request(document: Mapping[Any, Any]) -> RecipeRequest:
+    reference = reference_of(document)
+    return read_request(document.get("recipe")) if reference is None else RecipeRequest(kwargs=reference.kwargs)
 
 
-def _request(document: Mapping[str, JsonValue]) -> RecipeRequest:
-    found = document.get("recipe")
-    reference = _reference(found)
-    return read_request(found) if reference is None else RecipeRequest(kwargs=reference.kwargs)
-
-
-def _resolved(document: Mapping[str, JsonValue], sources: RecipeSources) -> tuple[Family | None, ResolvedRecipe]:
+def _resolved(document: Mapping[Any, Any], sources: RecipeSources) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    family: Family | None = None
-    while True:
-        told = facts(document, sources, family)
-        completed = sources.model_copy(update={"inputs": {**told, **sources.inputs}})
+    given = facts(document, sources, None)
+    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
+    resolved = resolve(completed)
+    family = family_of(resolved.document, document)
+    # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
+    if (of_family := facts(document, sources, family)) != given:
+        completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
         resolved = resolve(completed)
-        found = family_of(resolved.document, document)
-        # What a spec says to a recipe depends on the family, and the family is known once the recipe is resolved.
-        if found == family or facts(document, sources, found) == told:
-            return found, _with_count(document, found, completed, resolved)
-        family = found
+    return family, _with_count(document, family, completed, resolved)
 
 
 def _with_count(
-    document: Mapping[str, JsonValue], family: Family | None, sources: RecipeSources, resolved: ResolvedRecipe
+    document: Mapping[Any, Any], family: Family | None, sources: RecipeSources, resolved: ResolvedRecipe
 ) -> ResolvedRecipe:
     """The recipe with the number of instances of the spec, if both say one: the program must know how many there are.
 
@@ -157,40 +142,23 @@ def _unknown_family(resolved: ResolvedRecipe) -> Problem:
     return StatedProblem("recipe", statement, remedy, allowed)
 
 
-def _problems_beside(document: Mapping[str, JsonValue]) -> list[Problem]:
-    """Problems of a spec whose recipe is not known: of what a recipe could fill in, none is missing."""
-    rest = {name: value for name, value in document.items() if name != "recipe"}
-    missing = all(rest.get(name) is None for name in ("trainer", "entrypoint", "algorithm_name"))
-    return _problems_of_spec(_with_stand_ins(rest, ["entrypoint"] if missing else []))
-
-
-def _with_stand_ins(document: Mapping[str, JsonValue], faulty: Iterable[str]) -> dict[str, JsonValue]:
+def _with_stand_ins(document: Mapping[Any, Any], faulty: Iterable[str]) -> dict[str, JsonValue]:
     """The spec without the faults that are reported already."""
     return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}
 
 
-def _problems_of_spec(document: Mapping[str, JsonValue]) -> list[Problem]:
-    try:
-        parse_spec(document)
-    except SpecError as error:
-        return [*error.problems, *_hidden(error)]
-    return []
+def _without_recipe(document: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {name: value for name, value in document.items() if name != "recipe"}
 
 
-def _hidden(error: SpecError) -> list[Problem]:
-    """One problem for each that an error only counts."""
-    return [StatedProblem("the spec", "not shown", "")] * error.more
-
-
-def expanded_again(document: Mapping[str, JsonValue], sources: RecipeSources) -> Expansion:
+def expanded_again(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     """The expansion of an expanded spec, which must be what it is already: so nothing was changed since.
 
     Raises:
         SpecError: the recipe or the spec has another form now.
     """
     again = expansion(document, sources)
-    before = _reference(document.get("recipe"))
-    if before is None or again.reference.digest != before.digest or digest(again.document) != digest(dict(document)):
+    if reference_of(document) != again.reference or _without_recipe(document) != _without_recipe(again.document):
         statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
         remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
         raise SpecError([StatedProblem("recipe", statement, remedy)])

@@ -1,4 +1,4 @@
-"""ModelPackageConfig: the model packages that a job starts from and registers, for models whose weights stay with AWS."""
+"""ModelPackageConfig: the packages that a job starts from and registers, of models whose weights stay with AWS."""
 
 from __future__ import annotations
 

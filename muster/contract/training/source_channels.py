@@ -76,6 +76,4 @@ def delivered_channel(name: str, uri: str) -> Channel:
     """A channel of Muster's own, downloaded before the program starts. `uri` is a prefix or an object."""
     # Not validated: in a dry run the bucket is not known yet.
     source = S3DataSource.model_construct(s3_data_type="S3Prefix", s3_uri=uri)
-    return Channel.model_construct(
-        channel_name=name, data_source=DataSource(s3_data_source=source), input_mode="File"
-    )
+    return Channel.model_construct(channel_name=name, data_source=DataSource(s3_data_source=source), input_mode="File")

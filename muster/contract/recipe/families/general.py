@@ -14,6 +14,8 @@ from muster.contract.recipe.recipe_reference import RECIPE_FILE
 
 _HYDRA = {"config-path": RECIPE_MOUNT, "config-name": RECIPE_FILE}
 """How the launcher's programs find their recipe."""
+_SCORES = "lambda_arn"
+"""The hyperparameter of the function that scores an evaluation."""
 # SageMaker fills or uploads these itself; a checkpoint in them is not there after a restart.
 _MANAGED = (DATA, "/opt/ml/input", "/opt/ml/model", "/opt/ml/output")
 _CHECKPOINTS = (("exp_manager", "explicit_log_dir"), ("exp_manager", "exp_dir"), ("run", "results_dir"))
@@ -21,7 +23,7 @@ _CHECKPOINTS = (("exp_manager", "explicit_log_dir"), ("exp_manager", "exp_dir"),
 
 def fill_general(draft: Draft) -> None:
     """The fields of a job whose program the user brings."""
-    refuse_recipe_values(draft)
+    refuse_recipe_values(draft, _SCORES)
     if draft.document.get("entrypoint") is None and draft.document.get("algorithm_name") is None:
         remedy = (
             "give the program: source_dir, a folder (such as a clone of the recipe's training code), and entrypoint, "
@@ -36,7 +38,7 @@ def fill_general(draft: Draft) -> None:
         draft.document["arguments"] = [word for name, value in _HYDRA.items() for word in (f"--{name}", value)]
     scores = text_at(draft.recipe, "processor", "lambda_arn")
     if value_at(draft.recipe, "evaluation") and scores:
-        draft.fill_part("hyper_parameters", {"lambda_arn": scores})
+        draft.fill_part("hyper_parameters", {_SCORES: scores})
     _fill_checkpoints(draft)
     check_types(draft, accelerated=True)
     check_count(draft, "trainer", "num_nodes")

@@ -1,4 +1,4 @@
-"""Recipes of Amazon Nova: the weights stay with AWS, so the job names the model in hyperparameters or by its package."""
+"""Recipes of Amazon Nova: the weights stay with AWS, so the job names the model, or its package."""
 
 from __future__ import annotations
 

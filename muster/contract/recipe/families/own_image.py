@@ -36,9 +36,9 @@ def fill_mlflow(draft: Draft) -> None:
         draft.fill_part("mlflow_config", {"mlflow_experiment_name": name, "mlflow_run_name": name})
 
 
-def refuse_recipe_values(draft: Draft) -> None:
-    """Refuse hyperparameters that are the recipe's: the program reads those from the recipe alone."""
-    known = {*draft.resolved.named, *leaf_names(draft.recipe)}
+def refuse_recipe_values(draft: Draft, *sent: str) -> None:
+    """Refuse hyperparameters that are the recipe's: the program reads those from the recipe alone, but for `sent`."""
+    known = {*draft.resolved.named, *leaf_names(draft.recipe)} - set(sent)
     for name in mapping_at(draft.document, "hyper_parameters"):
         if name in known:
             remedy = f"write it in recipe.overrides: {{{name}: …}}"

@@ -1,4 +1,4 @@
-"""A recipe for a program that Muster calls: a trainer, whose keyword arguments come from the recipe, or a hooked one."""
+"""A recipe for a program that Muster calls: a trainer, whose arguments come from the recipe, or a hooked program."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ def fill_trainer(draft: Draft) -> None:
     """The trainer's keyword arguments, from the recipe's section; those of the spec come first."""
     fill_weights(draft)
     section = draft.request.kwargs
-    if section is None:
-        return
-    if draft.document.get("trainer") is None:
-        draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
+    if section is None or draft.document.get("trainer") is None:
         return
     found = value_at(draft.recipe, *section.split("."))
     if not isinstance(found, dict):
