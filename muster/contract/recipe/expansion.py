@@ -12,7 +12,7 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.evaluation import fill_evaluation
-from muster.contract.recipe.families.facts import facts
+from muster.contract.recipe.families.facts import Openings, facts
 from muster.contract.recipe.families.general import fill_general
 from muster.contract.recipe.families.llmft import fill_llmft
 from muster.contract.recipe.families.nova import fill_nova
@@ -72,13 +72,14 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
         SpecError: as `expand`.
     """
     request = _request(document)
+    openings = Openings.of(sources)
     try:
-        family, resolved = _resolved(document, sources)
+        family, resolved = _resolved(document, openings)
     except SpecError as error:
         raise with_problems_beside(error, document) from None
     if family is None:
         raise SpecError([_unknown_family(resolved), *problems_beside(document)])
-    draft = Draft(dict(document), request, sources, resolved)
+    draft = Draft(dict(document), request, openings, resolved)
     if request.kwargs is not None and document.get("trainer") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
     _FILL[family](draft)
@@ -97,14 +98,15 @@ def _request(document: Mapping[Any, Any]) -> RecipeRequest:
     return read_request(document.get("recipe")) if reference is None else RecipeRequest(kwargs=reference.kwargs)
 
 
-def _resolved(document: Mapping[Any, Any], sources: RecipeSources) -> tuple[Family | None, ResolvedRecipe]:
+def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    given = facts(document, sources, None)
+    sources = openings.sources
+    given = facts(document, openings, None)
     completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
     resolved = resolve(completed)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
-    if (of_family := facts(document, sources, family)) != given:
+    if (of_family := facts(document, openings, family)) != given:
         completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
         resolved = resolve(completed)
     return family, _with_count(document, family, completed, resolved)
