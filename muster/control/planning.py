@@ -27,7 +27,7 @@ from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 
 if TYPE_CHECKING:
-    from muster.control.recipes import PlannedRecipe
+    from muster.control.recipes import PreparedSpec
 
 
 class PlanRequest(BaseModel):
@@ -76,16 +76,15 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
 
 def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    recipe = _recipe(store, deployment, request)
-    document = request.input if recipe is None else recipe.document
-    spec = _completed(parse_spec(document), deployment, request)
+    prepared = _prepared(store, deployment, request)
+    spec = _completed(parse_spec(request.input if prepared is None else prepared.document), deployment, request)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
             [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
         )
-    if recipe is not None:
-        recipe.store(store)
+    if prepared is not None:
+        prepared.store(store)
     place = deployment.place
     if spec.source_dir is not None:
         _keep_source(store, spec.source_dir)
@@ -100,21 +99,21 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
 
 
-def _recipe(store: Store, deployment: Deployment, request: PlanRequest) -> PlannedRecipe | None:
-    """The recipe of the spec, resolved; None where it has none.
+def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
+    """The spec with its model looked up and its recipe resolved; None where it has neither.
 
     Raises:
-        SpecError: it cannot be resolved, or was resolved to something else.
+        SpecError: one of them cannot be found or read, or the recipe was resolved to something else.
     """
-    document = request.input
-    if not isinstance(document, dict) or document.get("recipe") is None:
+    given = request.input
+    if not isinstance(given, dict) or (given.get("model") is None and given.get("recipe") is None):
         return None
     # The resolver and YAML would add to the cold start of every plan.
     from muster.control.aws.recipe_reader import FunctionReader  # noqa: PLC0415
-    from muster.control.recipes import planned_recipe  # noqa: PLC0415
+    from muster.control.recipes import prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
-    return planned_recipe(store, document, FunctionReader(deployment.clients, account))
+    return prepared_spec(store, given, FunctionReader(deployment.clients, account))
 
 
 def _keep_source(store: Store, uri: str) -> None:
