@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from pydantic import JsonValue
+
 from muster.contract.recipe.places import PlaceError
 
 FILES_MAX = 200
@@ -22,9 +24,9 @@ DEPTH_MAX = 16
 TEXT_MAX = 4 * 1024 * 1024
 """Of all files of one recipe together, in characters."""
 
-Load = Callable[[str], object]
-"""The value of a YAML text. Raises ValueError."""
-Values = dict[object, object]
+Values = dict[str, JsonValue]
+Load = Callable[[str], Values]
+"""The mapping in a YAML text. Raises ValueError."""
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
@@ -133,15 +135,12 @@ class _Composition:
         self._characters += len(text)
         if self._files > FILES_MAX or self._characters > TEXT_MAX:
             _refuse(path, f"the recipe is composed of more than {FILES_MAX} files or {TEXT_MAX:,} characters")
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+            return {}, None
         try:
-            found = self._load(text)
+            content = dict(self._load(text))
         except ValueError as error:
             _refuse(path, str(error))
-        if found is None:
-            return {}, None
-        if not isinstance(found, dict):
-            _refuse(path, "it is not a mapping")
-        content = dict(found)
         defaults = content.pop("defaults", None)
         if defaults is not None and not isinstance(defaults, list):
             _refuse(path, "its defaults are not a list")
@@ -244,14 +243,13 @@ def _placed(package: str, content: Values) -> Values:
     return placed
 
 
-def merge(target: Values, over: Mapping[object, object]) -> None:
+def merge(target: Values, over: Mapping[str, JsonValue]) -> None:
     """Lay values over others: mappings are merged, everything else is replaced, and `???` replaces nothing."""
     for key, value in over.items():
         known = target.get(key)
         if isinstance(value, dict):
             if isinstance(known, str) and _INTERPOLATED.fullmatch(known):
-                name = f"{key}"[:_PARTS_SHOWN]
-                _refuse(name, f"a mapping is laid over the interpolation {known[:_PARTS_SHOWN]}")
+                _refuse(key[:_PARTS_SHOWN], f"a mapping is laid over the interpolation {known[:_PARTS_SHOWN]}")
             below: Values = known if isinstance(known, dict) else {}
             merge(below, value)
             target[key] = below
