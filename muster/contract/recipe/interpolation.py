@@ -42,7 +42,7 @@ _EVALUATIONS_MAX = 250_000
 _LONG = 4_096
 
 MISSING = "???"
-"""OmegaConf's mark of a value that somebody has to set."""
+"""OmegaConf's mark of a value that is still to be set."""
 
 ROOTS = ("recipes", "training")
 """Keys below which a recipe may expect itself: the launcher of the public recipes puts it there."""
