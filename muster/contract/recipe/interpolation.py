@@ -144,7 +144,7 @@ class _Resolution:
 
     def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> None:
         self._document, self._inputs = document, inputs
-        self._used: set[str] = set()
+        self._given: dict[str, JsonValue] = {}  # those of the inputs that were referred to
         self._parents: dict[int, _Place] = {}
         self._known: dict[tuple[int, str | int], _Known] = {}
         self._parsed: dict[str, Element] = {}
@@ -166,7 +166,7 @@ class _Resolution:
         self._find_parents()
         result = self._copy(self._document)
         document = result if isinstance(result, dict) else {}
-        return Interpolated(document, list(self._faults.values()), frozenset(self._used))
+        return Interpolated(document, list(self._faults.values()), frozenset(self._given))
 
     def value_of(self, place: _Place, text: str) -> JsonValue:
         """The value of one interpolation."""
@@ -371,8 +371,10 @@ class _Resolution:
         if isinstance(holder, dict):
             if part not in holder:
                 if holder is self._document and len(passed) == 1 and part in self._inputs:
-                    self._used.add(part)
-                    return literal(self._inputs[part])
+                    # Many values may refer to one long text: there is one copy of it.
+                    if part not in self._given:
+                        self._given[part] = literal(self._inputs[part])
+                    return self._given[part]
                 raise _NotFoundError(passed, holder)
             key = part
             value = holder[part]
