@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,10 +20,14 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
+from muster.control.aws.clients import Clients
 from muster.control.aws.store import Store
 from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
+
+if TYPE_CHECKING:
+    from muster.control.recipes import PreparedSpec
 
 
 class PlanRequest(BaseModel):
@@ -45,6 +49,7 @@ class Deployment:
     place: Place
     defaults: StackDefaults
     package: ReplicaPackage
+    clients: Clients
     replica_cap: int | None = None
 
 
@@ -71,12 +76,15 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
 
 def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    spec = _completed(parse_spec(request.input), deployment, request)
+    prepared = _prepared(store, deployment, request)
+    spec = _completed(parse_spec(request.input if prepared is None else prepared.document), deployment, request)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
             [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
         )
+    if prepared is not None:
+        prepared.store(store)
     place = deployment.place
     if spec.source_dir is not None:
         _keep_source(store, spec.source_dir)
@@ -89,6 +97,23 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
     )
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
+
+
+def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
+    """The spec with its model looked up and its recipe resolved; None where it has neither.
+
+    Raises:
+        SpecError: one of them cannot be found or read, or the recipe was resolved to something else.
+    """
+    given = request.input
+    if not isinstance(given, dict) or (given.get("model") is None and given.get("recipe") is None):
+        return None
+    # The resolver and YAML would add to the cold start of every plan.
+    from muster.control.aws.recipe_reader import FunctionReader  # noqa: PLC0415
+    from muster.control.recipes import prepared_spec  # noqa: PLC0415
+
+    account = Locality.of_arn(request.execution_arn).account
+    return prepared_spec(store, given, FunctionReader(deployment.clients, account))
 
 
 def _keep_source(store: Store, uri: str) -> None:

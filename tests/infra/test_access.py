@@ -95,6 +95,30 @@ def test_a_replica_reaches_nothing_of_another_run(template: Template, prefix: st
         assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": listed})
 
 
+@pytest.mark.parametrize("folder", ["output", "checkpoints"])
+def test_a_replica_reads_the_model_that_its_session_names_and_nothing_else_of_that_run(
+    template: Template, folder: str
+) -> None:
+    keys = {**session("run"), "aws:PrincipalTag/MusterModel": "first/model"}
+    model = f"{BUCKET}/{folder}/first/model/x"
+    assert template.allows("Replica", "s3:GetObject", model, keys)
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": f"{folder}/first/model/"})
+    assert not template.allows("Replica", "s3:GetObject", model, session("run"))
+    for action in ("PutObject", "DeleteObject", "AbortMultipartUpload"):
+        assert not template.allows("Replica", f"s3:{action}", model, keys)
+    for key in (f"{folder}/first/model2/x", f"{folder}/first/x", "rendezvous/first/model/x", "runs/first/model/x"):
+        assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/{key}", keys)
+    for prefix in (f"{folder}/first/", f"{folder}/first/model", "control/first/model/"):
+        assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": prefix})
+
+
+def test_no_models_tag_opens_what_is_not_a_model(template: Template) -> None:
+    for value in ("run", "../control/run", "control/run", "*"):
+        keys = {**session("run"), "aws:PrincipalTag/MusterModel": value}
+        for key in (*CONTROL_KEYS, "queue/queue.json", "inbox/x.yaml", "recipes/sources-0.json"):
+            assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/{key}", keys)
+
+
 def test_a_replica_lists_nothing_whose_name_it_does_not_know(template: Template) -> None:
     digest = "0123456789abcdef" * 4
     for prefix in ("control/", "control/run/", "runs/", "source/", f"source/{digest[:63]}", ""):
@@ -103,6 +127,40 @@ def test_a_replica_lists_nothing_whose_name_it_does_not_know(template: Template)
     # SageMaker lists a channel by its whole key.
     archive = f"source/{digest}.tar.gz"
     assert template.allows("Replica", "s3:ListBucket", BUCKET, session("run", s3_prefix=archive))
+
+
+def test_a_replica_reads_resolved_recipes_whose_digest_it_knows_and_no_sources(template: Template) -> None:
+    digest, keys = "0123456789abcdef" * 4, session("run")
+    recipe, sources = f"recipes/{digest}/recipe.yaml", f"recipes/sources-{digest}.json"
+    assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{recipe}", keys)
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": f"recipes/{digest}/"})
+    for action in ("s3:PutObject", "s3:DeleteObject"):
+        assert not template.allows("Replica", action, f"{BUCKET}/{recipe}", keys)
+    for listed in ("recipes/", f"recipes/{digest}", "recipes/sources-", sources):
+        assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": listed})
+    assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/{sources}", keys)
+
+
+def test_only_plan_keeps_recipes_and_it_reads_those_of_the_public_hub(template: Template) -> None:
+    hub = "arn:aws:sagemaker:REGION:aws:hub-content/SageMakerPublicHub/Model/meta/1.0.0"
+    for role in ROLES:
+        for action in ("s3:GetObject", "s3:PutObject"):
+            key = f"{BUCKET}/recipes/sources-x.json"
+            assert template.allows(role, action, key) == (role == "Plan")
+        assert template.allows(role, "sagemaker:DescribeHubContent", hub) == (role == "Plan")
+    assert not template.allows("Plan", "sagemaker:DescribeHubContent", hub.replace("SageMakerPublicHub", "Own"))
+
+
+def test_plan_reads_recipes_where_the_settings_allow(template: Template, variant: Variant) -> None:
+    key, point = "arn:aws:s3:::team-recipes/tuned/a.yaml", "arn:aws:s3:us-east-1:123456789012:accesspoint/recipes"
+    found = variant("data")
+    for resource in (key, f"{point}/object/v1/a.yaml"):
+        assert found.allows("Plan", "s3:GetObject", resource)
+        assert not found.allows("Plan", "s3:PutObject", resource)
+        assert not found.allows("Replica", "s3:GetObject", resource)
+        assert not template.allows("Plan", "s3:GetObject", resource)
+    assert not found.allows("Plan", "s3:GetObject", "arn:aws:s3:::team-recipes/other.yaml")
+    assert not found.allows("Plan", "s3:GetObject", f"{point}/object/v2/a.yaml")
 
 
 def test_a_bucket_that_another_account_has_taken_over_is_left_alone(template: Template) -> None:
@@ -199,7 +257,7 @@ def test_a_job_can_use_a_training_plan(template: Template) -> None:
         assert not template.allows("Launcher", "sagemaker:AddTags", arn)
 
 
-def test_only_attempt_assumes_the_launcher_role_and_only_with_both_tags(template: Template) -> None:
+def test_only_attempt_assumes_the_launcher_role_and_only_with_the_tags_of_a_run(template: Template) -> None:
     launcher = "arn:aws:iam::ACCOUNT:role/Launcher"
     for action in ("sts:AssumeRole", "sts:TagSession"):
         assert [role for role in ROLES if template.allows(role, action, launcher)] == ["Attempt"]
@@ -208,7 +266,7 @@ def test_only_attempt_assumes_the_launcher_role_and_only_with_both_tags(template
     assert trust["Principal"] == {"AWS": "arn:aws:iam::ACCOUNT:role/Attempt"}
     assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
     assert trust["Condition"] == {
-        "ForAllValues:StringEquals": {"aws:TagKeys": ["MusterLineage", "MusterRun"]},
+        "ForAllValues:StringEquals": {"aws:TagKeys": ["MusterLineage", "MusterRun", "MusterModel"]},
         "StringLike": {"aws:RequestTag/MusterLineage": "?*", "aws:RequestTag/MusterRun": "?*"},
     }
 
