@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.evaluation import fill_evaluation
@@ -25,6 +25,7 @@ from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 from muster.contract.recipe.unresolved import problems_beside, reference_of, with_problems_beside
 from muster.contract.spec.spec_reader import spec_problems
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
 _FILL: Mapping[Family, Callable[[Draft], None]] = {
     "nova": fill_nova,
@@ -49,6 +50,11 @@ _MODEL: Mapping[Family, tuple[tuple[str, ...], ...]] = {
     "evaluation": (("run", "model_name_or_path"),),
 }
 """Where the recipes of a family name the model from which training starts; the first one that a recipe has."""
+RESULTS = "base_results_dir"
+"""A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
+
+It is the folder that SageMaker restores when a job is started again, so that a rerun finds what an attempt has saved.
+"""
 _OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
 
 
@@ -105,16 +111,38 @@ def _request(document: Mapping[Any, Any]) -> RecipeRequest:
 
 def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    sources = openings.sources
     given = facts(document, openings, None)
-    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
-    resolved = resolve(completed)
+    completed, resolved = _resolved_with(openings.sources, given)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
     if (of_family := facts(document, openings, family)) != given:
-        completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
-        resolved = resolve(completed)
+        completed, resolved = _resolved_with(openings.sources, of_family)
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+
+
+def _resolved_with(sources: RecipeSources, given: Mapping[str, JsonValue]) -> tuple[RecipeSources, ResolvedRecipe]:
+    """The recipe with further inputs, and its sources with these.
+
+    Raises:
+        RecipeError: with every problem.
+    """
+    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
+    try:
+        return completed, resolve(completed)
+    except RecipeError as error:
+        if RESULTS in completed.inputs or not _refers_to_results(sources):
+            raise
+        with_results = completed.model_copy(update={"inputs": {**completed.inputs, RESULTS: CHECKPOINT_DIR}})
+        try:
+            return with_results, resolve(with_results)
+        except RecipeError as other:
+            # An input that nothing refers to is a problem; then the recipe has others than a missing folder.
+            unused = any(problem.field == f"recipe.inputs.{RESULTS}" for problem in other.problems)
+            raise (error if unused else other) from None
+
+
+def _refers_to_results(sources: RecipeSources) -> bool:
+    return any(f"${{{RESULTS}}}" in source.text for source in (sources.base, sources.recipe) if source is not None)
 
 
 def _with_count(
