@@ -200,7 +200,7 @@ class RecipePlaceError(InputError):
     """There are no recipes to list at a place."""
 
     def __init__(self, statement: str, remedy: str) -> None:
-        super().__init__(f"{statement[:1].upper()}{statement[1:]}: {remedy}.")
+        super().__init__(f"No recipes can be listed: {statement}; {remedy}.")
 
 
 class RecipeWriteError(InputError):

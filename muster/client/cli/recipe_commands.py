@@ -41,45 +41,10 @@ app = typer.Typer(
 
 
 def _load(named: NamedRecipe, account: AccountOptions) -> Recipe:
-    from muster.client.recipes.recipe import Recipe  # noqa: PLC0415
+    from muster.client.recipes.recipe import Recipe, read_sources  # noqa: PLC0415
 
     with busy("Reading the recipe"):
-        return Recipe.read(named, account.session)
-
-
-@app.command()
-@grouped
-def resolve(
-    base: BaseOptions,
-    values: ValueOptions,
-    account: AccountOptions,
-    source: Source = None,
-    *,
-    yaml: Annotated[bool, typer.Option("--yaml", help="Print the YAML that the replicas get.")] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the YAML that the replicas get to a file.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Show every value of a recipe with the source that it came from."""
-    overrides, inputs = values.given_overrides(), values.given_inputs()
-    found = _load(base.wanted(source), account).resolve(overrides, inputs=inputs)
-    if out is not None:
-        _write(out, found.to_yaml())
-    if json:
-        from muster.client.cli.json_answers import RecipeResolved  # noqa: PLC0415
-
-        print_answer(RecipeResolved.of(found))
-    elif out is not None:
-        typer.echo(f"Written to {out}.")
-    elif yaml:
-        typer.echo(found.to_yaml(), nl=False)
-    else:
-        from muster.client.cli.recipe_tables import resolved_lines, summary_lines  # noqa: PLC0415
-
-        _print(resolved_lines(found.explain(), line_width()))
-        print_text("")
-        _print(summary_lines(found.name, found.digest, found.sources()))
+        return Recipe(named, read_sources(named, account.session))
 
 
 @app.command(name="list")
@@ -141,6 +106,41 @@ def show(base: BaseOptions, account: AccountOptions, source: Source = None, *, j
 
 @app.command()
 @grouped
+def resolve(
+    base: BaseOptions,
+    values: ValueOptions,
+    account: AccountOptions,
+    source: Source = None,
+    *,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Print the YAML that the replicas get.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the YAML that the replicas get to a file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show every value of a recipe with the source that it came from."""
+    overrides, inputs = values.given_overrides(), values.given_inputs()
+    found = _load(base.wanted(source), account).resolve(overrides, inputs=inputs)
+    if out is not None:
+        _write(out, found.to_yaml())
+    if json:
+        from muster.client.cli.json_answers import RecipeResolved  # noqa: PLC0415
+
+        print_answer(RecipeResolved.of(found))
+    elif out is not None:
+        typer.echo(f"Written to {out}.")
+    elif yaml:
+        typer.echo(found.to_yaml(), nl=False)
+    else:
+        from muster.client.cli.recipe_tables import resolved_lines, summary_lines  # noqa: PLC0415
+
+        _print(resolved_lines(found.explain(), line_width()))
+        print_text("")
+        _print(summary_lines(found.name, found.digest, found.sources()))
+
+
+@app.command()
+@grouped
 def diff(
     a: FirstSource,
     b: SecondSource,
@@ -160,8 +160,10 @@ def diff(
         print_answer(RecipesCompared(a=one.digest, b=other.digest, differences=tuple(found)))
     else:
         from muster.client.cli.recipe_tables import difference_lines  # noqa: PLC0415
+        from muster.client.recipes.recipe_values import DIGEST_SHOWN  # noqa: PLC0415
 
-        _print(difference_lines(found, line_width()))
+        names = [f"{name}, digest {recipe.digest[:DIGEST_SHOWN]}" for name, recipe in ((a, one), (b, other))]
+        _print(difference_lines(names, found, line_width()))
 
 
 @app.command()

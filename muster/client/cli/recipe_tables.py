@@ -53,8 +53,12 @@ def summary_lines(name: str, digest: str, sources: Sequence[RecipeSource]) -> It
     yield from map(Line, source_lines(sources))
 
 
-def difference_lines(differences: Sequence[RecipeDifference], width: int | None) -> Iterator[Line]:
-    """A table of the values that differ; a line that says so where none does."""
+def difference_lines(
+    names: Sequence[str], differences: Sequence[RecipeDifference], width: int | None
+) -> Iterator[Line]:
+    """Which two recipes, and a table of the values that differ; a line that says so where none does."""
+    yield from (Line(f"{side}  {name}") for side, name in zip("AB", names, strict=True))
+    yield Line("")
     if not differences:
         yield Line("The recipes are the same.")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from muster.client.checks.source_check import check_source, read_checked
@@ -39,21 +40,36 @@ def expanded_spec(document: Mapping[Any, object], session: Callable[[], AnySessi
         return ExpandedSpec(read_checked(document))
     # Most specs name no recipe, and these modules take longer to import than a spec takes to be read.
     from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
-    from muster.contract.recipe.expansion import expansion, requested_recipe  # noqa: PLC0415
+    from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
     from muster.contract.recipe.gathering import gather  # noqa: PLC0415
+    from muster.contract.recipe.unresolved import requested_recipe, with_problems_beside  # noqa: PLC0415
 
     try:
         request = requested_recipe(document)
         if request is None:
             return ExpandedSpec(read_checked(document))
-        sources = gather(request, ClientReader(session))
+        try:
+            sources = _without_folders(gather(request, ClientReader(session)))
+        except SpecError as error:
+            raise with_problems_beside(error, document) from None
         found = expansion(document, sources)
     except SpecError as error:
         raise _with_those_of_the_source(error, document) from None
     return ExpandedSpec(read_checked(found.document), sources, found.recipes)
 
 
-def _with_those_of_the_source(error: SpecError, document: Mapping[Any, object]) -> SpecError:
+def _without_folders(sources: RecipeSources) -> RecipeSources:
+    """The sources with the names of files instead of their paths: the same files are the same run from any folder."""
+    texts = {name: getattr(sources, name) for name in ("base", "override_spec", "recipe")}
+    named = {
+        name: text.model_copy(update={"place": PurePath(text.place).name})
+        for name, text in texts.items()
+        if text is not None and not text.place.startswith("s3://")
+    }
+    return sources.model_copy(update=named)
+
+
+def _with_those_of_the_source(error: SpecError, document: Mapping[Any, Any]) -> SpecError:
     if error.more:
         return error
     # Which arguments the recipe would have brought is not known, so no argument is missing.

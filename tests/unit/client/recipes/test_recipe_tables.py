@@ -79,22 +79,23 @@ def test_the_sources_are_counted_below() -> None:
 
 def test_differences_have_signs_colours_and_both_values() -> None:
     found = recipe_differences({"a": 1, "b": {"c": "x"}}, {"a": 2, "d": [1, "two"]})
-    lines = list(difference_lines(found, 80))
+    lines = list(difference_lines(("one", "two"), found, 80))
     assert texts(lines) == [
+        *("A  one", "B  two", ""),
         "  path  A  B",
         "~ a     1  2",
         "- b.c   x  –",
         '+ d     –  [1, "two"]',
     ]
-    assert [line.style for line in lines] == ["bold", "yellow", "red", "green"]
-    assert texts(difference_lines([], 80)) == ["The recipes are the same."]
+    assert [line.style for line in lines] == ["", "", "", "bold", "yellow", "red", "green"]
+    assert texts(difference_lines(("one", "two"), [], 80))[-1] == "The recipes are the same."
 
 
 def test_two_long_values_share_the_terminal() -> None:
     found = recipe_differences({"p": "a" * 100}, {"p": "b" * 100})
-    shown = texts(difference_lines(found, 60))
-    assert len(shown[1]) <= 60
-    assert shown[1].count("…") == 2
+    shown = texts(difference_lines(("one", "two"), found, 60))
+    assert len(shown[-1]) <= 60
+    assert shown[-1].count("…") == 2
 
 
 @pytest.mark.parametrize(
