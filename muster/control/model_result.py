@@ -37,7 +37,7 @@ def find_model(run: ActiveRun, replicas: Sequence[ReplicaResult], committed: int
         replicas: with what their manifests say.
         committed: the last committed round of the lineage.
     """
-    if run.plan.spec.trainer is None:
+    if not run.plan.spec.has_trainer:
         return FoundModel()
     ended = {replica.round for replica in replicas if replica.round is not None}
     problem: str | None = None

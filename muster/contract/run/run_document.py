@@ -61,12 +61,13 @@ class RunDocument(StoredDocument):
     @classmethod
     def of(cls, plan: Plan) -> RunDocument:
         """The document of a plan."""
+        trainer, kwargs = plan.spec.called
         return cls(
             run=plan.run,
             plan_digest=plan.digest,
             replicas=plan.spec.replicas,
-            trainer=plan.spec.trainer,
-            kwargs=plan.spec.kwargs,
+            trainer=trainer,
+            kwargs=kwargs,
             rendezvous_uri=s3_uri(plan.place.bucket, plan.shared_layout.rendezvous),
             min_participants=plan.spec.min_participants,
             grace_seconds=plan.spec.rendezvous.grace_seconds,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
+from muster.contract.spec.hook import hook_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
@@ -51,16 +52,16 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     """What SageMaker would refuse, or what cannot work as a replica."""
     yield from spec.algorithm_problems()
     yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
-    yield from spec.storage_problems(trainer=spec.trainer is not None, replicas=spec.replicas)
+    yield from spec.storage_problems(trainer=spec.has_trainer, replicas=spec.replicas)
     yield from spec.resource_problems(spot=spec.spot)
-    yield from spec.process_problems(trainer=spec.trainer is not None)
+    yield from spec.process_problems(trainer=spec.has_trainer)
     yield from spec.time_problems(spot=spec.has_spot)
     image = spec.training_image_config
     yield from spec.access_problems(
         private_registry=image is not None and image.training_repository_access_mode == "Vpc"
     )
     yield from spec.observation_problems()
-    yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.trainer is not None)
+    yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.has_trainer)
     yield from _channel_problems(spec, spec, "input_data_config")
 
 
@@ -72,9 +73,11 @@ def _program_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("entrypoint", "set together with trainer", "leave one of the two out")
     if spec.entrypoint is None and spec.arguments:
         yield StatedProblem("arguments", "set without entrypoint", "pass values to a trainer in kwargs")
-    if spec.trainer is None and spec.kwargs:
+    if spec.hook is not None:
+        yield from hook_problems(spec.trainer, spec.entrypoint, spec.arguments, spec.kwargs)
+    elif spec.trainer is None and spec.kwargs:
         yield StatedProblem("kwargs", "set without trainer", "pass values to an entrypoint in arguments")
-    if spec.trainer is None and spec.on_early_finish is OnEarlyFinish.STOP:
+    if not spec.has_trainer and spec.on_early_finish is OnEarlyFinish.STOP:
         remedy = "leave it out: only replicas with a trainer have rounds"
         yield StatedProblem("on_early_finish", "stop is set without trainer", remedy)
 
@@ -94,7 +97,7 @@ def _membership_problems(spec: Spec) -> Iterator[Problem]:
 
 
 def _watch_problems(spec: Spec) -> Iterator[Problem]:
-    if spec.trainer is None and spec.watch != Watch():
+    if not spec.has_trainer and spec.watch != Watch():
         yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
     if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
         statement = f"exclude is set, and a round needs the contributions of all {spec.replicas} replicas"
@@ -138,7 +141,7 @@ def _override_problems(spec: Spec) -> Iterator[Problem]:
             remedy = f"remove {channels - CHANNELS_MAX}"
             yield Problem(f"{field}.input_data_config", f"{channels} channels", remedy, allowed)
         if override.processes is not None and spec.processes is None:
-            for problem in merged.process_problems(trainer=spec.trainer is not None):
+            for problem in merged.process_problems(trainer=spec.has_trainer):
                 yield replace(problem, field=f"{field}.{problem.field}")
         if override.changes_instance:
             for problem in merged.resource_problems(spot=merged.spot):

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
+from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
 from muster.contract.spec.rank_spec import spec_of_rank
@@ -65,7 +66,9 @@ class Spec(
         Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
         Wording("package.module:function"),
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
-    kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="the trainer's keyword arguments")
+    kwargs: dict[str, JsonValue] = Field(
+        default_factory=dict, description="the trainer's keyword arguments; with `hook` the algorithm's settings"
+    )
     entrypoint: list[Argument] | None = Field(
         default=None,
         min_length=1,
@@ -74,6 +77,10 @@ class Spec(
     )
     arguments: list[Argument] = Field(
         default_factory=list, max_length=100, description="the entrypoint's arguments (ContainerArguments)"
+    )
+    hook: Hook | None = Field(
+        default=None,
+        description="the library whose Trainer gets Muster's callback in the entrypoint, an unmodified Python program",
     )
     environment: dict[EnvironmentKey, EnvironmentValue] = Field(
         default_factory=dict, max_length=ENVIRONMENT_MAX, description="environment of the container"
@@ -150,7 +157,7 @@ class Spec(
     def resolved(self) -> Spec:
         """The spec with every default written out, so that a later version's defaults change nothing in it."""
         rendezvous = self.rendezvous.model_copy(update={"min_participants": self.min_participants})
-        processes = self.processes or (AUTO if self.trainer else None)
+        processes = self.processes or (AUTO if self.has_trainer else None)
         instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(
             update={
@@ -162,6 +169,19 @@ class Spec(
                 "rendezvous": rendezvous,
             }
         )
+
+    @property
+    def has_trainer(self) -> bool:
+        """Whether Muster's replica runs the program: only then are there rounds, and the rules of `watch`."""
+        return self.trainer is not None or self.hook is not None
+
+    @property
+    def called(self) -> tuple[str | None, dict[str, JsonValue]]:
+        """The function that a replica calls, and its keyword arguments; of a hooked program, the one that runs it."""
+        program = None if self.hook is None else hooked_program(self.entrypoint or [""], self.arguments)
+        if self.hook is None or program is None:
+            return self.trainer, self.kwargs
+        return HOOKED, hooked_kwargs(self.hook, program, self.kwargs)
 
     @property
     def has_spot(self) -> bool:
