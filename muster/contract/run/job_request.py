@@ -44,7 +44,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "SessionChainingConfig": {"EnableSessionTagChaining": True},
         "Environment": {
             **spec.environment,
-            ENV_DOCUMENT: s3_uri(place.bucket, layout.document),
+            ENV_DOCUMENT: s3_uri(place.bucket, plan.rank_layout(rank).document),
             ENV_RUN: plan.run,
             ENV_RANK: str(rank),
             ENV_ATTEMPT: str(plan.claim_number(attempt)),

@@ -12,6 +12,7 @@ from muster.contract.spec.hook import hook_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
+from muster.contract.spec.sweep import sweep_problems
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.overrides import Override, rank_problems
@@ -34,6 +35,7 @@ class InconsistentSpecError(ValueError):
 def inconsistencies(spec: Spec) -> Iterator[Problem]:
     """Every problem between the fields of `spec`. Pure."""
     yield from _program_problems(spec)
+    yield from sweep_problems(spec, has_recipe=False)
     yield from _membership_problems(spec)
     parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
     yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))

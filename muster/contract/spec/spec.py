@@ -15,6 +15,7 @@ from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rende
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
+from muster.contract.spec.sweep import Sweep, with_sweep_defaults
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
@@ -91,17 +92,23 @@ class Spec(
     overrides: Overrides = Field(
         default_factory=dict, description="different values for some ranks, by ranks such as `0-3` or `0,2,8-11`"
     )
+    sweep: Sweep = Field(
+        default_factory=dict,
+        description="values by rank, such as `kwargs.learning_rate: [0.1, 0.2]`; names without `kwargs.`, "
+        "`hyper_parameters.` or `environment.` are values of the recipe. The replicas of a sweep train apart",
+    )
     reruns: dict[FailureClass, Budget] = Field(
         default_factory=dict, description="retry budget per failure class; classes left out keep their default"
     )
     on_replica_failure: OnReplicaFailure = Field(
-        default=OnReplicaFailure.TERMINATE, description="what the loss of a replica means for the run"
+        default=OnReplicaFailure.TERMINATE,
+        description="what the loss of a replica means for the run; with `sweep` the default is `continue`",
     )
     min_replicas: int | None = Field(
         default=None,
         ge=1,
         le=names.REPLICAS_MAX,
-        description="with `continue`: how many replicas must be able to succeed; default all",
+        description="with `continue`: how many replicas must be able to succeed; default all, with `sweep` one",
     )
     on_early_finish: OnEarlyFinish = Field(
         default=OnEarlyFinish.CONTINUE,
@@ -119,6 +126,11 @@ class Spec(
         Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
         Wording("a run's name"),
     ] = Field(default=None, description="a run that has ended, which this run continues from its last committed round")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_sweep(cls, value: object) -> object:
+        return with_sweep_defaults(value) if isinstance(value, dict) else value
 
     @field_validator("reruns", mode="before")
     @classmethod
@@ -151,7 +163,7 @@ class Spec(
         return self
 
     def of_rank(self, rank: int) -> Spec:
-        """The spec of one rank: the run's values with the rank's override applied."""
+        """The spec of one rank: the run's values with the rank's override and its values of the sweep."""
         return spec_of_rank(self, rank)
 
     def resolved(self) -> Spec:
@@ -176,6 +188,11 @@ class Spec(
         return self.trainer is not None or self.hook is not None
 
     @property
+    def trains_apart(self) -> bool:
+        """Whether each replica has rounds of its own: those of a sweep with a trainer."""
+        return bool(self.sweep) and self.has_trainer
+
+    @property
     def called(self) -> tuple[str | None, dict[str, JsonValue]]:
         """The function that a replica calls, and its keyword arguments; of a hooked program, the one that runs it."""
         program = None if self.hook is None else hooked_program(self.entrypoint or [""], self.arguments)
@@ -196,7 +213,7 @@ class Spec(
     @property
     def min_participants(self) -> int:
         """How many contributions make a round."""
-        return self.rendezvous.min_participants or self.quorum
+        return 1 if self.sweep else self.rendezvous.min_participants or self.quorum
 
     def budget(self, failure_class: FailureClass) -> Budget:
         """The retry budget for a class: the spec's, else the default."""
