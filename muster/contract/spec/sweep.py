@@ -7,13 +7,16 @@ value of the recipe, whose ranks are resolved one by one.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.names import APART_MAX
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
+from muster.contract.spec.private_values import kind_of
 from muster.contract.training.values import (
     LINE,
     EnvironmentKey,
@@ -26,9 +29,9 @@ from muster.contract.training.values import (
 if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec
 
-APART_MAX = 100
-"""The most replicas of a sweep with a trainer: a look at the run lists the rounds of each of them."""
 _NAMES_MAX = 50
+# Status and page show the values of a sweep, and of an environment none.
+_SECRET = re.compile(r"SECRET|PASSWORD|CREDENTIAL|TOKEN|(^|_)KEY", re.IGNORECASE)
 _FIELDS = ("kwargs", "hyper_parameters", "environment")
 _TEXTS = {
     "hyper_parameters": (TypeAdapter(HyperParameterKey), TypeAdapter(HyperParameterValue)),
@@ -78,17 +81,6 @@ def _with_value(values: Mapping[str, JsonValue], path: Sequence[str], value: Jso
     return {**values, key: value}
 
 
-def values_of(sweep: Mapping[str, Sequence[JsonValue]], rank: int) -> dict[str, JsonValue]:
-    """What differs: the values of `rank` by name. Of names with the same values in all ranks the first one."""
-    seen: list[Sequence[JsonValue]] = []
-    found: dict[str, JsonValue] = {}
-    for name, values in sweep.items():
-        if values not in seen and rank < len(values):
-            seen.append(values)
-            found[name] = values[rank]
-    return found
-
-
 def sweep_problems(spec: Spec, *, has_recipe: bool) -> Iterator[Problem]:
     """Problems of a spec with `sweep`."""
     for name, values in spec.sweep.items():
@@ -136,9 +128,13 @@ def _field_problems(spec: Spec, name: str, values: Sequence[JsonValue]) -> Itera
         yield Problem(f"sweep.{name}", repr(key), "correct the name", f"a name that {field} can have")
     elif field == "environment" and key.startswith("MUSTER_"):
         yield StatedProblem(f"sweep.{name}", "this name is reserved", "choose one that does not begin with MUSTER_")
-    wrong = next((value for value in values if not _fits(of_value, value)), None)
+    elif field == "environment" and _SECRET.search(key):
+        remedy = "set it in environment or in overrides, or choose another name"
+        yield StatedProblem(f"sweep.{name}", "this may be a secret, and the values of a sweep are shown", remedy)
+    wrong = next((rank for rank, value in enumerate(values) if not _fits(of_value, value)), None)
     if wrong is not None:
-        yield Problem(f"sweep.{name}", repr(wrong), f"write texts that {field} can have, such as '0.1'")
+        found = f"{kind_of(values[wrong])} for rank {wrong}"
+        yield Problem(f"sweep.{name}", found, f"write texts that {field} can have, such as '0.1'")
 
 
 def _argument_problems(spec: Spec, name: str, path: Sequence[str]) -> Iterator[Problem]:

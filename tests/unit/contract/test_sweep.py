@@ -8,12 +8,13 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
+from muster.contract.names import APART_MAX
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.run_document import RunDocument
+from muster.contract.run.sweep_values import best_rank, short_names, value_text, values_of
 from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.spec.sweep import APART_MAX, values_of
 from tests.support.job_requests import plan_of
 
 RATES = [0.1, 0.2, 0.4]
@@ -101,6 +102,32 @@ def test_values_that_differ_are_shown_once() -> None:
     sweep = {"training_config.lr": RATES, "kwargs.lr": RATES, "kwargs.steps": [1, 1, 2]}
     assert values_of(sweep, 2) == {"training_config.lr": 0.4, "kwargs.steps": 2}
     assert values_of({}, 0) == {}
+    assert [value_text(value) for value in ("a\nb", 1e-05, [1, "ü"], None, True)] == [
+        "a b",
+        "1e-05",
+        '[1, "ü"]',
+        "null",
+        "true",
+    ]
+    assert len(value_text("x" * 500)) == 60
+
+
+def test_names_are_as_short_as_they_can_be() -> None:
+    names = ["training_config.optim.lr", "training_config.sched.lr", "kwargs.seed", "lr2"]
+    assert list(short_names(names).values()) == ["optim.lr", "sched.lr", "seed", "lr2"]
+    assert short_names(["lr", "kwargs.lr"]) == {"lr": "lr", "kwargs.lr": "kwargs.lr"}
+
+
+def test_the_best_rank_is_known_where_the_metric_says_what_is_better() -> None:
+    values = {0: 0.3, 1: 0.1, 2: float("nan"), 3: 0.9}
+    assert [best_rank(name, values) for name in ("train_loss", "eval_accuracy", "tokens", "accuracy_error")] == [
+        1,
+        3,
+        None,
+        None,
+    ]
+    assert best_rank("loss", {0: 0.1, 1: 0.1}) is None
+    assert best_rank("loss", {0: 0.1}) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +154,10 @@ def test_values_that_differ_are_shown_once() -> None:
             "sweep.kwargs.optimizer.lr: it is a part of kwargs.optimizer, which is swept as well; leave one out",
         ),
         ({"sweep": {"kwargs.a..b": RATES}}, "sweep.kwargs.a..b: found 'kwargs.a..b'; kwargs.name or kwargs.name.name"),
-        ({"sweep": {"environment.SEED": [1, 2, 3]}}, "sweep.environment.SEED: found 1; write texts that environment"),
+        (
+            {"sweep": {"environment.SEED": [1, 2, 3]}},
+            "sweep.environment.SEED: found a whole number for rank 0; write texts",
+        ),
         (
             {"sweep": {"environment.MUSTER_RANK": ["1", "2", "3"]}},
             "sweep.environment.MUSTER_RANK: this name is",
@@ -138,12 +168,13 @@ def test_values_that_differ_are_shown_once() -> None:
         ),
         (
             {"sweep": {"hyper_parameters.lr": ["1", "2", "a\nb"]}},
-            r"sweep.hyper_parameters.lr: found 'a\nb'; write",
+            "sweep.hyper_parameters.lr: found text for rank 2; write",
         ),
         (
             {"rendezvous": {"min_participants": 2}},
             "rendezvous.min_participants: found 2; with sweep 1: the replicas of a",
         ),
+        ({"sweep": {"environment.HF_TOKEN": ["1", "2", "3"]}}, "sweep.environment.HF_TOKEN: this may be a secret"),
         ({"on_early_finish": "stop"}, "on_early_finish: stop is set together with sweep"),
         ({"watch": {"loss": {"then": "exclude"}}}, "watch.loss.then: exclude is set together with sweep"),
         (
