@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from muster.contract.run.commit import Commit, Member
+from muster.contract.timestamps import Timestamp
 from muster.report.page_model import RoundsView
 from muster.report.rounds import ROUNDS_MAX, RoundTable
 from muster.report.time_split import summed
@@ -25,7 +26,7 @@ class SweepRounds:
         self._replicas = replicas
         self._started_at = started_at
         self._members: dict[int, dict[int, Member]] = {}  # by round and rank
-        self._at: dict[int, str] = {}  # when a round was first committed
+        self._at: dict[int, Timestamp] = {}  # when a round was first committed
         self._newest: dict[int, Commit] = {}
         self._last: list[tuple[int, int | None, Mapping[str, float]]] = []
 
