@@ -14,6 +14,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.spending import usd_of_ended
+from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
@@ -22,7 +23,7 @@ from muster.control.failed_logs import with_last_lines
 from muster.control.findings import find_findings
 from muster.control.job_details import with_details
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
-from muster.control.model_result import FoundModel, find_model
+from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
@@ -73,6 +74,10 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     replicas = with_last_lines(run, replicas, budget)
     verdict, reason = weigh(run.plan.spec, replicas, fence)
     found = FoundModel() if apart else find_model(run, replicas, rounds)
+    if run.plan.spec.sweep:
+        replicas = [_with_values(run.plan.spec, replica) for replica in replicas]
+    if apart:
+        replicas = with_own_models(run, replicas)
     result = Result(
         run=run.plan.run,
         verdict=verdict,
@@ -189,6 +194,10 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             "ended": manifest.ended or None,
         }
     )
+
+
+def _with_values(spec: Spec, replica: ReplicaResult) -> ReplicaResult:
+    return replica.model_copy(update={"values": values_of(spec.sweep, replica.rank)})
 
 
 def _identical(replicas: Sequence[ReplicaResult]) -> bool | None:
