@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _NAMES_MAX = 50
 # Status and page show the values of a sweep, and of an environment none.
 _SECRET = re.compile(r"SECRET|PASSWORD|CREDENTIAL|TOKEN|(^|_)KEY", re.IGNORECASE)
-_FIELDS = ("kwargs", "hyper_parameters", "environment")
+FIELDS = ("kwargs", "hyper_parameters", "environment")
 _TEXTS = {
     "hyper_parameters": (TypeAdapter(HyperParameterKey), TypeAdapter(HyperParameterValue)),
     "environment": (TypeAdapter(EnvironmentKey), TypeAdapter(EnvironmentValue)),
@@ -55,7 +55,7 @@ def with_sweep_defaults(document: Mapping[str, object]) -> dict[str, object]:
 
 def of_spec(name: str) -> bool:
     """Whether `name` is a field of the spec; otherwise it is a value of the recipe."""
-    return name.partition(".")[0] in _FIELDS and "." in name
+    return name.partition(".")[0] in FIELDS and "." in name
 
 
 def with_sweep(spec: Spec, rank: int) -> Spec:
@@ -81,7 +81,7 @@ def _with_value(values: Mapping[str, JsonValue], path: Sequence[str], value: Jso
     return {**values, key: value}
 
 
-def sweep_problems(spec: Spec, *, has_recipe: bool) -> Iterator[Problem]:
+def sweep_problems(spec: Spec) -> Iterator[Problem]:
     """Problems of a spec with `sweep`."""
     for name, values in spec.sweep.items():
         if len(values) != spec.replicas:
@@ -89,15 +89,16 @@ def sweep_problems(spec: Spec, *, has_recipe: bool) -> Iterator[Problem]:
             yield Problem(f"sweep.{name}", count, "write one value for each rank", f"replicas is {spec.replicas:,}")
         if of_spec(name):
             yield from _field_problems(spec, name, values)
-        elif not has_recipe:
+        elif spec.recipe is None:
             statement = "it is no field of the spec, and there is no recipe"
             yield StatedProblem(f"sweep.{name}", statement, _nearest(spec, name))
     if not spec.sweep:
         return
     yield from _twice(spec.sweep)
-    if spec.has_trainer and spec.replicas > APART_MAX:
+    if (spec.has_trainer or spec.recipe is not None) and spec.replicas > APART_MAX:
         remedy = "lower it, or launch several sweeps"
-        yield Problem("replicas", f"{spec.replicas:,}", remedy, f"at most {APART_MAX} in a sweep with a trainer")
+        allowed = f"at most {APART_MAX} in a sweep with a trainer or a recipe"
+        yield Problem("replicas", f"{spec.replicas:,}", remedy, allowed)
     apart = "the replicas of a sweep exchange nothing"
     members = spec.rendezvous.min_participants
     if members not in {None, 1}:
@@ -110,7 +111,7 @@ def sweep_problems(spec: Spec, *, has_recipe: bool) -> Iterator[Problem]:
 
 
 def _nearest(spec: Spec, name: str) -> str:
-    known = [f"{field}.{key}" for field in _FIELDS for key in getattr(spec, field)]
+    known = [f"{field}.{key}" for field in FIELDS for key in getattr(spec, field)]
     keys = {key.partition(".")[2]: key for key in known}
     near = difflib.get_close_matches(name, keys, 1) or difflib.get_close_matches(name, known, 1)
     if near:

@@ -179,7 +179,7 @@ def test_the_best_rank_is_known_where_the_metric_says_what_is_better() -> None:
         ({"watch": {"loss": {"then": "exclude"}}}, "watch.loss.then: exclude is set together with sweep"),
         (
             {"replicas": APART_MAX + 1, "sweep": {"kwargs.seed": list(range(APART_MAX + 1))}},
-            "replicas: found 101; at most 100 in a sweep with a trainer; lower it, or launch several sweeps",
+            "replicas: found 101; at most 100 in a sweep with a trainer or a recipe; lower it",
         ),
         ({"sweep": {"": RATES}}, "sweep"),
         ({"sweep": {"kwargs.lr": []}}, "sweep"),

@@ -1,0 +1,213 @@
+"""From a spec with a recipe to an ordinary spec: what the recipe's family fills in, and which recipe it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from muster.contract.document import digest
+from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.recipe.families.detection import family_of
+from muster.contract.recipe.families.draft import Draft
+from muster.contract.recipe.families.evaluation import fill_evaluation
+from muster.contract.recipe.families.facts import Openings, facts
+from muster.contract.recipe.families.general import fill_general
+from muster.contract.recipe.families.llmft import fill_llmft
+from muster.contract.recipe.families.nova import fill_nova
+from muster.contract.recipe.families.own_trainer import fill_trainer
+from muster.contract.recipe.families.values import value_at
+from muster.contract.recipe.rank_recipes import (
+    hidden_problems,
+    problems_of_ranks,
+    sources_of_ranks,
+    swept_values,
+    together,
+)
+from muster.contract.recipe.recipe_reference import Family, RecipeReference
+from muster.contract.recipe.recipe_request import RecipeRequest, read_request
+from muster.contract.recipe.recipe_sources import RecipeSources
+from muster.contract.recipe.resolution import resolve
+from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.contract.recipe.unresolved import (
+    all_problems,
+    problems_beside,
+    problems_of_spec,
+    reference_of,
+)
+
+_FILL: Mapping[Family, Callable[[Draft], None]] = {
+    "nova": fill_nova,
+    "llmft": fill_llmft,
+    "evaluation": fill_evaluation,
+    "general": fill_general,
+    "trainer": fill_trainer,
+}
+_COUNT: Mapping[Family, Path] = {
+    "nova": ("run", "replicas"),
+    "llmft": ("trainer", "num_nodes"),
+    "evaluation": ("run", "replicas"),
+    "general": ("trainer", "num_nodes"),
+}
+"""Where the recipes of a family have the number of instances of their job."""
+_OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """An ordinary spec, and the resolved recipe that it refers to; with `sweep` one for each rank."""
+
+    document: dict[str, JsonValue]
+    reference: RecipeReference
+    recipes: tuple[ResolvedRecipe, ...]
+
+
+def expand(document: Mapping[Any, Any], sources: RecipeSources) -> dict[str, JsonValue]:
+    """The spec with what its recipe fills in; `recipe` is then a reference. An expanded spec expands to itself.
+
+    Raises:
+        SpecError: with every problem of the recipe and of the rest of the spec.
+    """
+    return expansion(document, sources).document
+
+
+def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """As `expand`, with the resolved recipes.
+
+    Raises:
+        SpecError: as `expand`.
+    """
+    request = _request(document)
+    drafts: list[_Drafted] = []
+    faults: list[list[Problem]] = []
+    for own in sources_of_ranks(document, sources):
+        try:
+            drafts.append(_drafted(document, request, Openings.of(own)))
+            faults.append([])
+        except SpecError as error:
+            faults.append(all_problems(error))
+    if any(faults):
+        raise SpecError([*problems_of_ranks(faults), *problems_beside(document)])
+    problems = [*hidden_problems(document, sources), *problems_of_ranks([one.draft.problems for one in drafts])]
+    spec = together([one.draft.document for one in drafts], problems)
+    reference = _reference(document, sources, drafts)
+    spec["recipe"] = reference.model_dump(mode="json", exclude_none=True)
+    found = problems_of_spec(_with_stand_ins(spec, (one.field for one in problems)))
+    if problems or found:
+        raise SpecError([*problems, *found])
+    return Expansion(spec, reference, tuple(one.draft.resolved for one in drafts))
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """The spec that the recipe of one rank completes; the same for all ranks where no value of the recipe is swept."""
+
+    family: Family
+    draft: Draft
+
+
+def _drafted(document: Mapping[Any, Any], request: RecipeRequest, openings: Openings) -> _Drafted:
+    """What a recipe makes of the spec.
+
+    Raises:
+        SpecError: the recipe cannot be resolved, or nothing runs it.
+    """
+    family, resolved = _resolved(document, openings)
+    if family is None:
+        raise SpecError([_unknown_family(resolved)])
+    draft = Draft(dict(document), request, openings, resolved)
+    if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
+        draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
+    _FILL[family](draft)
+    return _Drafted(family, draft)
+
+
+def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequence[_Drafted]) -> RecipeReference:
+    digests = [one.draft.resolved.digest for one in drafts]
+    ranks = None
+    if swept_values(document):
+        ranks = digests if len(digests) > 1 else digests * int(document["replicas"])
+    return RecipeReference(
+        name=sources.name,
+        family=drafts[0].family,
+        digest=digests[0] if len(digests) == 1 else digest(digests),
+        sources=sources.digest,
+        ranks=ranks,
+        kwargs=drafts[0].draft.request.kwargs,
+    )
+
+
+def _request(document: Mapping[Any, Any]) -> RecipeRequest:
+    reference = reference_of(document)
+    return read_request(document.get("recipe")) if reference is None else RecipeRequest(kwargs=reference.kwargs)
+
+
+def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
+    """The recipe, resolved with what the rest of the spec says to it, and its family."""
+    sources = openings.sources
+    given = facts(document, openings, None)
+    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
+    resolved = resolve(completed)
+    family = family_of(resolved.document, document)
+    # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
+    if (of_family := facts(document, openings, family)) != given:
+        completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
+        resolved = resolve(completed)
+    return family, _with_count(document, family, completed, resolved)
+
+
+def _with_count(
+    document: Mapping[Any, Any], family: Family | None, sources: RecipeSources, resolved: ResolvedRecipe
+) -> ResolvedRecipe:
+    """The recipe with the number of instances of the spec, if both say one: the program must know how many there are.
+
+    Raises:
+        SpecError: the user has set another number in the recipe as well.
+    """
+    count, path = document.get("instance_count"), None if family is None else _COUNT.get(family)
+    if path is None or not isinstance(count, int) or isinstance(count, bool):
+        return resolved
+    found = value_at(resolved.document, *map(str, path))
+    if not isinstance(found, int) or found == count:
+        return resolved
+    name = ".".join(map(str, path))
+    if resolved.origins.get(path) in _OF_THE_USER:
+        allowed = f"{name} of the recipe was set to {found}"
+        raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
+    return resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+
+
+def _unknown_family(resolved: ResolvedRecipe) -> Problem:
+    sections = ", ".join(list(resolved.document)[:16]) or "nothing"
+    statement = f"it is of no family that Muster knows; it has {sections}"
+    remedy = "name the program that reads it: trainer, or entrypoint with source_dir"
+    allowed = (
+        "known: run.model_type of amazon.nova with run.model_name_or_path, run.model_type llm_finetuning_aws or verl "
+        "with training_config, evaluation, or trainer"
+    )
+    return StatedProblem("recipe", statement, remedy, allowed)
+
+
+def _with_stand_ins(document: Mapping[Any, Any], faulty: Iterable[str]) -> dict[str, JsonValue]:
+    """The spec without the faults that are reported already."""
+    return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}
+
+
+def _without_recipe(document: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {name: value for name, value in document.items() if name != "recipe"}
+
+
+def expanded_again(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """The expansion of an expanded spec, which must be what it is already: so nothing was changed since.
+
+    Raises:
+        SpecError: the recipe or the spec has another form now.
+    """
+    again = expansion(document, sources)
+    if reference_of(document) != again.reference or _without_recipe(document) != _without_recipe(again.document):
+        statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
+        remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
+        raise SpecError([StatedProblem("recipe", statement, remedy)])
+    return again
