@@ -41,7 +41,7 @@ _TEXTS = {
 Name = Annotated[
     str, Field(min_length=1, max_length=512, pattern=LINE), Wording("a name or a path such as kwargs.learning_rate")
 ]
-Sweep = Annotated[dict[Name, Annotated[list[JsonValue], Field(min_length=1)]], Field(max_length=_NAMES_MAX)]
+Sweep = Annotated[dict[Name, list[JsonValue]], Field(max_length=_NAMES_MAX)]
 
 
 def with_sweep_defaults(document: Mapping[str, object]) -> dict[str, object]:
