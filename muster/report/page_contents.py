@@ -13,12 +13,14 @@ from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
+from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.private_values import without_values
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links
 from muster.report.page_model import Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
+from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
 from muster.report.words import RunFacts, facts, problems, verdict
 
@@ -82,6 +84,8 @@ def make_page(run: PageInput) -> Page:
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
                     has_ended=run.ended_at is not None,
                     region=plan.region,
+                    sweep=tuple(values_of(plan.spec.sweep, 0)),
+                    trains_apart=plan.spec.trains_apart,
                 ),
             ),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
@@ -89,6 +93,7 @@ def make_page(run: PageInput) -> Page:
         links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
         replicas=tuple(replicas),
         rounds=run.rounds,
+        sweep=sweep_view(plan.spec.sweep, replicas),
         plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -39,6 +39,10 @@ class Execution:
     parent: str | None = None
     reruns: bool = False
     """Whether its rerun policy may start a continuation."""
+    sweep: Mapping[str, Sequence[JsonValue]] = field(default_factory=dict)
+    """The values of each rank, by name."""
+    trains_apart: bool = False
+    """Whether each replica has rounds of its own."""
 
     @classmethod
     def from_description(cls, answer: DescribeExecutionOutputTypeDef) -> Execution:
@@ -52,6 +56,8 @@ class Execution:
             replicas=_replicas(spec),
             parent=_parent(spec),
             reruns=spec.get("rerun") is not None,
+            sweep=_sweep(spec),
+            trains_apart=bool(_sweep(spec)) and (spec.get("trainer") is not None or spec.get("hook") is not None),
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
@@ -85,6 +91,13 @@ def _replicas(spec: Mapping[str, JsonValue]) -> int:
     """How many replicas the input asks for; 0 when it cannot be read (a spec that was refused)."""
     replicas = spec.get("replicas")
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+
+
+def _sweep(spec: Mapping[str, JsonValue]) -> dict[str, list[JsonValue]]:
+    """The values of each rank; empty when they cannot be read."""
+    sweep = spec.get("sweep")
+    named = sweep.items() if isinstance(sweep, dict) else ()
+    return {name: values for name, values in named if isinstance(values, list)}
 
 
 def _parent(spec: Mapping[str, JsonValue]) -> str | None:

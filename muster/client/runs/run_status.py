@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
@@ -28,6 +28,7 @@ from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.spending import SpotSaving, saving
+from muster.contract.run.sweep_values import values_of
 from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
 from muster.report.time_split import TimeSplit, time_split
@@ -96,6 +97,7 @@ class ReplicaStatus(Document):
         default=None, description="how the replica finished, where others train on or did; none where none did"
     )
     metrics: dict[str, float] = Field(default_factory=dict)
+    values: dict[str, JsonValue] = Field(default_factory=dict, description="of a sweep: this replica's, by name")
     message: str = Field(default="", description="SageMaker's words on the present secondary status")
     details: JobDetails | None = Field(
         default=None, description="what the spec asked SageMaker for, of the latest attempt that has ended"
@@ -254,7 +256,7 @@ def run_status(seen: Observation) -> RunStatus:
     early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
     replicas = tuple(
         _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress).model_copy(
-            update={"finished_early": early.get(rank)}
+            update={"finished_early": early.get(rank), "values": values_of(execution.sweep, rank)}
         )
         for rank in sorted({*range(execution.replicas), *attempts})
     )
