@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from safetensors.numpy import load_file
 
 from examples.digits.trainer import train
@@ -20,7 +21,8 @@ from tests.support.deployed import Deployed, Run
 from tests.support.page_data import data_in
 from tests.support.peers import Run as Training
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DIGITS, LORA = EXAMPLES / "digits", EXAMPLES / "frameworks" / "huggingface_lora.yaml"
 RATES = [0.0003, 0.001, 0.003, 0.01]
 HIDDEN = [64, 64, 128, 128]
 LOST = 2
@@ -104,3 +106,17 @@ def _each_has_its_own_values(result: Result, folder: Path) -> None:
         assert replica.model.evaluation["accuracy"] > 0.8
         expected = trained_alone(folder / str(rank), learning_rate=RATES[rank], hidden=HIDDEN[rank])
         assert replica.checksum == replica.model.checksum == expected, rank
+
+
+def test_adapters_are_trained_from_a_recipe(stack: Deployed, commands: CommandServer, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="make test installs it")
+    environment = stack.cloud.environment(os.environ | {"COLUMNS": "140"})
+    started = commands.start(("launch", str(LORA), "--name", "lora"), tmp_path, environment, "").finish()
+    assert started.returncode == 0, started.stderr
+    run = stack.run("lora")
+    assert run.wait(240)["status"] == "SUCCEEDED", run.describe().get("cause")
+    assert plan_of(run).spec.kwargs == {"max_steps": 60, "sync_every": 10, "per_device_batch": 4}
+    result = run.result()
+    assert (result.committed_rounds, result.parameters_identical) == (6, True)
+    assert result.model is not None
+    assert result.model.kind == "adapter"
