@@ -84,6 +84,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         reason=with_goal_note(with_early_finish_note(reason, replicas, rounds), verdict, last),
         settled_at=clock.now(),
         replicas=tuple(replicas),
+        recipe=None if run.plan.spec.recipe is None else run.plan.spec.recipe.shown,
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
         committed_rounds=None if apart else rounds,
         parameters_identical=None if run.plan.spec.sweep else _identical(replicas),

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
+from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
@@ -86,6 +88,8 @@ def make_page(run: PageInput) -> Page:
                     region=plan.region,
                     sweep=tuple(values_of(plan.spec.sweep, 0)),
                     trains_apart=plan.spec.trains_apart,
+                    recipe=None if plan.spec.recipe is None else plan.spec.recipe.shown,
+                    recipe_uri=_recipe_uri(plan),
                 ),
             ),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
@@ -96,6 +100,14 @@ def make_page(run: PageInput) -> Page:
         sweep=sweep_view(plan.spec.sweep, replicas),
         plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
+
+
+def _recipe_uri(plan: Plan) -> str:
+    recipe = plan.spec.recipe
+    if recipe is None:
+        return ""
+    uri = s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
+    return uri if recipe.ranks is None else f"one for each rank, rank 0: {uri}"
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:

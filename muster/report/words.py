@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
@@ -50,6 +51,9 @@ class RunFacts:
     region: str | None = None
     sweep: Sequence[str] = ()
     """The names of the values that differ."""
+    recipe: RunRecipe | None = None
+    recipe_uri: str = ""
+    """Where the resolved recipe is, or those of all ranks."""
     trains_apart: bool = False
     """Whether each replica has rounds of its own."""
 
@@ -144,6 +148,8 @@ def facts(
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     of = "" if rounds.expected is None else f" of {rounds.expected}"
+    if run.recipe is not None:
+        yield Fact(label="Recipe", value=run.recipe.name, note=f"{run.recipe.family}; {run.recipe_uri}")
     if run.sweep:
         names = list(short_names(run.sweep).values())
         more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

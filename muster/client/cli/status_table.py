@@ -37,7 +37,7 @@ class Line(NamedTuple):
 def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line]:
     """The run's headline above a table of its replicas, no larger than a terminal of this size; None: of any height."""
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
-    frame = _FRAME_LINES + len(status.remarks) + len(findings)
+    frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None)
     limit = len(status.replicas) if height is None else max(3, height - frame)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     names = dict.fromkeys(name for replica in status.replicas for name in replica.values)
@@ -51,6 +51,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
         parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
         parts.append(Line(visible(words)))
+    if (recipe := status.recipe) is not None:
+        parts.append(Line(visible(f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest}.")))
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]

@@ -18,6 +18,7 @@ from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
 from muster.contract.names import run_name
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, Finish
 from muster.contract.run.finding import Finding, FindingDocument
@@ -170,6 +171,7 @@ class RunStatus(Document):
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that this one continues")
+    recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none, or none yet")
     continued_by: str | None = Field(default=None, description="the run that continues this one")
     awaits_continuation: bool = Field(
         default=False, description="whether the rerun policy is about to start a continuation"
@@ -281,6 +283,7 @@ def run_status(seen: Observation) -> RunStatus:
         excluded=seen.progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
+        recipe=seen.result.recipe if seen.result else execution.recipe,
         continued_by=seen.continued_by,
         awaits_continuation=seen.awaits_continuation,
         page=seen.page,

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
 
 from muster.contract.document import digest
-from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.evaluation import fill_evaluation
-from muster.contract.recipe.families.facts import Openings, facts
+from muster.contract.recipe.families.facts import Openings, facts, model_place
 from muster.contract.recipe.families.general import fill_general
 from muster.contract.recipe.families.llmft import fill_llmft
 from muster.contract.recipe.families.nova import fill_nova
 from muster.contract.recipe.families.own_trainer import fill_trainer
-from muster.contract.recipe.families.values import value_at
+from muster.contract.recipe.families.values import mapping_at, value_at
 from muster.contract.recipe.rank_recipes import (
     hidden_problems,
     problems_of_ranks,
@@ -31,12 +31,9 @@ from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.unresolved import (
-    all_problems,
-    problems_beside,
-    problems_of_spec,
-    reference_of,
-)
+from muster.contract.recipe.unresolved import problems_beside, reference_of
+from muster.contract.spec.spec_reader import spec_problems
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
 _FILL: Mapping[Family, Callable[[Draft], None]] = {
     "nova": fill_nova,
@@ -52,6 +49,20 @@ _COUNT: Mapping[Family, Path] = {
     "general": ("trainer", "num_nodes"),
 }
 """Where the recipes of a family have the number of instances of their job."""
+_MODEL: Mapping[Family, tuple[tuple[str, ...], ...]] = {
+    "nova": (("run", "model_name_or_path"),),
+    "llmft": (
+        ("training_config", "model_config", "model_name_or_path"),
+        ("training_config", "actor_rollout_ref", "model", "path"),
+    ),
+    "evaluation": (("run", "model_name_or_path"),),
+}
+"""Where the recipes of a family name the model from which training starts; the first one that a recipe has."""
+RESULTS = "base_results_dir"
+"""A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
+
+It is the folder that SageMaker restores when a job is started again, so that a rerun finds what an attempt has saved.
+"""
 _OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
 
 
@@ -94,7 +105,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     spec = together([one.draft.document for one in drafts], problems)
     reference = _reference(document, sources, drafts)
     spec["recipe"] = reference.model_dump(mode="json", exclude_none=True)
-    found = problems_of_spec(_with_stand_ins(spec, (one.field for one in problems)))
+    found = spec_problems(_with_stand_ins(spec, (one.field for one in problems)))
     if problems or found:
         raise SpecError([*problems, *found])
     return Expansion(spec, reference, tuple(one.draft.resolved for one in drafts))
@@ -146,16 +157,38 @@ def _request(document: Mapping[Any, Any]) -> RecipeRequest:
 
 def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    sources = openings.sources
     given = facts(document, openings, None)
-    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
-    resolved = resolve(completed)
+    completed, resolved = _resolved_with(openings.sources, given)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
     if (of_family := facts(document, openings, family)) != given:
-        completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
-        resolved = resolve(completed)
-    return family, _with_count(document, family, completed, resolved)
+        completed, resolved = _resolved_with(openings.sources, of_family)
+    return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+
+
+def _resolved_with(sources: RecipeSources, given: Mapping[str, JsonValue]) -> tuple[RecipeSources, ResolvedRecipe]:
+    """The recipe with further inputs, and its sources with these.
+
+    Raises:
+        RecipeError: with every problem.
+    """
+    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
+    try:
+        return completed, resolve(completed)
+    except RecipeError as error:
+        if RESULTS in completed.inputs or not _refers_to_results(sources):
+            raise
+        with_results = completed.model_copy(update={"inputs": {**completed.inputs, RESULTS: CHECKPOINT_DIR}})
+        try:
+            return with_results, resolve(with_results)
+        except RecipeError as other:
+            # An input that nothing refers to is a problem; then the recipe has others than a missing folder.
+            unused = any(problem.field == f"recipe.inputs.{RESULTS}" for problem in other.problems)
+            raise (error if unused else other) from None
+
+
+def _refers_to_results(sources: RecipeSources) -> bool:
+    return any(f"${{{RESULTS}}}" in source.text for source in (sources.base, sources.recipe) if source is not None)
 
 
 def _with_count(
@@ -179,6 +212,39 @@ def _with_count(
     return resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
 
 
+def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: ResolvedRecipe) -> ResolvedRecipe:
+    """The recipe with the model that the spec names under `model`, where the recipe names another.
+
+    Raises:
+        SpecError: the recipe has no place for a model.
+    """
+    paths = () if family is None else _MODEL.get(family, ())
+    place = model_place(document, nova=family == "nova")
+    if place is None or not paths:
+        return resolved
+    path = next((one for one in paths if _names_model(resolved.document, one)), None)
+    if path is None:
+        allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
+        statement = "the recipe has no place for a model"
+        raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
+    return replace(
+        resolved,
+        document=_with_value(resolved.document, path, place),
+        origins={**resolved.origins, path: Origin.VALUE},
+    )
+
+
+def _names_model(recipe: Mapping[str, JsonValue], path: tuple[str, ...]) -> bool:
+    return path[-1] in mapping_at(recipe, *path[:-1])
+
+
+def _with_value(recipe: dict[str, JsonValue], path: tuple[str, ...], value: JsonValue) -> dict[str, JsonValue]:
+    """A copy of the mapping, with another value at a path that it has."""
+    name, *rest = path
+    below = recipe[name]
+    return {**recipe, name: _with_value(below, tuple(rest), value) if rest and isinstance(below, dict) else value}
+
+
 def _unknown_family(resolved: ResolvedRecipe) -> Problem:
     sections = ", ".join(list(resolved.document)[:16]) or "nothing"
     statement = f"it is of no family that Muster knows; it has {sections}"
@@ -199,14 +265,19 @@ def _without_recipe(document: Mapping[Any, Any]) -> dict[Any, Any]:
     return {name: value for name, value in document.items() if name != "recipe"}
 
 
-def expanded_again(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
-    """The expansion of an expanded spec, which must be what it is already: so nothing was changed since.
+def expanded_again(given: Mapping[Any, Any], found: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """The expansion of an expanded spec, which must be what was `given`: so nothing was changed since.
+
+    Args:
+        given: the spec as it was expanded before.
+        found: the same, with the model that it names looked up again.
+        sources: those of its recipe.
 
     Raises:
         SpecError: the recipe or the spec has another form now.
     """
-    again = expansion(document, sources)
-    if reference_of(document) != again.reference or _without_recipe(document) != _without_recipe(again.document):
+    again = expansion(found, sources)
+    if reference_of(given) != again.reference or _without_recipe(given) != _without_recipe(again.document):
         statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
         remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
         raise SpecError([StatedProblem("recipe", statement, remedy)])

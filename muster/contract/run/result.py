@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import StoredDocument, StoredPart, known_member
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, UNIT
 from muster.contract.run.finding import Finding
@@ -76,6 +77,7 @@ class Result(StoredDocument):
     reason: str
     settled_at: Timestamp
     replicas: tuple[ReplicaResult, ...]
+    recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none")
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
     committed_rounds: int | None = Field(
         default=None, ge=0, description="the last round committed in the rendezvous, those of the runs before included"

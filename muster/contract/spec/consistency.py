@@ -62,7 +62,8 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     yield from spec.time_problems(spot=spec.has_spot)
     image = spec.training_image_config
     yield from spec.access_problems(
-        private_registry=image is not None and image.training_repository_access_mode == "Vpc"
+        private_registry=image is not None and image.training_repository_access_mode == "Vpc",
+        alone=_program_in_image(spec) and spec.entrypoint is None and spec.source_dir is None,
     )
     yield from spec.observation_problems()
     yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.has_trainer)
@@ -71,8 +72,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
 
 
 def _program_problems(spec: Spec) -> Iterator[Problem]:
-    in_image = spec.recipe is not None and spec.recipe.brings_program
-    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None and not in_image:
+    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None and not _program_in_image(spec):
         remedy = "name the function to call, as package.module:function"
         yield StatedProblem("trainer", "neither trainer nor entrypoint is set", remedy)
     if spec.trainer is not None and spec.entrypoint is not None:
@@ -86,6 +86,10 @@ def _program_problems(spec: Spec) -> Iterator[Problem]:
     if not spec.has_trainer and spec.on_early_finish is OnEarlyFinish.STOP:
         remedy = "leave it out: only replicas with a trainer have rounds"
         yield StatedProblem("on_early_finish", "stop is set without trainer", remedy)
+
+
+def _program_in_image(spec: Spec) -> bool:
+    return spec.recipe is not None and spec.recipe.brings_program
 
 
 def _recipe_problems(spec: Spec) -> Iterator[Problem]:

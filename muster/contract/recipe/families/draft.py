@@ -57,6 +57,14 @@ class Draft:
         if found is None or isinstance(found, list):
             self.document["input_data_config"] = [*(found or []), channel]
 
+    def drop_channel(self, name: str) -> None:
+        """Leave a channel out."""
+        found = self.document.get("input_data_config")
+        if isinstance(found, list):
+            self.document["input_data_config"] = [
+                one for one in found if not isinstance(one, dict) or one.get("channel_name") != name
+            ]
+
     def replace_source(self, name: str, source: dict[str, JsonValue]) -> None:
         """Give the channel of this name another source in S3."""
         found = self.document.get("input_data_config")

@@ -63,6 +63,18 @@ def facts(document: Mapping[str, JsonValue], openings: Openings, family: Family 
     return {name: value for name, value in found.items() if name in openings.placeholders}
 
 
+def model_place(document: Mapping[str, JsonValue], *, nova: bool) -> str | None:
+    """Where the program finds the model that the spec names under `model`; None where it names none.
+
+    Nova's programs take a URI or a package's ARN, all others what is in the channel.
+    """
+    source = mapping_at(document, "model")
+    if nova:
+        return text_at(source, "package") or text_at(source, "s3") or None
+    channel = channel_named(document, "model") if text_at(source, "s3") else None
+    return None if channel is None else mount_of(channel)
+
+
 def _model_mount(document: Mapping[str, JsonValue], openings: Openings) -> str | None:
     """Where the container finds the weights; None where no channel brings them."""
     channel = channel_named(document, "model")

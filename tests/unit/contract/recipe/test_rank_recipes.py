@@ -64,10 +64,10 @@ def test_each_rank_resolves_with_its_own_values() -> None:
 
 def test_an_expanded_sweep_expands_to_itself() -> None:
     found = expansion(SPEC, SOURCES)
-    assert expanded_again(found.document, SOURCES) == found
+    assert expanded_again(found.document, found.document, SOURCES) == found
     changed = {**found.document, "sweep": {**found.document["sweep"], "lr": [0.1, 0.2, 0.5]}}  # type: ignore[dict-item]
     with pytest.raises(SpecError, match="resolves to another recipe or another spec"):
-        expanded_again(changed, SOURCES)
+        expanded_again(changed, changed, SOURCES)
 
 
 def test_a_program_reads_the_recipe_of_its_rank() -> None:
