@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from muster.client.runs.model_download import FetchedModel as FetchedModel
     from muster.client.runs.model_download import ModelDownload as ModelDownload
     from muster.client.runs.run_list import RunSummary as RunSummary
+    from muster.client.runs.run_recipe import RunRecipe as RunRecipe
     from muster.client.runs.run_status import ReplicaState as ReplicaState
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
     from muster.client.runs.run_status import RunState as RunState
@@ -185,6 +186,7 @@ _MODULES = {
     "muster.client.runs.live_page": ("PageSource",),
     "muster.client.runs.model_download": ("FetchedModel", "ModelDownload"),
     "muster.client.runs.run_list": ("RunSummary",),
+    "muster.client.runs.run_recipe": ("RunRecipe",),
     "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
     "muster.client.runs.warm_pools": ("KeptInstances",),
     "muster.client.sdk": ("Muster", "Run"),
@@ -335,6 +337,7 @@ __all__ = [
     "RunEndedError",
     "RunNameTakenError",
     "RunNotEndedError",
+    "RunRecipe",
     "RunState",
     "RunStatus",
     "RunSummary",

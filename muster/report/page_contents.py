@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
+from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
@@ -16,8 +18,8 @@ from muster.contract.run.spending import usd_so_far
 from muster.contract.spec.private_values import without_values
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
-from muster.report.links import console_links
-from muster.report.page_model import Page, ReplicaView, RoundsView
+from muster.report.links import console_links, object_link
+from muster.report.page_model import Links, Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
 from muster.report.time_split import time_sentences, time_split
 from muster.report.words import RunFacts, facts, problems, verdict
@@ -79,6 +81,7 @@ def make_page(run: PageInput) -> Page:
                     model=run.model,
                     model_problem=run.model_problem,
                     findings=run.findings,
+                    recipe=plan.spec.recipe,
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
                     has_ended=run.ended_at is not None,
                     region=plan.region,
@@ -86,11 +89,21 @@ def make_page(run: PageInput) -> Page:
             ),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
         ),
-        links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
+        links=_links(plan),
         replicas=tuple(replicas),
         rounds=run.rounds,
         plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
+
+
+def _links(plan: Plan) -> Links:
+    links = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
+    recipe = plan.spec.recipe
+    if recipe is None:
+        return links
+    # With `sweep` the ranks have recipes of their own: the first of them stands for all.
+    uri = s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
+    return links.model_copy(update={"recipe": object_link(plan.execution_arn, uri)})
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
@@ -18,6 +19,7 @@ from muster.report.page_model import Fact, ReplicaView, RoundsView
 from muster.report.read_back import dollars
 
 _NAMED_MAX = 3  # replicas in a sentence
+_DIGEST_SHOWN = 12  # hexadecimal digits
 _REASON_SHOWN = 400  # characters of a reason in a sentence
 UTILISATION = "utilisation"
 """The metric that every front end logs."""
@@ -43,6 +45,7 @@ class RunFacts:
     model: ModelResult | None = None
     model_problem: str | None = None
     findings: Sequence[Finding] = ()
+    recipe: RecipeReference | None = None
     now: datetime | None = None
     """The time now, while the run is in progress."""
     has_ended: bool = False
@@ -152,6 +155,9 @@ def facts(
         yield Fact(label="Model", value=bytes_text(run.model.bytes), note=f"{model_text(run.model)}; {run.model.uri}")
     elif run.model_problem is not None:
         yield Fact(label="Model", value="none", note=run.model_problem)
+    if run.recipe is not None:
+        note = f"family {run.recipe.family}, digest {run.recipe.digest[:_DIGEST_SHOWN]}"
+        yield Fact(label="Recipe", value=run.recipe.name, note=note)
     if run.parent:
         yield Fact(label="Continues", value=run.parent)
     if run.continued_by:

@@ -39,6 +39,8 @@ class Execution:
     parent: str | None = None
     reruns: bool = False
     """Whether its rerun policy may start a continuation."""
+    recipe: JsonValue = None
+    """The `recipe` of its spec."""
 
     @classmethod
     def from_description(cls, answer: DescribeExecutionOutputTypeDef) -> Execution:
@@ -52,6 +54,7 @@ class Execution:
             replicas=_replicas(spec),
             parent=_parent(spec),
             reruns=spec.get("rerun") is not None,
+            recipe=spec.get("recipe"),
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, select
+from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, recipe_line, select
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
 
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line]:
     """The run's headline above a table of its replicas, no larger than a terminal of this size; None: of any height."""
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
-    frame = _FRAME_LINES + len(status.remarks) + len(findings)
+    frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None)
     limit = len(status.replicas) if height is None else max(3, height - frame)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
     heading, *lines = lay_out([replace(HEADINGS, rate=f"{status.unit}/s"), *rows], width)
@@ -47,6 +47,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
         parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
         parts.append(Line(visible(words)))
+    if status.recipe is not None:
+        parts.append(Line(visible(recipe_line(status.recipe)), "dim"))
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]

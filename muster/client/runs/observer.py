@@ -13,6 +13,7 @@ from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import ClientError, UnknownRunError
 from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
 from muster.client.runs.progress import ProgressReader
+from muster.client.runs.run_recipe import run_recipe
 from muster.client.runs.run_status import (
     Observation,
     Progress,
@@ -113,6 +114,7 @@ class Observer:
                 behind=behind,
                 continued_by=self._continued_by,
                 awaits_continuation=self._awaits_continuation(execution),
+                recipe=run_recipe(execution.recipe, self._cloud.stack.bucket),
                 page=self._page,
                 warm_pools=self._read_pools(),
             )

@@ -24,6 +24,8 @@ from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from muster.client.aws.cloud import Cloud
     from muster.contract.run.ended_run import EndedRun
 
@@ -55,6 +57,7 @@ class RunSummary(Document):
     )
     parent: str | None = Field(default=None, description="the run that it continues")
     continued_by: str | None = Field(default=None, description="the run that continues it")
+    recipe: str | None = Field(default=None, description="the name of the recipe that it started from")
 
 
 def list_runs(cloud: Cloud, wanted: RunFilter, limit: int) -> list[RunSummary]:
@@ -112,6 +115,7 @@ def _of_entry(item: ExecutionSummary, entry: EndedRun) -> RunSummary:
             "usd": entry.usd,
             "parent": entry.parent,
             "continued_by": entry.continued_by,
+            "recipe": entry.recipe,
         }
     )
 
@@ -126,8 +130,14 @@ def _of_execution(item: ExecutionSummary, described: Execution | None) -> RunSum
             "reason": ": ".join(filter(None, said)),
             "replicas": described.replicas or None,
             "parent": described.parent,
+            "recipe": _recipe_name(described.recipe),
         }
     )
+
+
+def _recipe_name(recipe: JsonValue) -> str | None:
+    name = recipe.get("name") if isinstance(recipe, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _bare(item: ExecutionSummary, state: RunState) -> RunSummary:

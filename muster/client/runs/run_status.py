@@ -11,6 +11,7 @@ from pydantic import Field
 
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
+from muster.client.runs.run_recipe import RunRecipe
 from muster.client.runs.warm_pools import KeptInstances, kept_instances
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -172,6 +173,7 @@ class RunStatus(Document):
     awaits_continuation: bool = Field(
         default=False, description="whether the rerun policy is about to start a continuation"
     )
+    recipe: RunRecipe | None = Field(default=None, description="the recipe that it started from")
     page: str | None = Field(default=None, description="the URI of the settled run's page, s3://…")
     model: ModelResult | None = Field(default=None, description="the model that the settled run leaves")
     findings: tuple[Finding, ...] = Field(
@@ -238,6 +240,7 @@ class Observation:
     continued_by: str | None = None
     awaits_continuation: bool = False
     page: str | None = None
+    recipe: RunRecipe | None = None
     warm_pools: Mapping[str, int | None] | None = None
     """The jobs that keep a warm pool, as SageMaker lists them; None where it was not asked."""
 
@@ -281,6 +284,7 @@ def run_status(seen: Observation) -> RunStatus:
         parent=execution.parent,
         continued_by=seen.continued_by,
         awaits_continuation=seen.awaits_continuation,
+        recipe=seen.recipe,
         page=seen.page,
         model=seen.result.model if seen.result else None,
         findings=_findings(seen),

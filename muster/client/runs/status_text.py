@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from muster.client.runs.run_recipe import RunRecipe
 from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
@@ -109,6 +110,11 @@ def headline(status: RunStatus) -> str:
     if status.excluded:
         words.append(f"{status.excluded} contribution{'s' if status.excluded > 1 else ''} excluded")
     return ", ".join(words)
+
+
+def recipe_line(recipe: RunRecipe) -> str:
+    """The recipe that a run started from, and where its replicas find it."""
+    return f"recipe: {recipe.words}: {recipe.uri}"
 
 
 def model_line(run: str, model: ModelResult) -> str:
