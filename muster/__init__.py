@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from muster.client.runs.model_download import FetchedModel as FetchedModel
     from muster.client.runs.model_download import ModelDownload as ModelDownload
     from muster.client.runs.run_list import RunSummary as RunSummary
-    from muster.client.runs.run_recipe import RunRecipe as RunRecipe
     from muster.client.runs.run_status import ReplicaState as ReplicaState
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
     from muster.client.runs.run_status import RunState as RunState
@@ -93,6 +92,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import RecipeError as RecipeError
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
+    from muster.contract.recipe.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.recipe.resolved_recipe import Origin as Origin
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
@@ -186,7 +186,6 @@ _MODULES = {
     "muster.client.runs.live_page": ("PageSource",),
     "muster.client.runs.model_download": ("FetchedModel", "ModelDownload"),
     "muster.client.runs.run_list": ("RunSummary",),
-    "muster.client.runs.run_recipe": ("RunRecipe",),
     "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
     "muster.client.runs.warm_pools": ("KeptInstances",),
     "muster.client.sdk": ("Muster", "Run"),
@@ -201,6 +200,7 @@ _MODULES = {
         "RunNameTakenError",
         "SpecError",
     ),
+    "muster.contract.recipe.recipe_reference": ("RunRecipe",),
     "muster.contract.recipe.resolved_recipe": ("Origin",),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
     "muster.contract.run.ended_run": ("FailureCount",),

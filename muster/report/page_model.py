@@ -112,6 +112,19 @@ class Fact(Document):
     note: str = ""
 
 
+class SweepView(Document):
+    """What the replicas of a sweep differ in, and what each has reached, by rank."""
+
+    names: tuple[str, ...] = Field(description="of the values that differ, in the order of the spec")
+    short: tuple[str, ...] = Field(description="the same names, as short as they can be")
+    values: tuple[tuple[str, ...], ...]
+    metrics: tuple[str, ...] = Field(default=(), description="the last metrics of the replicas, by name")
+    last: tuple[tuple[float | None, ...], ...] = Field(default=(), description="by rank and metric")
+    best: tuple[int | None, ...] = Field(
+        default=(), description="by metric: the rank with the best value; none where that is not known"
+    )
+
+
 class Page(Document):
     """Everything that a page shows."""
 
@@ -129,4 +142,5 @@ class Page(Document):
     links: Links
     replicas: tuple[ReplicaView, ...]
     rounds: RoundsView
+    sweep: SweepView | None = Field(default=None, description="none where the replicas train together")
     plan: dict[str, JsonValue]

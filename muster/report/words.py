@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
-from muster.contract.recipe.recipe_reference import RecipeReference
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
+from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 from muster.report.read_back import dollars
 
 _NAMED_MAX = 3  # replicas in a sentence
-_DIGEST_SHOWN = 12  # hexadecimal digits
 _REASON_SHOWN = 400  # characters of a reason in a sentence
 UTILISATION = "utilisation"
 """The metric that every front end logs."""
@@ -45,11 +45,17 @@ class RunFacts:
     model: ModelResult | None = None
     model_problem: str | None = None
     findings: Sequence[Finding] = ()
-    recipe: RecipeReference | None = None
     now: datetime | None = None
     """The time now, while the run is in progress."""
     has_ended: bool = False
     region: str | None = None
+    sweep: Sequence[str] = ()
+    """The names of the values that differ."""
+    recipe: RunRecipe | None = None
+    recipe_uri: str = ""
+    """Where the resolved recipe is, or those of all ranks."""
+    trains_apart: bool = False
+    """Whether each replica has rounds of its own."""
 
 
 def verdict(
@@ -142,7 +148,15 @@ def facts(
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     of = "" if rounds.expected is None else f" of {rounds.expected}"
-    yield Fact(label="Rounds", value=f"{rounds.total}{of}", note="committed")
+    if run.recipe is not None:
+        yield Fact(label="Recipe", value=run.recipe.name, note=f"{run.recipe.family}; {run.recipe_uri}")
+    if run.sweep:
+        names = list(short_names(run.sweep).values())
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        yield Fact(label="Sweep", value=f"{', '.join(names[:_NAMED_MAX])}{more}", note="by rank")
+    if run.trains_apart or not run.sweep:
+        note = "of the replica that is furthest" if run.trains_apart else "committed"
+        yield Fact(label="Rounds", value=f"{rounds.total}{of}", note=note)
     limit = "" if run.deadline_seconds is None else f"of at most {duration(run.deadline_seconds)}"
     yield Fact(label="Time", value=duration(run.seconds), note=limit)
     yield from _speed(rounds, run.now)
@@ -155,9 +169,6 @@ def facts(
         yield Fact(label="Model", value=bytes_text(run.model.bytes), note=f"{model_text(run.model)}; {run.model.uri}")
     elif run.model_problem is not None:
         yield Fact(label="Model", value="none", note=run.model_problem)
-    if run.recipe is not None:
-        note = f"family {run.recipe.family}, digest {run.recipe.digest[:_DIGEST_SHOWN]}"
-        yield Fact(label="Recipe", value=run.recipe.name, note=note)
     if run.parent:
         yield Fact(label="Continues", value=run.parent)
     if run.continued_by:

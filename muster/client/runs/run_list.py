@@ -24,8 +24,6 @@ from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from muster.client.aws.cloud import Cloud
     from muster.contract.run.ended_run import EndedRun
 
@@ -130,14 +128,9 @@ def _of_execution(item: ExecutionSummary, described: Execution | None) -> RunSum
             "reason": ": ".join(filter(None, said)),
             "replicas": described.replicas or None,
             "parent": described.parent,
-            "recipe": _recipe_name(described.recipe),
+            "recipe": None if described.recipe is None else described.recipe.name,
         }
     )
-
-
-def _recipe_name(recipe: JsonValue) -> str | None:
-    name = recipe.get("name") if isinstance(recipe, dict) else None
-    return name if isinstance(name, str) else None
 
 
 def _bare(item: ExecutionSummary, state: RunState) -> RunSummary:

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from muster.client.runs.run_recipe import RunRecipe
 from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
 from muster.contract.aws.job_status import BEFORE_INSTANCE, JobStatus
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
+from muster.contract.run.sweep_values import value_text
 from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
 from muster.report.time_split import clock
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
@@ -35,6 +36,8 @@ class Row:
     metrics: str
     note: str
     alert: bool
+    values: tuple[str, ...] = ()
+    """Of a sweep: the replica's own values."""
 
     @classmethod
     def of(cls, replica: ReplicaStatus, state: RunState) -> Row:
@@ -50,6 +53,7 @@ class Row:
             alert=replica.waiting_for is not None
             or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
             or replica.secondary in _SPOT_PAUSES,
+            values=tuple(map(value_text, replica.values.values())),
         )
 
 
@@ -113,8 +117,8 @@ def headline(status: RunStatus) -> str:
 
 
 def recipe_line(recipe: RunRecipe) -> str:
-    """The recipe that a run started from, and where its replicas find it."""
-    return f"recipe: {recipe.words}: {recipe.uri}"
+    """The recipe of a run."""
+    return f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest}."
 
 
 def model_line(run: str, model: ModelResult) -> str:
@@ -139,6 +143,9 @@ def elapsed(started_at: str, ended_at: str | None) -> str:
 
 
 def _rounds(status: RunStatus) -> str:
+    own = [replica.round for replica in status.replicas if replica.round is not None and replica.values]
+    if status.round is None and own:
+        return f"round {min(own)}" if min(own) == max(own) else f"rounds {min(own)} to {max(own)}"
     return "no round yet" if status.round is None else _round_text(status)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import posixpath
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -28,7 +27,6 @@ from muster.contract.recipe.recipe_request import HubRecipe, RecipeRequest
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 
 _Found = TypeVar("_Found")
-_COMPOSED = re.compile(r"^defaults:[ \t]*(?:#.*)?\r?\n?[ \t\r\n]*(?:-[ \t]|\[)", re.MULTILINE)
 
 INFRASTRUCTURE_KEYS = (
     "name",
@@ -123,13 +121,8 @@ class _Gathering:
 
         def read() -> SourceText:
             if in_s3(place):
-                found = self._read_object(place)
-            else:
-                found = SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
-            if _COMPOSED.search(found.text):
-                statement = f"{place} is composed of other files, which its defaults name"
-                raise PlaceError(statement, "name the folder of its checkout: checkout: FOLDER, base: fine-tuning/…")
-            return found
+                return self._read_object(place)
+            return SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
 
         return self._tried(name, read)
 

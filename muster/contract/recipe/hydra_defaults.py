@@ -61,7 +61,7 @@ class _Item:
     package: str | None
     optional: bool
     is_group: bool
-    """Written as `group: name`, which may appear once."""
+    """Written as `group: name`: the group has this one choice."""
 
     def path_from(self, base: str) -> str:
         """The configuration's path, where `base` is the group of the one that names it."""
@@ -127,7 +127,7 @@ class _Composition:
         self.values: Values = {}
         self._folders, self._load = folders, load
         self._files = self._characters = 0
-        self._placed: set[tuple[str, str]] = set()
+        self._chosen: dict[tuple[str, str], str] = {}
 
     def split(self, path: str, text: str) -> tuple[Values, Sequence[object] | None]:
         """The values of a file, and its list of defaults."""
@@ -166,6 +166,13 @@ class _Composition:
 
     def _add_item(self, parent: _Config, item: _Item, above: tuple[str, ...]) -> None:
         config = item.path_from(parent.group)
+        if item.is_group:
+            # What a file's own header says does not tell two of them apart.
+            key = (item.group_from(parent.group), item.package_from(parent.package, parent.group, None))
+            if self._chosen.setdefault(key, item.name) != item.name:
+                _refuse(
+                    parent.path, f"its defaults have {item.name!r} where others have {self._chosen[key]!r}: {key[0]}"
+                )
         found = self._folders.find(config)
         if found is None:
             if item.optional:
@@ -179,10 +186,6 @@ class _Composition:
         if package and not _PACKAGE.fullmatch(package):
             _refuse(parent.path, f"its defaults have the package {package[:_PARTS_SHOWN]!r}")
         group = item.group_from(parent.group)
-        if item.is_group:
-            if (group, package) in self._placed:
-                _refuse(parent.path, f"its defaults have the group {group!r} twice for one package")
-            self._placed.add((group, package))
         content, defaults = self.split(path, text)
         self.add(_Config(path, group, package, content, defaults), above)
 
@@ -247,6 +250,9 @@ def merge(target: Values, over: Mapping[str, JsonValue]) -> None:
     """Lay values over others: mappings are merged, everything else is replaced, and `???` replaces nothing."""
     for key, value in over.items():
         known = target.get(key)
+        if isinstance(known, dict | list) and isinstance(value, dict | list) and type(known) is not type(value):
+            names = {dict: "mapping", list: "list"}
+            _refuse(key[:_PARTS_SHOWN], f"a {names[type(value)]} is laid over a {names[type(known)]}")
         if isinstance(value, dict):
             if isinstance(known, str) and _INTERPOLATED.fullmatch(known):
                 _refuse(key[:_PARTS_SHOWN], f"a mapping is laid over the interpolation {known[:_PARTS_SHOWN]}")

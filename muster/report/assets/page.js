@@ -75,6 +75,7 @@ function drawDocuments(model) {
 async function begin() {
   let model = new Model(JSON.parse(byId("data").textContent));
   drawHead(model);
+  const sweep = new SweepTable(model);
   await soon();
   const timeline = new Timeline(model, (ranks) => metrics?.select(ranks));
   let metrics = null;
@@ -89,6 +90,7 @@ async function begin() {
   if (document.documentElement.dataset.mode === "live") follow((data) => {
     model = new Model(data);
     drawHead(model);
+    sweep.update(model);
     timeline.update(model);
     metrics.update(model);
     rounds.update(model);

@@ -18,7 +18,10 @@ RECIPE = "fine-tuning/llama/verl-dpo-llama-8b-5k-lora"
 
 
 def _composed(recipe: str, **parts: str) -> dict[str, object]:
-    files = {f"{ROOT}{RECIPE}.yaml": recipe, **{posixpath.normpath(f"{PARTS}{name}.yaml"): text for name, text in parts.items()}}
+    files = {
+        f"{ROOT}{RECIPE}.yaml": recipe,
+        **{posixpath.normpath(f"{PARTS}{name}.yaml"): text for name, text in parts.items()},
+    }
     return dict(load_recipe_text(checkout_recipe(MemoryCheckout(files), "there", RECIPE).text))
 
 
@@ -125,7 +128,7 @@ def test_interpolations_and_whole_number_keys_are_kept() -> None:
         ({"p": "defaults: {a: b}\n"}, "its defaults are not a list"),
         ({"p": "defaults: [{../x: z}]\n", "../x/z": "a: 1\n"}, "without a package"),
         ({"p": "# @package a b\na: 1\n"}, "names no package"),
-        ({"p": "defaults: [{x@a: y}, {x@a: y}]\n", "x/y": "a: 1\n"}, "have the group 'hydra_config/verl/x' twice"),
+        ({"p": "defaults: [{x@a: y}, {x@a: z}]\n", "x/y": "a: 1\n"}, "have 'z' where others have 'y'"),
         ({"p": "- a\n"}, "this is no mapping"),
         ({"p": "a: 1\na: 2\n"}, "appears twice"),
     ],
@@ -140,6 +143,14 @@ def test_a_composition_is_bounded() -> None:
     assert "lists of defaults within each other" in _refusal("defaults: [/hydra_config/verl/p0]\n", **chain)
     wide = "defaults:\n" + "".join(f"  - /hydra_config/verl/w{number}\n" for number in range(FILES_MAX + 1))
     assert f"more than {FILES_MAX} files" in _refusal(wide, **{f"w{number}": "" for number in range(FILES_MAX + 1)})
+
+
+@pytest.mark.parametrize(("below", "over"), [("[1]", "{b: 1}"), ("{b: 1}", "[1]")])
+def test_a_mapping_and_a_list_are_not_laid_over_each_other(below: str, over: str) -> None:
+    part = f"# @package recipes\na: {below}\n"
+    statement = _refusal(f"defaults: [/hydra_config/verl/p]\na: {over}\n", p=part)
+    assert statement.startswith("a: a ")
+    assert "is laid over a" in statement
 
 
 def test_a_mapping_is_not_laid_over_an_interpolation() -> None:

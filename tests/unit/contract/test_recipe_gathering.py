@@ -138,17 +138,6 @@ def test_unknown_fields_and_wrong_types_name_the_nearest():
         read_request(["a"])
 
 
-@pytest.mark.parametrize(
-    "text", ["defaults:\n  - /hydra_config/x\n", "a: 1\ndefaults: [x]\n", "defaults: # of\n\n- x\n"]
-)
-def test_a_file_that_is_composed_of_others_needs_its_checkout(text: str):
-    [problem] = _problems({"file": "r.yaml"}, MemoryReader(texts={"r.yaml": text}))
-    assert "r.yaml is composed of other files" in problem
-    assert "checkout: FOLDER" in problem
-    for whole in ("defaults: {a: 1}\n", "x:\n  defaults:\n  - a\n", "defaults: 3\n"):
-        assert gather(read_request("r.yaml"), MemoryReader(texts={"r.yaml": whole})).recipe is not None
-
-
 def test_a_file_beside_a_hub_has_the_name():
     hubs = {"SageMakerPublicHub": _hub(_item())}
     reader = MemoryReader(texts={"mine.yaml": "a: 1"}, objects=_FILES, hubs=hubs)

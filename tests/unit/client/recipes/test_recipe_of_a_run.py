@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import pytest
 
 from bench.sample_run import sample_run
-from muster.client.aws.reported import Execution, ExecutionStatus
+from muster.client.aws.reported import Execution
 from muster.client.cli.run_table import list_lines
 from muster.client.cli.status_table import status_lines
 from muster.client.runs.notebook import run_html
 from muster.client.runs.run_list import RunSummary
-from muster.client.runs.run_recipe import run_recipe
 from muster.client.runs.run_status import Observation, RunState, RunStatus, run_status
 from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.run.result import Result, Verdict
@@ -23,28 +23,19 @@ from muster.report.page_contents import make_page
 
 DIGEST, OTHER = "0123456789ab" + "c" * 52, "f" * 64
 REFERENCE: dict[str, Any] = {"name": "llama-lora", "family": "llmft", "digest": DIGEST, "sources": OTHER}
-URI = f"s3://bucket/recipes/{DIGEST}/recipe.yaml"
-WORDS = "llama-lora (family llmft), digest 0123456789ab"
 
 
 def status(recipe: Any) -> RunStatus:
     start = datetime(2026, 11, 22, tzinfo=UTC)
-    execution = Execution("one", ExecutionStatus.RUNNING, start, None, 1, "", "", recipe=recipe)
-    return run_status(Observation("one", execution, {}, start, recipe=run_recipe(recipe, "bucket")))
+    answer: Any = {"name": "one", "status": "RUNNING", "startDate": start, "input": json.dumps({"recipe": recipe})}
+    return run_status(Observation("one", Execution.from_description(answer), {}, start))
 
 
-def test_the_status_names_the_recipe_and_where_it_is() -> None:
+def test_the_status_and_a_notebook_name_the_recipe() -> None:
     shown = status(REFERENCE)
-    assert shown.recipe is not None
-    assert (shown.recipe.digest, shown.recipe.uri) == (DIGEST, URI)
-    assert f"recipe: {WORDS}: {URI}" in [line.text for line in status_lines(shown, 200, None)]
-    assert f"<p>recipe: {WORDS}: {URI}</p>" in run_html("one", lambda: shown)
-
-
-def test_of_a_sweep_the_recipe_of_rank_0_is_shown() -> None:
-    shown = status({**REFERENCE, "ranks": [OTHER, DIGEST]}).recipe
-    assert shown is not None
-    assert (shown.digest, shown.uri) == (DIGEST, f"s3://bucket/recipes/{OTHER}/recipe.yaml")
+    words = f"Recipe: llama-lora (family llmft), digest {DIGEST}."
+    assert words in [line.text for line in status_lines(shown, 200, None)]
+    assert f"<p>{words}</p>" in run_html("one", lambda: shown)
 
 
 @pytest.mark.parametrize("recipe", [None, "mine.yaml", {"base": "s3://bucket/a.yaml"}, {"digest": 1}, [1]])
@@ -70,7 +61,7 @@ def test_the_page_and_the_list_of_ended_runs_have_it_from_the_plan() -> None:
     plan = run.plan.model_copy(update={"spec": spec})
     page = make_page(replace(run, plan=plan))
     [fact] = [fact for fact in page.facts if fact.label == "Recipe"]
-    assert (fact.value, fact.note) == ("llama-lora", "family llmft, digest 0123456789ab")
+    assert (fact.value, fact.note) == ("llama-lora", f"llmft; s3://{plan.place.bucket}/recipes/{DIGEST}/recipe.yaml")
     assert page.links.recipe is not None
     assert f"prefix=recipes/{DIGEST}/recipe.yaml" in page.links.recipe
     result = Result(
