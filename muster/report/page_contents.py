@@ -19,8 +19,8 @@ from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.private_values import without_values
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
-from muster.report.links import console_links
-from muster.report.page_model import Page, ReplicaView, RoundsView
+from muster.report.links import console_links, object_link
+from muster.report.page_model import Links, Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
 from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
@@ -94,7 +94,7 @@ def make_page(run: PageInput) -> Page:
             ),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
         ),
-        links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
+        links=_links(plan),
         replicas=tuple(replicas),
         rounds=run.rounds,
         sweep=sweep_view(plan.spec.sweep, replicas),
@@ -102,12 +102,23 @@ def make_page(run: PageInput) -> Page:
     )
 
 
+def _links(plan: Plan) -> Links:
+    links = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
+    uri = _recipe_of_rank_0(plan)
+    return links if uri is None else links.model_copy(update={"recipe": object_link(plan.execution_arn, uri)})
+
+
 def _recipe_uri(plan: Plan) -> str:
+    uri = _recipe_of_rank_0(plan) or ""
+    one_each = plan.spec.recipe is not None and plan.spec.recipe.ranks is not None
+    return f"one for each rank, rank 0: {uri}" if one_each else uri
+
+
+def _recipe_of_rank_0(plan: Plan) -> str | None:
     recipe = plan.spec.recipe
     if recipe is None:
-        return ""
-    uri = s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
-    return uri if recipe.ranks is None else f"one for each rank, rank 0: {uri}"
+        return None
+    return s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:

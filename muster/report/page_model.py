@@ -101,6 +101,7 @@ class Links(Document):
     logs: str
     run_jobs: str
     run_logs: str
+    recipe: str | None = None
 
 
 class Fact(Document):

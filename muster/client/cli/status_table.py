@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, select
+from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, recipe_line, select
 from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
@@ -51,8 +51,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
         parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
         parts.append(Line(visible(words)))
-    if (recipe := status.recipe) is not None:
-        parts.append(Line(visible(f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest}.")))
+    if status.recipe is not None:
+        parts.append(Line(visible(recipe_line(status.recipe))))
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]

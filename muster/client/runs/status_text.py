@@ -11,6 +11,7 @@ from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
 from muster.contract.aws.job_status import BEFORE_INSTANCE, JobStatus
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
@@ -113,6 +114,11 @@ def headline(status: RunStatus) -> str:
     if status.excluded:
         words.append(f"{status.excluded} contribution{'s' if status.excluded > 1 else ''} excluded")
     return ", ".join(words)
+
+
+def recipe_line(recipe: RunRecipe) -> str:
+    """The recipe of a run."""
+    return f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest}."
 
 
 def model_line(run: str, model: ModelResult) -> str:

@@ -23,7 +23,8 @@ function drawHead(model) {
   byId("links").replaceChildren(
     link(data.links.execution, "The run in Step Functions"), " ",
     link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
-    link(data.links.run_logs, "Their logs in CloudWatch"));
+    link(data.links.run_logs, "Their logs in CloudWatch"),
+    ...(data.links.recipe ? [" ", link(data.links.recipe, "Its recipe in S3")] : []));
   byId("made").textContent = `Created ${clockTime(data.made_at)}; the time axis starts at ${clockTime(data.started_at)}.`;
 }
 
