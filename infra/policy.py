@@ -30,6 +30,10 @@ class Target(Enum):
     """The log streams of those training jobs."""
     TRAINING_PLANS = auto()
     """Training plans and what they reserve. CreateTrainingJob asks for both where a job uses a plan."""
+    RECIPE_SOURCES = auto()
+    """The objects from which the function plan may read recipes; empty where the settings name none."""
+    PUBLIC_HUB = auto()
+    """AWS's hub of public models, and what is in it."""
     REPLICA_ROLE = auto()
     LAUNCHER_ROLE = auto()
     """The role in whose sessions attempt creates jobs."""

@@ -11,6 +11,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
 from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 from muster.infra.policy import allow_publishing
@@ -103,6 +104,7 @@ class RendezvousBucket(Construct):
                 # A plan writes again what it needs of these and is old, and no run lives as long.
                 s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(id="packages-expire", prefix=PACKAGES, expiration=Duration.days(EXPIRY_DAYS)),
+                s3.LifecycleRule(id="recipes-expire", prefix=RECIPES, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -127,7 +129,7 @@ class RendezvousBucket(Construct):
             [
                 *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
                 "control/*/stopping.json",
-                *("queue/*", "ended/*", f"{SOURCE}*", f"{PACKAGES}*"),
+                *("queue/*", "ended/*", f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*"),
             ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )

@@ -1,7 +1,8 @@
 """The role under which the replicas' containers run. It has no access to control/, nor to what another run wrote.
 
 All runs of a stack share the role, but not its rights: each session carries the tags of its run (launcher_role.py), and
-the policy names them. A session without the tags gets nothing in the bucket but the objects of source/ and packages/.
+the policy names them. A session without the tags gets nothing in the bucket but the objects of source/ and packages/,
+and resolved recipes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from constructs import Construct
 from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
+from muster.contract.recipe.recipe_reference import recipe_folder
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.infra.encryption import use_key
@@ -23,7 +25,8 @@ from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
 METRIC_NAMESPACE = TRAINING_LOG_GROUP
-# A source archive's name begins with its SHA-256, as a replica package's does: who does not know it can list nothing.
+# A source archive's name begins with its SHA-256, as a replica package's and a recipe's folder do: who does not know it
+# can list nothing.
 _DIGEST = "?" * 64
 
 
@@ -138,9 +141,10 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
     """The part of the stack's bucket that belongs to the session's run."""
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
-    digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
+    recipes = f"{recipe_folder(_DIGEST)}*"  # and not their sources
+    digests = [*(f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)), recipes]
     statements = (
-        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*"),
+        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*", recipes),
         Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (*shared, output)),
         # Replicas delete the rounds that no joiner needs any more, and SageMaker what a trainer deletes among its
         # checkpoints.

@@ -29,6 +29,7 @@ _deployment = Deployment(
     Place(bucket=_settings.bucket, role_arn=_settings.role_arn, job_prefix=_settings.job_prefix),
     StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS"),
     ReplicaPackage(Path(__file__).parents[1] / PACKAGE_FILE),
+    _plane.clients,
     _settings.max_concurrent_replicas,
 )
 

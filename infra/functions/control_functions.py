@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aws_cdk import ArnFormat, Stack
@@ -14,6 +14,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from muster.contract.recipe.recipe_reader import PUBLIC_HUB
 from muster.infra.functions.event_delivery import EventRule
 from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
@@ -62,6 +63,11 @@ class ControlFunctions:
             Target.TRAINING_PLANS: [
                 stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
                 for resource in ("training-plan", "reserved-capacity")
+            ],
+            Target.RECIPE_SOURCES: _object_arns(stack, settings.recipes.sources),
+            Target.PUBLIC_HUB: [
+                stack.format_arn(service="sagemaker", account="aws", resource=resource, resource_name=name)
+                for resource, name in (("hub", PUBLIC_HUB), ("hub-content", f"{PUBLIC_HUB}/Model/*"))
             ],
             Target.REPLICA_ROLE: [resources.replica_role.role_arn, *settings.replicas.further_role_arns],
             Target.TIMERS: [
@@ -179,6 +185,18 @@ class ControlFunctions:
                 roles=[role for role in roles if role is not None],
                 statements=policy_statements(statements, self._arns),
             )
+
+
+def _object_arns(stack: Stack, uris: Iterable[str]) -> list[str]:
+    """The objects below prefixes of buckets (`s3://bucket/prefix/`) and of access points (`s3://arn:…/prefix/`)."""
+    return [_objects_arn(stack, uri.removeprefix("s3://")) for uri in uris]
+
+
+def _objects_arn(stack: Stack, name: str) -> str:
+    if name.startswith("arn:"):
+        kind, point, prefix = name.split("/", 2)
+        return f"{kind}/{point}/object/{prefix}*"
+    return f"{stack.format_arn(service='s3', region='', account='', resource=name)}*"
 
 
 def _job_arns(stack: Stack, job_prefix: str) -> list[str]:

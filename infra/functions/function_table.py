@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.event_delivery import RuleSettings
 from muster.infra.functions.triggers import (
@@ -124,7 +125,10 @@ FUNCTIONS = (
                 *("control/*/plan.json", "control/*/lineage.json", "control/*/continued_by.json"),
                 "runs/*/document.json",
             ),
-            read_and_write(f"{PACKAGES}*", f"{SOURCE}*"),  # a plan keeps what its run needs of these
+            read_and_write(f"{PACKAGES}*", f"{SOURCE}*", f"{RECIPES}*"),  # a plan keeps what its run needs of these
+            # A recipe that the spec only names: from where the settings allow, and from the public hub.
+            allow(Target.RECIPE_SOURCES, "s3:GetObject"),
+            allow(Target.PUBLIC_HUB, "sagemaker:DescribeHubContent"),
             # An existing plan may be this execution's own; and a run may continue one that has ended.
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
             read("control/*/stopping.json"),  # whether the run that it continues was cancelled

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import RUN_MAX, is_run_name
-from muster.contract.run.execution_input import INBOX, execution_input
-from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.run.execution_input import INBOX, start_input
 from muster.contract.training.values import Wording
 
 SPEC_MAX = 7_000  # EventBridge: the input of a target has at most 8,192 characters, the spec and what is around it
@@ -40,7 +39,7 @@ class ScheduledRun(BaseModel):
         if self.spec is None:
             return None
         # EventBridge replaces <words> in a target's input as its own placeholders.
-        return execution_input(parse_spec(self.spec)).replace("<", r"\u003c")
+        return start_input(self.spec).text.replace("<", r"\u003c")
 
 
 def schedule_problems(name: str, schedule: ScheduledRun) -> list[Problem]:

@@ -70,6 +70,18 @@ _DataPrefix = Annotated[
     Field(max_length=S3_URI_MAX, pattern=r"^s3://[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]/([^*?$\s]*/)?$"),
     Wording("s3://bucket/ or s3://bucket/prefix/, without * ? $ and spaces", "end the prefix with a slash"),
 ]
+_RecipePrefix = Annotated[
+    str,
+    Field(
+        max_length=S3_URI_MAX,
+        pattern=r"^s3://([a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]"
+        r"|arn:aws[a-z-]*:s3:[a-z0-9-]+:[0-9]{12}:accesspoint/[a-z0-9][a-z0-9-]{1,48}[a-z0-9])/([^*?$\s]*/)?$",
+    ),
+    Wording(
+        "s3://bucket/prefix/ or s3://arn:aws:s3:region:123456789012:accesspoint/name/prefix/, without * ? $ and spaces",
+        "end the prefix with a slash",
+    ),
+]
 # IAM: an inline policy of a role has at most 10,240 characters, and a prefix stands in two statements.
 DATA_PREFIXES_MAX = 20
 POLICIES_MAX = 10  # IAM: a role has at most 10 managed policies by default
@@ -201,6 +213,16 @@ class RunsTable(SettingsTable):
     )
 
 
+class RecipesTable(SettingsTable):
+    """Recipes of runs that `muster launch` does not start: of the console, the inbox, events and schedules."""
+
+    sources: list[_RecipePrefix] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="prefixes of S3 from which the function plan may read recipes, beside the stack's `inbox/`",
+    )
+
+
 class WatchTable(SettingsTable):
     """Logs, alarms and the dashboard."""
 
@@ -230,6 +252,7 @@ class StackSettings(SettingsTable):
     bucket: BucketTable = Field(default_factory=BucketTable)
     replicas: ReplicasTable = Field(default_factory=ReplicasTable)
     runs: RunsTable = Field(default_factory=RunsTable)
+    recipes: RecipesTable = Field(default_factory=RecipesTable)
     watch: WatchTable = Field(default_factory=WatchTable)
     notify: NotifyTable = Field(default_factory=NotifyTable)
     schedules: dict[str, ScheduledRun] = Field(

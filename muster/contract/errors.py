@@ -98,11 +98,19 @@ class SpecError(MusterError, ValueError):
     Of very many, or very long ones, the first are in `problems`, and `more` says how many others there are.
     """
 
+    subject = "The spec"
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = first_problems(problems)
         self.more = len(problems) - len(self.problems)
         count = f"{len(problems):,} problem{'s' if len(problems) != 1 else ''}"
-        super().__init__(f"The spec has {count}; nothing was created.\n{_listed(self.problems, self.more)}")
+        super().__init__(f"{self.subject} has {count}; nothing was created.\n{_listed(self.problems, self.more)}")
+
+
+class RecipeError(SpecError):
+    """A recipe that cannot be resolved. Each problem names a path of the recipe and the source of its value."""
+
+    subject = "The recipe"
 
 
 class SettingsError(MusterError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,10 +20,14 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
+from muster.control.aws.clients import Clients
 from muster.control.aws.store import Store
 from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
+
+if TYPE_CHECKING:
+    from muster.control.recipes import PlannedRecipe
 
 
 class PlanRequest(BaseModel):
@@ -45,6 +49,7 @@ class Deployment:
     place: Place
     defaults: StackDefaults
     package: ReplicaPackage
+    clients: Clients
     replica_cap: int | None = None
 
 
@@ -71,12 +76,16 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
 
 def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    spec = _completed(parse_spec(request.input), deployment, request)
+    recipe = _recipe(store, deployment, request)
+    document = request.input if recipe is None else recipe.document
+    spec = _completed(parse_spec(document), deployment, request)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
             [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
         )
+    if recipe is not None:
+        recipe.store(store)
     place = deployment.place
     if spec.source_dir is not None:
         _keep_source(store, spec.source_dir)
@@ -89,6 +98,23 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
     )
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
+
+
+def _recipe(store: Store, deployment: Deployment, request: PlanRequest) -> PlannedRecipe | None:
+    """The recipe of the spec, resolved; None where it has none.
+
+    Raises:
+        SpecError: it cannot be resolved, or was resolved to something else.
+    """
+    document = request.input
+    if not isinstance(document, dict) or document.get("recipe") is None:
+        return None
+    # The resolver and YAML would add to the cold start of every plan.
+    from muster.control.aws.recipe_reader import FunctionReader  # noqa: PLC0415
+    from muster.control.recipes import planned_recipe  # noqa: PLC0415
+
+    account = Locality.of_arn(request.execution_arn).account
+    return planned_recipe(store, document, FunctionReader(deployment.clients, account))
 
 
 def _keep_source(store: Store, uri: str) -> None:

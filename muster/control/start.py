@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 from urllib.parse import unquote_plus
 
 from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, SnsModel
@@ -15,10 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import identified_run_name, scheduled_run_name
-from muster.contract.run.execution_input import execution_input
+from muster.contract.run.execution_input import start_input
 from muster.contract.run.run_events import RunRequested
-from muster.contract.spec.spec import Spec
-from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
+from muster.contract.spec.spec_reader import load_spec_text, spec_mapping
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions
 from muster.control.aws.inbox import Inbox
@@ -99,7 +99,7 @@ class Starter:
             text = self.inbox.read(key, etag)
             if text is None:
                 return Started.WITHDRAWN
-            started = self._start(parse_spec_text(text), identified_run_name(stem, f"{key}\n{etag}"))
+            started = self._start(load_spec_text(text), identified_run_name(stem, f"{key}\n{etag}"))
         except (SpecError, RunNameTakenError) as error:
             self.inbox.complain(key, str(error))
             return self._refuse(self.inbox.uri(key), error)
@@ -118,15 +118,15 @@ class Starter:
         """Start the run of a due schedule. `at` is the scheduled time, the same in every copy of the event."""
         name = scheduled_run_name(schedule.name, schedule.at)
         try:
-            spec = self._read(schedule.spec_key) if schedule.spec_key else parse_spec_text(schedule.spec)
-            if spec.name is not None:
+            spec = self._read(schedule.spec_key) if schedule.spec_key else load_spec_text(schedule.spec)
+            if (found := start_input(spec).name) is not None:
                 remedy = "leave it out: each run of a schedule gets its own name"
-                raise SpecError([Problem("name", repr(spec.name), remedy)])
+                raise SpecError([Problem("name", repr(found), remedy)])
             return self._start(spec, name)
         except (SpecError, RunNameTakenError) as error:
             return self._refuse(name, error)
 
-    def _requested(self, detail: object) -> Spec:
+    def _requested(self, detail: object) -> Mapping[Any, Any]:
         try:
             wanted = RunRequested.model_validate(detail)
         except ValidationError:
@@ -134,18 +134,21 @@ class Starter:
         if (wanted.spec is None) == (wanted.spec_uri is None):
             statement = "exactly one of spec and spec_uri must be set"
             raise SpecError([StatedProblem("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])
-        return parse_spec(wanted.spec) if wanted.spec_uri is None else self._read(self.inbox.key_of(wanted.spec_uri))
+        if wanted.spec_uri is not None:
+            return self._read(self.inbox.key_of(wanted.spec_uri))
+        return spec_mapping(wanted.spec)
 
-    def _read(self, key: str) -> Spec:
+    def _read(self, key: str) -> Mapping[Any, Any]:
         text = self.inbox.read(key)
         if text is None:
             raise SpecError(
                 [StatedProblem("the spec", "the object does not exist", f"put it at {self.inbox.uri(key)}")]
             )
-        return parse_spec_text(text)
+        return load_spec_text(text)
 
-    def _start(self, spec: Spec, name: str) -> Started:
-        began = self.executions.start(spec.name or name, execution_input(spec))
+    def _start(self, spec: Mapping[Any, Any], name: str) -> Started:
+        request = start_input(spec)
+        began = self.executions.start(request.name or name, request.text)
         return Started.STARTED if began else Started.KNOWN
 
     def _refuse(self, request: str, error: MusterError) -> Started:

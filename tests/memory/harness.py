@@ -81,7 +81,7 @@ class ControlHarness:
         self.launcher = Launcher(self.plane.clients, LAUNCHER_ROLE, PREFIX)
         self.executions = Executions(self.plane.clients.stepfunctions, self.cloud.workflow.machine_arn)
         place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX)
-        self.deployment = Deployment(place, StackDefaults(), ReplicaPackage(PACKAGE))
+        self.deployment = Deployment(place, StackDefaults(), ReplicaPackage(PACKAGE), self.plane.clients)
         self._retries = itertools.count()
         self._started: dict[str, str] = {}
 

@@ -116,6 +116,10 @@ OF_AN_IMAGE: dict[str, Any] = {
         "mlflow_experiment_name": "experiment",
         "mlflow_run_name": "run",
     },
+    "model_package_config": {
+        "model_package_group_arn": "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/group",
+        "source_model_package_arn": "arn:aws:sagemaker:us-east-1:123456789012:model-package/group/1",
+    },
     "infra_check_config": {"enable_infra_check": True},
     "remote_debug_config": {"enable_remote_debug": True},
     "session_chaining_config": {"enable_session_tag_chaining": True},

@@ -15,6 +15,8 @@ RECIPE_FILE = "recipe.yaml"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Family = Literal["nova", "llmft", "evaluation", "general", "trainer"]
+OWN_PROGRAM: frozenset[Family] = frozenset({"nova", "llmft", "evaluation"})
+"""The families whose image has the program that reads the recipe; the others bring theirs."""
 
 
 class RecipeReference(Document):
@@ -25,6 +27,14 @@ class RecipeReference(Document):
     digest: Digest = Field(description="of the resolved recipe, and with `sweep` of those of all ranks")
     sources: Digest = Field(description="of its sources, from which it is resolved again")
     ranks: list[Digest] | None = Field(default=None, description="with `sweep`: the digest of each rank's recipe")
+    kwargs: Annotated[str | None, Field(max_length=256)] = Field(
+        default=None, description="with `trainer`: the recipe's section that is merged under `kwargs`"
+    )
+
+    @property
+    def brings_program(self) -> bool:
+        """Whether the recipe's image runs a program of its own."""
+        return self.family in OWN_PROGRAM
 
     def of_rank(self, rank: int) -> str:
         """The digest of the recipe that `rank` reads."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from muster.contract.document import Document
+from muster.contract.errors import Problem, SpecError
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 
 _Place = Annotated[
@@ -26,6 +28,9 @@ class HubRecipe(Document):
     sequence_length: Annotated[
         str | None, Field(pattern=r"^[0-9]+[Kk]?$", max_length=12), Wording("such as 8K or 8192")
     ] = Field(default=None, description="the sequence length that the recipe is for, in tokens")
+    name: _Name | None = Field(
+        default=None, description="a part of the recipe's name or display name, where the model has several"
+    )
     hub: _Name | None = Field(default=None, description="a private hub, asked before SageMakerPublicHub")
 
 
@@ -56,3 +61,25 @@ class RecipeRequest(Document):
     kwargs: Annotated[str | None, Field(max_length=256, pattern=LINE), Wording("a path such as training_config")] = (
         Field(default=None, description="with `trainer`: the recipe's section with its keyword arguments")
     )
+
+
+def read_request(value: object) -> RecipeRequest:
+    """The request in the field `recipe` of a spec; a text alone is the file.
+
+    Raises:
+        SpecError: with every problem, each below `recipe`.
+    """
+    # The reader of specs builds the model of whole specs, which may hold a recipe.
+    from muster.contract.spec.private_values import kind_of  # noqa: PLC0415
+    from muster.contract.spec.spec_problems import problems_of  # noqa: PLC0415
+
+    if isinstance(value, str):
+        value = {"file": value}
+    if not isinstance(value, dict):
+        remedy = "write the recipe's file, or a mapping: hub: {model: …, technique: …}"
+        raise SpecError([Problem("recipe", kind_of(value), remedy)])
+    try:
+        return RecipeRequest.model_validate(value)
+    except ValidationError as error:
+        found = [replace(one, field=f"recipe.{one.field}") for one in problems_of(error, RecipeRequest)]
+        raise SpecError(found) from None

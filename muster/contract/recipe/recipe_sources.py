@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from pydantic import Field, JsonValue
 
 from muster.contract.document import StoredDocument, StoredPart
@@ -24,5 +26,12 @@ class RecipeSources(StoredDocument):
     overrides: dict[str, JsonValue] = Field(default_factory=dict)
     values: dict[str, JsonValue] = Field(default_factory=dict)
     inputs: dict[str, JsonValue] = Field(default_factory=dict)
+    hub_model: str | None = Field(default=None, description="the model of the hub that the base is for")
+    sequence_length: int | None = Field(default=None, description="the longest sequence of the hub's recipe, in tokens")
     image: str | None = Field(default=None, description="the image that the hub names for the recipe")
     weights: str | None = Field(default=None, description="the prefix of the base model's weights, of the hub")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes of `to_json()`, which are what is stored: a reader can check what it has read."""
+        return hashlib.sha256(self.to_json()).hexdigest()

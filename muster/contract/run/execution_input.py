@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, SpecError
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
+from muster.contract.spec.spec_reader import parse_spec
 
 INBOX = "inbox/"
 """A spec that is put under this prefix of the stack's bucket starts a run."""
 INBOX_SUFFIXES = (".json", ".yaml", ".yml")
+
+
+class StartInput(NamedTuple):
+    """The input of an execution that a function starts, and the run's name if the spec has one."""
+
+    name: str | None
+    text: str
+
+
+def start_input(document: Mapping[Any, Any]) -> StartInput:
+    """The input for a spec as it was read. A recipe that it only names is resolved by the first step of the run.
+
+    Raises:
+        SpecError: with every problem that is known before.
+    """
+    if document.get("recipe") is None:
+        spec = parse_spec(document)
+        return StartInput(spec.name, execution_input(spec))
+    # Few specs have one, and reading it needs modules that all others do without.
+    from muster.contract.recipe.unresolved import check_elsewhere, requested_recipe  # noqa: PLC0415
+
+    if requested_recipe(document) is None:
+        spec = parse_spec(document)
+        return StartInput(spec.name, execution_input(spec))
+    check_elsewhere(document)
+    name = document.get("name")
+    return StartInput(name if isinstance(name, str) else None, _bounded(document))
 
 
 def execution_input(spec: Spec) -> str:
@@ -17,7 +48,11 @@ def execution_input(spec: Spec) -> str:
     Raises:
         SpecError: it is larger than the input of an execution can be.
     """
-    document = canonical_json(spec.model_dump(mode="json", exclude_unset=True))
+    return _bounded(spec.model_dump(mode="json", exclude_unset=True))
+
+
+def _bounded(value: Mapping[str, object]) -> str:
+    document = canonical_json(value)
     if len(document) > SPEC_BYTES_MAX:
         raise SpecError(
             [Problem("the spec", f"{len(document):,} bytes", f"at most {SPEC_BYTES_MAX:,}: keep data in S3")]

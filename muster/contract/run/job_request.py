@@ -9,12 +9,13 @@ from pydantic import JsonValue
 from muster.contract import names
 from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
+from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.run.plan import Plan
 from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_PROCESSES, ENV_RANK, ENV_REGION, ENV_RUN
 from muster.contract.run.source_delivery import BOOTSTRAP
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request
-from muster.contract.training.source_channels import delivery_channels
+from muster.contract.training.source_channels import delivered_channel, delivery_channels
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 
@@ -31,7 +32,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "RoleArn": spec.role_arn or place.role_arn,
         "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments, spec.metrics.definitions),
         "HyperParameters": spec.hyper_parameters,
-        "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan)]),
+        "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan), *_recipe(plan, rank)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
         "CheckpointConfig": spec.checkpoint_request(checkpoints, plan.shared_layout.run, rank),
         "ResourceConfig": spec.resource_request(shortages),
@@ -40,6 +41,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
         **spec.access_request(),
         **spec.observation_request(),
+        **spec.model_package_request(),
         # The job's sessions get the tags of the session that creates it (contract.aws.session_tags).
         "SessionChainingConfig": {"EnableSessionTagChaining": True},
         "Environment": {
@@ -73,6 +75,13 @@ def output_uri(plan: Plan) -> str:
 def _delivery(plan: Plan) -> list[Channel]:
     uri, package = plan.spec.source_dir, plan.place.package_uri
     return [] if uri is None or package is None else delivery_channels(uri, package)
+
+
+def _recipe(plan: Plan, rank: int) -> list[Channel]:
+    """The channel with the recipe of a rank, if the run has one."""
+    recipe = plan.spec.recipe
+    folder = None if recipe is None else recipe_folder(recipe.of_rank(rank))
+    return [] if folder is None else [delivered_channel(RECIPE_CHANNEL, s3_uri(plan.place.bucket, folder))]
 
 
 def _entrypoint(spec: Spec) -> list[str] | None:

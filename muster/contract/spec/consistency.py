@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
@@ -33,6 +34,7 @@ class InconsistentSpecError(ValueError):
 def inconsistencies(spec: Spec) -> Iterator[Problem]:
     """Every problem between the fields of `spec`. Pure."""
     yield from _program_problems(spec)
+    yield from _recipe_problems(spec)
     yield from _membership_problems(spec)
     parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
     yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))
@@ -65,7 +67,8 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
 
 
 def _program_problems(spec: Spec) -> Iterator[Problem]:
-    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None:
+    in_image = spec.recipe is not None and spec.recipe.brings_program
+    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None and not in_image:
         remedy = "name the function to call, as package.module:function"
         yield StatedProblem("trainer", "neither trainer nor entrypoint is set", remedy)
     if spec.trainer is not None and spec.entrypoint is not None:
@@ -77,6 +80,30 @@ def _program_problems(spec: Spec) -> Iterator[Problem]:
     if spec.trainer is None and spec.on_early_finish is OnEarlyFinish.STOP:
         remedy = "leave it out: only replicas with a trainer have rounds"
         yield StatedProblem("on_early_finish", "stop is set without trainer", remedy)
+
+
+def _recipe_problems(spec: Spec) -> Iterator[Problem]:
+    """What a recipe asks of the rest of the spec."""
+    recipe = spec.recipe
+    if recipe is None:
+        return
+    if spec.replicas > 1 and spec.trainer is None and recipe.ranks is None:
+        allowed = "1: replicas train one model together only where Muster calls the program"
+        remedy = "set replicas: 1, a trainer or hook, or sweep for recipes that differ"
+        yield Problem("replicas", str(spec.replicas), remedy, allowed)
+    if recipe.ranks is not None and len(recipe.ranks) != spec.replicas:
+        allowed = f"replicas ({spec.replicas})"
+        yield Problem("recipe.ranks", f"{len(recipe.ranks)} recipes", "launch the run again from its spec", allowed)
+    parts = {"input_data_config": spec.input_data_config}
+    parts |= {f"overrides.{ranks}.input_data_config": part.input_data_config for ranks, part in spec.overrides.items()}
+    for field, channels in parts.items():
+        if any(channel.channel_name == RECIPE_CHANNEL for channel in channels):
+            statement = f"the channel name {RECIPE_CHANNEL} is reserved"
+            yield StatedProblem(field, statement, "rename it", "recipe uses it")
+    most = CHANNELS_MAX - 1
+    if len(spec.input_data_config) > most:
+        allowed = f"at most {most} together with recipe, which uses one"
+        yield Problem("input_data_config", f"{len(spec.input_data_config)} channels", "leave some out", allowed)
 
 
 def _membership_problems(spec: Spec) -> Iterator[Problem]:

@@ -8,6 +8,8 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import StatedProblem
+from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
@@ -17,6 +19,7 @@ from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
+from muster.contract.training.model_package import ModelPackageFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Overrides
@@ -48,6 +51,7 @@ class Spec(
     TimeFields,
     AccessFields,
     ObservationFields,
+    ModelPackageFields,
 ):
     """One run: what every replica executes, on what instances, and what its failures mean.
 
@@ -66,6 +70,11 @@ class Spec(
         Wording("package.module:function"),
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
     kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="the trainer's keyword arguments")
+    recipe: RecipeReference | None = Field(
+        default=None,
+        description="a SageMaker recipe: a file, or where it is and what replaces its values (docs/recipes.md). "
+        "`muster launch` resolves it, fills in the fields that are left out, and keeps its digest here",
+    )
     entrypoint: list[Argument] | None = Field(
         default=None,
         min_length=1,
@@ -123,6 +132,14 @@ class Spec(
         if info.context == STORED:
             return {known[key]: budget for key, budget in value.items() if key in known}
         return {known.get(key, key) if isinstance(key, str) else key: budget for key, budget in value.items()}
+
+    @field_validator("recipe", mode="before")
+    @classmethod
+    def _resolved_recipe(cls, value: object) -> object:
+        if value is None or isinstance(value, RecipeReference) or (isinstance(value, dict) and "digest" in value):
+            return value
+        remedy = "start the run with `muster launch`, which resolves it, or see it with `muster recipe resolve`"
+        raise InconsistentSpecError([StatedProblem("recipe", "not resolved yet", remedy)])
 
     @field_validator("on_replica_failure", mode="before")
     @classmethod

@@ -54,10 +54,15 @@ def load_spec_text(text: str) -> dict[object, object]:
         value = load_yaml(text)
     except ValueError as error:
         raise SpecError([StatedProblem("the spec", str(error), "correct the YAML or JSON")]) from None
-    return _mapping(value)
+    return spec_mapping(value)
 
 
-def _mapping(value: object) -> dict[object, object]:
+def spec_mapping(value: object) -> dict[object, object]:
+    """The document of a spec.
+
+    Raises:
+        SpecError: it is no mapping.
+    """
     if isinstance(value, Mapping):
         return dict(value)
     remedy = "write a mapping: replicas: 4, trainer: package.module:function, …"
@@ -70,7 +75,7 @@ def parse_spec(value: object) -> Spec:
     Raises:
         SpecError: with every problem at once.
     """
-    value = _mapping(value)
+    value = spec_mapping(value)
     unstorable = _unstorable(value)
     sound = _without(value, {problem.top for problem in unstorable})
     try:
@@ -89,6 +94,11 @@ def parse_spec(value: object) -> Spec:
     if unstorable:
         raise SpecError([item.problem for item in unstorable])
     return spec
+
+
+def unstorable_problems(document: Mapping[object, object]) -> list[Problem]:
+    """What JSON cannot hold, or what a JSON parser could not read back."""
+    return [item.problem for item in _unstorable(document)]
 
 
 class _Unstorable(NamedTuple):
@@ -112,7 +122,6 @@ class _Place(NamedTuple):
 
 
 def _unstorable(spec: Mapping[object, object]) -> list[_Unstorable]:
-    """What JSON cannot hold, or what a JSON parser could not read back."""
     found: list[_Unstorable] = []
 
     def add(place: _Place, statement: str, remedy: str, *, top: bool = False) -> None:

@@ -74,7 +74,6 @@ LEFT_OUT: dict[str, str] = {
     "SelectedInstanceCount": "only DescribeTrainingJob returns it; a request cannot set it",
     "S3DataDistributionType": "every instance of a replica has all its data; set channels per rank in `overrides`",
     "ServerlessJobConfig": "serverless model customization runs its own training code, not yours",
-    "ModelPackageConfig": "it belongs to serverless model customization",
     "DatasetSource": "it belongs to serverless model customization",
 }
 

@@ -69,12 +69,11 @@ class SourceFields(Document):
 def delivery_channels(source_uri: str, package_uri: str) -> list[Channel]:
     """The channels that deliver the code: one archive each, downloaded before the program starts."""
     uris = {SOURCE_CHANNEL: source_uri, PACKAGE_CHANNEL: package_uri}
-    return [
-        # Not validated: in a dry run the URIs are not known yet.
-        Channel.model_construct(
-            channel_name=name,
-            data_source=DataSource(s3_data_source=S3DataSource.model_construct(s3_data_type="S3Prefix", s3_uri=uri)),
-            input_mode="File",
-        )
-        for name, uri in uris.items()
-    ]
+    return [delivered_channel(name, uri) for name, uri in uris.items()]
+
+
+def delivered_channel(name: str, uri: str) -> Channel:
+    """A channel of Muster's own, downloaded before the program starts. `uri` is a prefix or an object."""
+    # Not validated: in a dry run the bucket is not known yet.
+    source = S3DataSource.model_construct(s3_data_type="S3Prefix", s3_uri=uri)
+    return Channel.model_construct(channel_name=name, data_source=DataSource(s3_data_source=source), input_mode="File")

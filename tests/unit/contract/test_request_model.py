@@ -23,7 +23,18 @@ from tests.support.job_requests import refusals, requests
 
 BASE = {"replicas": 3, "trainer": "a.b:c", "image": "image:1"}
 # What a run has and a training job has not, or what is not drawn: the rules between fields of `overrides` are many.
-NOT_DRAWN = {"name", "replicas", "trainer", "kwargs", "entrypoint", "image", "reruns", "rendezvous", "overrides"}
+NOT_DRAWN = {
+    "name",
+    "replicas",
+    "trainer",
+    "kwargs",
+    "entrypoint",
+    "image",
+    "reruns",
+    "rendezvous",
+    "overrides",
+    "recipe",
+}
 # The service's list of instance types grows; ours is a pattern. For the model's enum, take some that it has.
 KNOWN_TYPES = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge", "ml.c5.xlarge", "ml.m5.large"]
 

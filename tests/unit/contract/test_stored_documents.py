@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import muster.contract.recipe
 import muster.contract.run
 import muster.contract.spec
 import muster.replica.rounds
@@ -32,7 +33,10 @@ from muster.contract.run.run_queue import Queue, QueuedRun
 from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
-ROOMS = (muster.contract.run, muster.contract.spec, muster.replica.rounds, muster.replica.store, muster.replica.wire)
+ROOMS = (
+    *(muster.contract.recipe, muster.contract.run, muster.contract.spec),
+    *(muster.replica.rounds, muster.replica.store, muster.replica.wire),
+)
 # A newer version has added a field to each part of a document.
 ADDED = {"added_later": {"by": ["a", "newer", "version"]}}
 
@@ -60,7 +64,7 @@ def sample(kind: type[StoredDocument], form: int | None = None) -> dict[str, Any
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-FREE = {"metrics", "settings", "kwargs", "tags", "spec"}
+FREE = {"metrics", "settings", "kwargs", "tags", "spec", "overrides", "values", "inputs"}
 
 
 def enlarged(value: Any) -> Any:

@@ -1,0 +1,187 @@
+"""Gathering the sources of a recipe: what is read, in which order, and what is wrong with a request.
+
+The reading itself is a `RecipeReader`'s. All places are tried, so that all problems are found at once.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.recipe.checkout_recipe import checkout_recipe
+from muster.contract.recipe.hub_collection import CollectedRecipe, HubModel, UnfitError, read_document, select
+from muster.contract.recipe.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
+from muster.contract.recipe.recipe_reader import PUBLIC_HUB, TEXT_BYTES_MAX, HubContent, RecipeReader
+from muster.contract.recipe.recipe_request import HubRecipe, RecipeRequest
+from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+
+_Found = TypeVar("_Found")
+
+INFRASTRUCTURE_KEYS = (
+    "name",
+    "data_s3_path",
+    "output_s3_path",
+    "mlflow_tracking_uri",
+    "mlflow_experiment_name",
+    "mlflow_run_name",
+)
+"""Placeholders of the hub's templates that their override specifications leave out: texts, empty by default."""
+
+
+def gather(request: RecipeRequest, reader: RecipeReader, default_hub: str | None = None) -> RecipeSources:
+    """Everything that the resolution of `request` reads.
+
+    `default_hub` is a private hub that is asked where the request names none.
+
+    Raises:
+        SpecError: with every place that cannot be read, and everything in the request that contradicts itself.
+    """
+    gathering = _Gathering(reader)
+    gathering.problems += _contradictions(request)
+    sources = gathering.sources(request, default_hub)
+    if gathering.problems:
+        raise SpecError(gathering.problems)
+    return sources
+
+
+def _contradictions(request: RecipeRequest) -> list[Problem]:
+    found: list[Problem] = []
+    if request.file is None and request.base is None and request.hub is None:
+        found.append(StatedProblem("recipe", "names no recipe", "set file, base or hub"))
+    if request.hub is not None:
+        for name in ("base", "override_spec", "checkout"):
+            if getattr(request, name) is not None:
+                statement, remedy = "set together with hub, which brings its own", "leave one of the two out"
+                found.append(StatedProblem(f"recipe.{name}", statement, remedy))
+    elif request.checkout is not None and request.base is None:
+        remedy = "name a recipe in it: base: fine-tuning/…; `muster recipe list` shows them"
+        found.append(StatedProblem("recipe.checkout", "set without base", remedy))
+    return found
+
+
+@dataclass
+class _Gathering:
+    """One gathering: what it reads, and the problems so far."""
+
+    reader: RecipeReader
+    problems: list[Problem] = field(default_factory=list)
+    _account: str | None = None
+
+    def sources(self, request: RecipeRequest, default_hub: str | None) -> RecipeSources:
+        recipe = self._text("file", request.file)
+        base = self._base(request)
+        override_spec = self._text("override_spec", request.override_spec)
+        name = _name_of(request.file or request.base or "recipe")
+        image: str | None = None
+        weights: str | None = None
+        if request.hub is not None:
+            found = self._tried("hub", lambda: self._selected(request.hub, default_hub) if request.hub else None)
+            if found is not None:
+                content, model, chosen = found
+                name, image, weights = chosen.name or content.model, chosen.image or None, model.weights
+                base = self._object("hub", chosen.template)
+                override_spec = self._override_spec(chosen)
+        return RecipeSources(
+            name=name[:256],
+            base=base,
+            override_spec=override_spec,
+            recipe=recipe,
+            overrides=request.overrides,
+            values=request.values,
+            inputs=request.inputs,
+            image=image,
+            weights=weights,
+        )
+
+    def _base(self, request: RecipeRequest) -> SourceText | None:
+        if request.base is None or request.checkout is None:
+            return self._text("base", request.base)
+        base, folder = request.base, request.checkout
+        checkout = self._tried("checkout", lambda: self.reader.checkout(_local(folder)))
+        if checkout is None:
+            return None
+        return self._tried("base", lambda: checkout_recipe(checkout, folder, base))
+
+    def _text(self, name: str, place: str | None) -> SourceText | None:
+        """The text of a file or object."""
+        if place is None:
+            return None
+
+        def read() -> SourceText:
+            if not in_s3(place):
+                return SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
+            return self._read_object(place)
+
+        return self._tried(name, read)
+
+    def _object(self, name: str, uri: str) -> SourceText | None:
+        return self._tried(name, lambda: self._read_object(uri))
+
+    def _read_object(self, uri: str) -> SourceText:
+        if CUSTOMER_ID in uri and self._account is None:
+            self._account = self.reader.account_id()
+        place = s3_place(uri, self._account)
+        return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
+
+    def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubContent, HubModel, CollectedRecipe]:
+        content = find_content(self.reader, request.model, request.hub or default_hub)
+        model = read_document(content)
+        return content, model, select(request, content, model)
+
+    def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
+        """The hub's override specification, with the placeholders that it leaves out."""
+        found = SourceText(place="{}", text="{}")
+        if chosen.override_params:
+            read = self._object("hub", chosen.override_params)
+            if read is None:
+                return None
+            found = read
+        try:
+            specification = json.loads(found.text)
+        except (ValueError, RecursionError):
+            specification = None
+        if not isinstance(specification, dict):
+            # The resolution refuses it, by the same words for every override specification.
+            return found
+        for key in INFRASTRUCTURE_KEYS:
+            specification.setdefault(key, {"default": "", "type": "string"})
+        return SourceText(place=found.place, text=json.dumps(specification, ensure_ascii=False))
+
+    def _tried(self, name: str, read: Callable[[], _Found]) -> _Found | None:
+        """What `read` gives; None where it fails, which is then among the problems."""
+        try:
+            return read()
+        except PlaceError as error:
+            part = f".{error.field}" if isinstance(error, UnfitError) else ""
+            self.problems.append(error.problem(f"recipe.{name}{part}"))
+            return None
+
+
+def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> HubContent:
+    """The model in the private hub, else in SageMakerPublicHub.
+
+    Raises:
+        PlaceError: it is in neither, or a hub may not be read.
+    """
+    hubs = list(dict.fromkeys(hub for hub in (private_hub, PUBLIC_HUB) if hub is not None))
+    for hub in hubs:
+        if (content := reader.hub_content(hub, model)) is not None:
+            return content
+    statement = f"there is no model named {model!r} in {' or '.join(hubs)}"
+    raise PlaceError(statement, "use its name in the hub (HubContentName); ListHubContents lists them")
+
+
+def _local(place: str) -> str:
+    if in_s3(place):
+        statement = f"{place!r} is not a local folder"
+        raise PlaceError(statement, "clone the public recipes, and name the folder")
+    return place
+
+
+def _name_of(place: str) -> str:
+    name = posixpath.basename(place.replace("\\", "/").rstrip("/"))
+    return name.removesuffix(".yaml").removesuffix(".yml") or "recipe"

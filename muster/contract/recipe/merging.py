@@ -1,0 +1,270 @@
+"""Values in place of a recipe's own: where each belongs, and the merge.
+
+A value is addressed by its path, nested or with dots; else by the name of a placeholder or parameter; else by the end
+of one path, such as `optim.lr` or `lr`. What fits several places, or none, is refused: nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from muster.contract.recipe.interpolation import MISSING, Literal, referred_mapping
+from muster.contract.recipe.recipe_problems import Problems, path_name
+from muster.contract.recipe.recipe_problems import field as field_name
+from muster.contract.recipe.resolved_recipe import Origin, Path
+
+_SHOWN = 8
+_INDEX = re.compile(r"[0-9]{1,6}")
+
+
+@dataclass
+class Merged:
+    """A recipe while values are put into it, and the source of every value that is not the base's."""
+
+    document: dict[str, JsonValue]
+    origins: dict[Path, Origin]
+    named: Mapping[str, list[Path]]  # where the value of each placeholder or parameter is
+    embedded: frozenset[str] = frozenset()  # placeholders that are parts of texts
+    fixed: Mapping[Path, str] = field(default_factory=dict)  # places that nobody may change, and what to do instead
+
+    def at(self, path: Path) -> JsonValue:
+        """The value at a path; None where there is none."""
+        return value_at(self.document, path)
+
+    def origin_at(self, path: Path) -> Origin | None:
+        """The source of the value at a path; None for a value of the base."""
+        lengths = range(len(path), 0, -1)
+        return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), None)
+
+
+def value_at(document: JsonValue, path: Path) -> JsonValue:
+    """The value at a path; None where there is none."""
+    found = document
+    for part in path:
+        if isinstance(found, dict) and part in found:
+            found = found[str(part)]
+        elif isinstance(found, list) and isinstance(part, int) and part < len(found):
+            found = found[part]
+        else:
+            return None
+    return found
+
+
+def leaves(document: JsonValue) -> Iterator[tuple[Path, JsonValue]]:
+    """Every scalar, empty mapping and list, by its path, in order."""
+    pending: list[tuple[Path, JsonValue]] = [((), document)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, dict) and (value or not path):
+            pending += [((*path, key), item) for key, item in reversed(value.items())]
+        else:
+            yield path, value
+
+
+def merge_recipe(merged: Merged, recipe: dict[str, JsonValue], problems: Problems) -> None:
+    """Merge the user's recipe by its structure. Keys may have dots."""
+    _Source(merged, Origin.RECIPE, problems, by_name=False).merge(recipe)
+
+
+def merge_values(merged: Merged, values: dict[str, JsonValue], origin: Origin, problems: Problems) -> None:
+    """Merge values that are addressed by path, by name, or by the end of a path."""
+    _Source(merged, origin, problems, by_name=True).merge(values)
+
+
+class _Source:
+    """The merge of one source. All of its values are placed before the first is merged: their order does not matter."""
+
+    def __init__(self, merged: Merged, origin: Origin, problems: Problems, *, by_name: bool) -> None:
+        self._merged, self._origin, self._problems, self._by_name = merged, origin, problems, by_name
+        self._placed: dict[Path, JsonValue] = {}
+        self._leaves: list[Path] | None = None
+
+    def merge(self, values: dict[str, JsonValue]) -> None:
+        if self._origin is Origin.VALUE:
+            named = {key: item for key, item in values.items() if self._is_name(key)}
+            for key, item in named.items():
+                self._place_name(key, item)
+            values = {key: item for key, item in values.items() if key not in named}
+        self._assign(values, (), self._merged.document)
+        for path in self._without_conflicts():
+            self._set(path, self._placed[path])
+
+    # Where a value belongs.
+
+    def _assign(self, values: Mapping[str, JsonValue], above: Path, holder: JsonValue) -> None:
+        for key, item in values.items():
+            part = _part(holder, key)
+            if part is not None:
+                self._descend(item, (*above, part), holder[part])  # type: ignore[index]
+            elif above and _is_open(holder):
+                # What the base leaves open may get any names.
+                self._open(key, item, above)
+            elif "." in key.strip(".") and (head := _part(holder, key.split(".", 1)[0])) is not None:
+                rest = {key.split(".", 1)[1]: item}
+                self._descend(rest, (*above, head), holder[head])  # type: ignore[index]
+            else:
+                self._elsewhere(key, item, above, holder)
+
+    def _open(self, key: str, item: JsonValue, above: Path) -> None:
+        self._place((*above, *key.split(".")) if "." in key.strip(".") and self._by_name else (*above, key), item)
+
+    def _descend(self, item: JsonValue, path: Path, found: JsonValue) -> None:
+        if isinstance(item, dict) and isinstance(found, str) and not isinstance(found, Literal) and "${" in found:
+            referred = referred_mapping(self._merged.document, path)
+            if referred is not None:
+                # The interpolation stands for this mapping, of which some values are replaced.
+                self._put(path, referred)
+                found = referred
+        if isinstance(item, dict) and isinstance(found, dict):
+            self._assign(item, path, found) if found or not item else self._open_all(item, path)
+        elif (
+            isinstance(item, dict)
+            and item
+            and isinstance(found, list)
+            and all(_INDEX.fullmatch(key.split(".", 1)[0]) for key in item)
+        ):
+            self._assign(item, path, found)
+        elif isinstance(item, dict) and item and _is_open(found):
+            self._open_all(item, path)
+        else:
+            self._place(path, item)
+
+    def _open_all(self, item: dict[str, JsonValue], path: Path) -> None:
+        for key, value in item.items():
+            self._open(key, value, path)
+
+    def _elsewhere(self, key: str, item: JsonValue, above: Path, holder: JsonValue) -> None:
+        """A value whose path does not exist: it may be addressed by a name, or by the end of a path."""
+        for rest, value in leaves({key: item}):
+            parts = tuple(part for one in rest for part in str(one).split("."))
+            if not self._by_name:
+                self._unknown((*above, *rest), parts, holder, above)
+            elif len(parts) == 1 and self._is_name(parts[0]):
+                self._place_name(parts[0], value)
+            else:
+                ends = [path for path in self._all_leaves() if path[: len(above)] == above and _ends(path, parts)]
+                if len(ends) == 1:
+                    self._place(ends[0], value)
+                elif ends:
+                    self._ambiguous((*above, *rest), ends)
+                else:
+                    self._unknown((*above, *rest), parts, holder, above)
+
+    def _is_name(self, key: str) -> bool:
+        return key in self._merged.named or key in self._merged.embedded
+
+    def _place_name(self, name: str, value: JsonValue) -> None:
+        for path in self._merged.named.get(name, ()):
+            self._place(path, value)
+
+    def _place(self, path: Path, value: JsonValue) -> None:
+        if path in self._placed and self._placed[path] != value:
+            self._problems.state(field_name(path, self._origin), "set twice, to different values", "keep one of them")
+        self._placed[path] = value
+
+    def _all_leaves(self) -> list[Path]:
+        if self._leaves is None:
+            self._leaves = [path for path, _ in leaves(self._merged.document)]
+        return self._leaves
+
+    # What is wrong with an address.
+
+    def _ambiguous(self, path: Path, ends: list[Path]) -> None:
+        shown = ", ".join(path_name(end) for end in ends[:_SHOWN])
+        more = f" and {len(ends) - _SHOWN:,} more" if len(ends) > _SHOWN else ""
+        self._problems.state(field_name(path, self._origin), f"it could be {shown}{more}", "write one of these paths")
+
+    def _unknown(self, path: Path, parts: Iterable[object], holder: JsonValue, above: Path) -> None:
+        if isinstance(holder, list):
+            allowed = f"0 to {len(holder) - 1}" if holder else "none: the list is empty"
+            self._problems.state(field_name(path, self._origin), "no such place in the list", f"allowed: {allowed}")
+            return
+        wanted = [str(part) for part in parts]
+        same = [one for one in self._all_leaves() if _ends(one, wanted[-1:])]
+        if same:
+            near: str | None = path_name(same[0])
+        else:
+            here = [path_name((*above, key)) for key in holder] if isinstance(holder, dict) else []
+            names = [*self._merged.named, *self._merged.embedded]
+            near = self._problems.nearest(path_name((*above, wanted[0])), here)
+            near = near or self._problems.nearest(wanted[-1], names)
+            if near is None and (
+                last := self._problems.nearest(wanted[-1], (str(one[-1]) for one in self._all_leaves()))
+            ):
+                near = next(path_name(one) for one in self._all_leaves() if one[-1] == last)
+        remedy = f"did you mean {near}?" if near else "the recipe has no such value; `muster recipe show` prints it"
+        self._problems.state(field_name(path, self._origin), "unknown name", remedy)
+
+    def _without_conflicts(self) -> list[Path]:
+        paths = sorted(self._placed, key=lambda path: [str(part) for part in path])
+        for path in paths:
+            for length in range(1, len(path)):
+                if path[:length] in self._placed:
+                    name = field_name(path, self._origin)
+                    self._problems.state(name, f"set twice, also by {path_name(path[:length])}", "keep one of them")
+        return list(self._placed)
+
+    # The merge.
+
+    def _set(self, path: Path, value: JsonValue) -> None:
+        if value == MISSING and isinstance(value, str):
+            return  # a value that somebody has to set replaces none
+        if path in self._merged.fixed:
+            if self._merged.at(path) != value:
+                name = field_name(path, self._origin)
+                self._problems.state(name, "the recipe of the hub decides this value", self._merged.fixed[path])
+            return
+        self._put(path, value)
+        self._merged.origins[path] = self._origin
+
+    def _put(self, path: Path, value: JsonValue) -> None:
+        holder: JsonValue = self._merged.document
+        for index, part in enumerate(path[:-1]):
+            following = value_at(holder, (part,))
+            if not isinstance(following, dict | list) or (
+                isinstance(following, list) and not isinstance(path[index + 1], int)
+            ):
+                following = {}
+                _store(holder, part, following)
+            holder = following
+        replaced = value_at(holder, path[-1:])
+        if isinstance(replaced, dict | list) and replaced:
+            for known in [one for one in self._merged.origins if one[: len(path)] == path]:
+                del self._merged.origins[known]
+        _store(holder, path[-1], copied(value))
+
+
+def _is_open(holder: JsonValue) -> bool:
+    return holder is None or (isinstance(holder, dict) and not holder) or holder == MISSING
+
+
+def _part(holder: JsonValue, key: str) -> str | int | None:
+    """The key or index that a part of a path means in a mapping or list, if it is there."""
+    if isinstance(holder, dict):
+        return key if key in holder else None
+    if isinstance(holder, list) and _INDEX.fullmatch(key) and int(key) < len(holder):
+        return int(key)
+    return None
+
+
+def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:
+    if isinstance(holder, dict):
+        holder[str(part)] = value
+    elif isinstance(holder, list) and isinstance(part, int) and part < len(holder):
+        holder[part] = value
+
+
+def _ends(path: Path, parts: Iterable[str]) -> bool:
+    wanted = tuple(parts)
+    return len(path) >= len(wanted) and tuple(str(part) for part in path[len(path) - len(wanted) :]) == wanted
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """A copy whose mappings and lists are objects of their own."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value

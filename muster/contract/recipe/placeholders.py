@@ -1,0 +1,157 @@
+"""Placeholders of a recipe: `{{name}}`, whole or as a part of a text, quoted or not. `\\{{` is `{{` as plain text.
+
+A value takes the place of a placeholder as a value. It is never read as YAML, and never searched for placeholders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from muster.contract.recipe.interpolation import Literal
+from muster.contract.recipe.resolved_recipe import Origin, Path
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
+_PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({_NAME})\s*\}}\}}")
+_WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({_NAME})\s*\}}\}}\1")
+
+
+@dataclass(frozen=True)
+class Filling:
+    """The value of a placeholder. `plain` text is never an interpolation."""
+
+    value: JsonValue
+    origin: Origin
+    plain: bool
+
+
+@dataclass
+class Filled:
+    """A document in which values took the place of placeholders."""
+
+    document: dict[str, JsonValue]
+    origins: dict[Path, Origin] = field(default_factory=dict)
+    whole: dict[str, list[Path]] = field(default_factory=dict)  # where each name is all of a value
+    faults: list[tuple[Path, str, str]] = field(default_factory=list)
+
+
+def placeholder_names(document: JsonValue) -> list[str]:
+    """The names of all placeholders, in the document's order."""
+    names: dict[str, None] = {}
+    for _, text in _texts(document):
+        for escape, name in _PLACEHOLDER.findall(text):
+            if not escape:
+                names[name] = None
+    return list(names)
+
+
+def _texts(document: JsonValue) -> Iterator[tuple[Path, str]]:
+    pending: list[tuple[Path, JsonValue]] = [((), document)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, str):
+            if "{{" in value:
+                yield path, value
+        elif isinstance(value, dict):
+            pending += [((*path, key), item) for key, item in reversed(value.items())]
+        elif isinstance(value, list):
+            pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
+
+
+def fill(document: dict[str, JsonValue], value_of: Callable[[str], Filling | None], *, literal: bool = False) -> Filled:
+    """A copy of the document, with values in place of placeholders; of a `literal` document only the copy."""
+    filled = Filled({})
+    filled.document = _copy_mapping(document, (), _Filler(value_of, filled), literal=literal)
+    return filled
+
+
+def _copy_mapping(value: dict[str, JsonValue], path: Path, filler: _Filler, *, literal: bool) -> dict[str, JsonValue]:
+    return {key: _copy(item, path, key, filler, literal=literal) for key, item in value.items()}
+
+
+def _copy(value: JsonValue, above: Path, key: str | int, filler: _Filler, *, literal: bool) -> JsonValue:
+    kind = type(value)
+    if kind is str:
+        if literal:
+            return Literal(value)
+        return filler.text(str(value), (*above, key)) if "{{" in value else value  # type: ignore[operator]
+    if isinstance(value, dict):
+        return _copy_mapping(value, (*above, key), filler, literal=literal)
+    if isinstance(value, list):
+        path = (*above, key)
+        return [_copy(item, path, index, filler, literal=literal) for index, item in enumerate(value)]
+    return value
+
+
+@dataclass
+class _Filler:
+    value_of: Callable[[str], Filling | None]
+    filled: Filled
+
+    def text(self, text: str, path: Path) -> JsonValue:
+        whole = _WHOLE.fullmatch(text)
+        if whole:
+            name = whole[2]
+            self.filled.whole.setdefault(name, []).append(path)
+            filling = self.value_of(name)
+            if filling is None:
+                return None
+            self.filled.origins[path] = filling.origin
+            return _literal(filling.value) if filling.plain else _copied(filling.value)
+        return self._parts(text, path)
+
+    def _parts(self, text: str, path: Path) -> JsonValue:
+        parts, end, plain = list[str](), 0, False
+        for found in _PLACEHOLDER.finditer(text):
+            before = text[end : found.start()]
+            parts.append(before)
+            end = found.end()
+            if found[1]:
+                parts.append(found[0][1:])
+                continue
+            filling = self.value_of(found[2])
+            if filling is None:
+                continue
+            value = self._as_text(filling.value, found[2], path)
+            self.filled.origins[path] = max(self.filled.origins.get(path, Origin.BASE), filling.origin, key=_STRENGTH)
+            if "${" in text and (
+                set(value) & set("$\\{}") or text.count("${", 0, found.start()) > text.count("}", 0, found.start())
+            ):
+                self._fault(
+                    path, f"{{{{{found[2]}}}}} in a text that also has an interpolation", "write them in two values"
+                )
+                continue
+            plain = plain or "${" not in text
+            parts.append(value)
+        joined = "".join([*parts, text[end:]])
+        return Literal(joined) if plain else joined
+
+    def _as_text(self, value: JsonValue, name: str, path: Path) -> str:
+        if isinstance(value, dict | list) or value is None:
+            kind = "no value" if value is None else "a mapping or a list"
+            self._fault(path, f"{{{{{name}}}}} as a part of a text, but it is {kind}", "give it a text or a number")
+            return ""
+        return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+    def _fault(self, path: Path, found: str, remedy: str) -> None:
+        self.filled.faults.append((path, found, remedy))
+
+
+_STRENGTH = list(Origin).index
+
+
+def _literal(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return Literal(value)
+    if isinstance(value, dict):
+        return {key: _literal(item) for key, item in value.items()}
+    return [_literal(item) for item in value] if isinstance(value, list) else value
+
+
+def _copied(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value

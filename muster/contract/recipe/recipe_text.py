@@ -1,0 +1,174 @@
+"""Recipes as YAML: read as the programs read them that run recipes, and written so that every program reads the same.
+
+Those programs use PyYAML, most of them through OmegaConf: `yes` is true, `1e-6` a number and 2026-01-31 text. What they
+read as a surprising number (12:30 as 750, 0777 as 511), or as text where YAML 1.2 has a number (-.5), is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from pydantic import JsonValue
+
+from muster.contract.yaml_reader import Rules, UnreadableError, checked_length, read_yaml
+
+TEXT_MAX = 1_048_576
+"""Bytes of a recipe's text. The largest public recipes have a hundredth of it."""
+NODES_MAX = 50_000
+"""Values of a recipe, counted as often as aliases and interpolations repeat them."""
+_ALIASES_MAX = 256
+
+LITERAL = "# literal: nothing in this file is a placeholder or an interpolation\n"
+"""The first line of a recipe whose values hold `${` or `{{` as plain text."""
+
+_CONSTANTS: dict[str, object] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"), False),
+}
+_NUMBER_BEGINS = frozenset("-+.0123456789")
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_OTHER_WHOLE = re.compile(r"([-+]?)0(b[01_]*[01][01_]*|x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*)")
+_NUMBER = re.compile(
+    r"[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
+)
+_NO_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_CLOCK = re.compile(r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*")
+_UNCLEAR = re.compile(r"[-+]?0[0-9_]+|0o[0-7]+|[-+]\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.[0-9]+[eE][0-9]+")
+
+
+def _value(text: str) -> object:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in _NUMBER_BEGINS:
+        return text
+    if _WHOLE.fullmatch(text):
+        return int(checked_length(text).replace("_", ""))
+    if _NUMBER.fullmatch(text):
+        return float(checked_length(text).replace("_", ""))
+    if _UNCLEAR.fullmatch(text):
+        message = (
+            "versions of YAML read this number differently; write it in decimal digits, with one digit before the "
+            "point and without leading zeros, or as text in quotes"
+        )
+        raise UnreadableError(message)
+    if _CLOCK.fullmatch(text):
+        message = "YAML reads this as one number, in base 60; write text in quotes, or the number of seconds"
+        raise UnreadableError(message)
+    if _OTHER_WHOLE.fullmatch(text):
+        return int(checked_length(text).replace("_", ""), 0)
+    return float(text.replace(".", "")) if _NO_FINITE.fullmatch(text) else text
+
+
+def _key(text: str) -> object:
+    if text == "<<":
+        message = "merge keys (<<) are not allowed; write the values out, or refer to them: ${section.name}"
+        raise UnreadableError(message)
+    return _value(text)
+
+
+_RULES = Rules(_value, _key, aliases=_ALIASES_MAX, nodes=NODES_MAX, braces=True, quick=True)
+
+# A value that begins with a placeholder without quotes and continues after it, such as `{{folder}}/checkpoints`: YAML
+# takes it for a mapping and then fails. In templates it is text.
+_BEGINS_WITH_BRACES = re.compile(
+    r"^(\s*(?:- +)*(?:[^\s#'\"{}\[\]][^#'\"{}\[\]]*?: +)?)(\{\{[^{}'\"#]+\}\}[^'\"]*?)(\s+#.*)?$"
+)
+_BLOCK_TEXT = re.compile(r"(?:^|[:\-] +)[|>][-+0-9]*\s*(?:#.*)?$")
+
+
+def load_recipe_text(text: str) -> dict[str, JsonValue]:
+    """The mapping in the YAML text of a recipe. Parts that aliases repeat are the same objects.
+
+    Raises:
+        ValueError: with the line, the column and the problem there.
+    """
+    size = len(text.encode(errors="surrogatepass"))
+    if size > TEXT_MAX:
+        message = f"{size:,} bytes; allowed: at most {TEXT_MAX:,}. Keep data in S3"
+        raise ValueError(message)
+    try:
+        value = read_yaml(text, _RULES)
+    except ValueError:
+        quoted = _with_quotes(text) if "{{" in text else text
+        if quoted == text:
+            raise
+        value = read_yaml(quoted, _RULES)
+    if not isinstance(value, dict):
+        message = "this is no mapping of names to values; write a recipe such as training_config: {lr: 0.1}"
+        raise ValueError(message)
+    return value
+
+
+def _with_quotes(text: str) -> str:
+    lines, block = [], None
+    for line in text.split("\n"):
+        indentation = len(line) - len(line.lstrip(" "))
+        if block is not None and (not line.strip() or indentation > block):
+            lines.append(line)
+            continue
+        block = indentation if _BLOCK_TEXT.search(line) else None
+        lines.append(_BEGINS_WITH_BRACES.sub(lambda found: f"{found[1]}'{found[2]}'{found[3] or ''}", line))
+    return "\n".join(lines)
+
+
+def recipe_yaml(document: dict[str, JsonValue]) -> str:
+    """A resolved recipe as YAML, in its own order: the same values for PyYAML, OmegaConf and `load_recipe_text`.
+
+    A text that holds `${` or `{{` is written as it is. Then the first line is LITERAL, so that resolving the YAML gives
+    the same values.
+    """
+    lines: list[str] = []
+    _write_mapping(document, "", lines)
+    text = "\n".join(lines) + "\n" if document else "{}\n"
+    return f"{LITERAL}{text}" if "${" in text or "{{" in text else text
+
+
+def _write_mapping(value: dict[str, JsonValue], indent: str, lines: list[str]) -> None:
+    for key, item in value.items():
+        _write_item(f"{indent}{_text(key)}:", item, indent, lines)
+
+
+def _write_item(head: str, item: JsonValue, indent: str, lines: list[str]) -> None:
+    if isinstance(item, dict) and item:
+        lines.append(head)
+        _write_mapping(item, indent + "  ", lines)
+    elif isinstance(item, list) and item:
+        lines.append(head)
+        for one in item:
+            _write_item(f"{indent}  -", one, indent + "  ", lines)
+    else:
+        lines.append(f"{head} {_scalar(item)}")
+
+
+def _scalar(item: JsonValue) -> str:
+    if item is None:
+        return "null"
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, str):
+        return _text(item)
+    if isinstance(item, float):
+        digits = repr(item)
+        # YAML 1.1 takes 1e-06 for text.
+        return digits if "." in digits else digits.replace("e", ".0e")
+    return str(item) if isinstance(item, int) else ("[]" if isinstance(item, list) else "{}")
+
+
+# Not every text without quotes: only what no version of YAML can take for anything else.
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+-]+)*|s3://[A-Za-z0-9_/.-]+")
+_NAMES_OF_VALUES = frozenset(text.lower() for text in _CONSTANTS) | {"y", "n", "inf", "nan"}
+_UNPRINTABLE = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _NAMES_OF_VALUES:
+        return text
+    # The escapes of JSON are escapes of YAML, but for characters outside of the basic plane.
+    return _UNPRINTABLE.sub(_escaped, json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

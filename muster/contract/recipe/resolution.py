@@ -1,0 +1,383 @@
+"""The resolution of a recipe: placeholders, the merge of all sources, interpolations, and the check of every value.
+
+Pure and bounded: it reads nothing but its sources, and what it raises is a RecipeError with all problems at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from muster.contract.errors import RecipeError
+from muster.contract.recipe.interpolation import MISSING, interpolated
+from muster.contract.recipe.merging import Merged, leaves, merge_recipe, merge_values, value_at
+from muster.contract.recipe.override_spec import MACHINES, Parameter, parse_override_spec
+from muster.contract.recipe.placeholders import Filled, Filling, fill, placeholder_names
+from muster.contract.recipe.recipe_problems import Problems, field, path_name
+from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.recipe_text import LITERAL, NODES_MAX, TEXT_MAX, load_recipe_text, recipe_yaml
+from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+
+DEPTH_MAX = 32
+"""Of mappings and lists in each other."""
+_KEY_MAX = 256
+_NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
+_SYNTHETIC = "training_config"
+_ESCAPED_LENGTH = 12  # characters of YAML for one of a text, at most, with its share of indentation
+
+# What the hub's recipes decide, and where a user says it instead.
+_FIXED = {
+    "model_type": "choose another recipe for another type of model",
+    "model_name_or_path": "name the model under `model:` of the spec",
+    "dataset_catalog": "name the data under `channels:` of the spec",
+}
+
+
+def resolve(sources: RecipeSources) -> ResolvedRecipe:
+    """The recipe of these sources, without placeholders and interpolations.
+
+    Raises:
+        RecipeError: with every problem at once, each with the path and the source of the value.
+    """
+    return _Resolution(sources).result()
+
+
+def load_source(source: SourceText, origin: Origin, problems: Problems) -> dict[str, JsonValue]:
+    """The mapping in a source's YAML. A text that cannot be read is a problem, and an empty mapping."""
+    try:
+        document = load_recipe_text(source.text)
+    except ValueError as error:
+        problems.state(f"recipe ({origin.value}: {source.place})", str(error), "correct the YAML")
+        return {}
+    return document if _is_bounded(f"recipe ({origin.value}: {source.place})", document, problems) else {}
+
+
+def parameters_of(sources: RecipeSources) -> dict[str, Parameter]:
+    """What the override specification says about each parameter, by name.
+
+    Raises:
+        RecipeError: it cannot be read.
+    """
+    problems = Problems()
+    found = _parameters(sources, problems)
+    if problems.found:
+        raise RecipeError(problems.found)
+    return found
+
+
+def placeholders_of(sources: RecipeSources) -> list[str]:
+    """The names of the placeholders in the base and in the user's recipe, in order; of a text without fault."""
+    texts = [source.text for source in (sources.base, sources.recipe) if source is not None]
+    names: dict[str, None] = {}
+    for text in texts:
+        try:
+            found = [] if text.startswith(LITERAL) else placeholder_names(load_recipe_text(text))
+        except ValueError:
+            continue
+        names.update(dict.fromkeys(found))
+    return list(names) or (list(parameters_of(sources)) if not texts else [])
+
+
+def _parameters(sources: RecipeSources, problems: Problems) -> dict[str, Parameter]:
+    if sources.override_spec is None:
+        return {}
+    return parse_override_spec(sources.override_spec.text, sources.name, problems)
+
+
+@dataclass
+class _Base:
+    """What a recipe starts from."""
+
+    document: dict[str, JsonValue]
+    literal: bool
+    origin: Origin = Origin.BASE
+
+
+class _Resolution:
+    """One resolution."""
+
+    def __init__(self, sources: RecipeSources) -> None:
+        self._sources = sources
+        self._problems = Problems()
+        self._parameters: dict[str, Parameter] = {}
+        self._unknown: dict[str, None] = {}
+        self._base_origin = Origin.BASE
+
+    def result(self) -> ResolvedRecipe:
+        self._parameters = _parameters(self._sources, self._problems)
+        base, recipe = self._documents()
+        self._base_origin = base.origin
+        values = self._bounded_values()
+        # What cannot be read hides the rest: its values would all be unknown.
+        self._raise_problems()
+        filled = fill(base.document, self._filling, literal=base.literal)
+        merged = self._merged(filled, base)
+        if recipe is not None:
+            self._merge_recipe(merged, recipe)
+        self._check_inputs(values["inputs"], [base, recipe])
+        merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
+        merge_values(merged, values["values"], Origin.VALUE, self._problems)
+        self._report_placeholders()
+        document, faults = interpolated(merged.document)
+        for fault in faults:
+            self._problems.state(field(fault.path, self._origin_at(merged, fault.path)), fault.found, fault.remedy)
+        faulty = {fault.path for fault in faults}
+        origins = self._checked(document, merged.origins)
+        self._validate(document, merged, faulty)
+        self._raise_problems()
+        named = {name: paths[0] for name, paths in merged.named.items() if _has(document, paths[0])}
+        return ResolvedRecipe(document, origins, named)
+
+    def _origin_at(self, merged: Merged, path: Path) -> Origin:
+        return merged.origin_at(path) or self._base_origin
+
+    def _raise_problems(self) -> None:
+        if self._problems.found:
+            raise RecipeError(self._problems.found)
+
+    # What is read.
+
+    def _documents(self) -> tuple[_Base, _Base | None]:
+        """The base, and the user's recipe where it is not the base itself."""
+        sources, problems = self._sources, self._problems
+        recipe = None
+        if sources.recipe is not None:
+            loaded = load_source(sources.recipe, Origin.RECIPE, problems)
+            recipe = _Base(loaded, sources.recipe.text.startswith(LITERAL), Origin.RECIPE)
+        if sources.base is not None:
+            loaded = load_source(sources.base, Origin.BASE, problems)
+            return _Base(loaded, sources.base.text.startswith(LITERAL)), recipe
+        if recipe is not None:
+            return recipe, None
+        if self._parameters or sources.override_spec is not None:
+            names: dict[str, JsonValue] = {name: f"{{{{{name}}}}}" for name in self._parameters}
+            return _Base({_SYNTHETIC: names}, literal=False), None
+        problems.state("recipe", "there is none", "name a file, a base or a model of the hub")
+        return _Base({}, literal=False), None
+
+    def _bounded_values(self) -> dict[str, dict[str, JsonValue]]:
+        sources = self._sources
+        given = {"overrides": sources.overrides, "values": sources.values, "inputs": sources.inputs}
+        return {
+            name: values if _is_bounded(f"recipe.{name}", values, self._problems) else {}
+            for name, values in given.items()
+        }
+
+    # Placeholders.
+
+    def _filling(self, name: str) -> Filling | None:
+        """The value of a placeholder: directly set, overridden by its name, an input, or the default."""
+        sources = self._sources
+        for values, origin in ((sources.values, Origin.VALUE), (sources.overrides, Origin.OVERRIDE)):
+            if name in values and not isinstance(values[name], dict):
+                return Filling(values[name], origin, plain=False)
+        if name in sources.inputs:
+            return Filling(sources.inputs[name], Origin.INPUT, plain=True)
+        if name in self._parameters:
+            return Filling(self._parameters[name].default, Origin.DEFAULT, plain=False)
+        self._unknown[name] = None
+        return None
+
+    def _report_placeholders(self) -> None:
+        sources = self._sources
+        known = [*self._parameters, *sources.inputs]
+        for name in self._unknown:
+            near = self._problems.nearest(name, known)
+            remedy = f"did you mean {{{{{near}}}}}?" if near else f"set {name} under `inputs`"
+            statement = "a placeholder without a value"
+            self._problems.state(
+                f"recipe {{{{{name}}}}}", statement, rf"{remedy}; for plain text, write \{{{{{name}}}}}"
+            )
+
+    def _merged(self, filled: Filled, base: _Base) -> Merged:
+        for path, found, remedy in filled.faults:
+            self._problems.state(field(path, base.origin), found, remedy)
+        named = dict(filled.whole)
+        wanted = {name for name in self._parameters if name not in named}
+        if wanted:
+            for name, path in _keys(filled.document):
+                if name in wanted:
+                    named[name] = [path]
+                    wanted.discard(name)
+        embedded = frozenset() if base.literal else frozenset(set(placeholder_names(base.document)) - set(named))
+        fixed: dict[Path, str] = {}
+        if self._sources.hub_model is not None:
+            for path, _ in leaves(filled.document):
+                if path[-1] in _FIXED:
+                    fixed[path] = _FIXED[str(path[-1])]
+        return Merged(filled.document, filled.origins, named, embedded, fixed)
+
+    def _merge_recipe(self, merged: Merged, recipe: _Base) -> None:
+        filled = fill(recipe.document, self._filling, literal=recipe.literal)
+        for path, found, remedy in filled.faults:
+            self._problems.state(field(path, Origin.RECIPE), found, remedy)
+        merge_recipe(merged, filled.document, self._problems)
+
+    def _check_inputs(self, inputs: dict[str, JsonValue], documents: list[_Base | None]) -> None:
+        """An input without a placeholder is refused: it would change nothing."""
+        names = {
+            name for one in documents if one is not None and not one.literal for name in placeholder_names(one.document)
+        }
+        for name in inputs:
+            if name not in names:
+                near = self._problems.nearest(name, names)
+                remedy = f"did you mean {near}?" if near else "set it under `overrides`"
+                self._problems.state(
+                    f"recipe.inputs.{path_name([name])}", f"there is no placeholder {{{{{name}}}}}", remedy
+                )
+
+    # The check of the result.
+
+    def _checked(self, document: dict[str, JsonValue], marks: dict[Path, Origin]) -> dict[Path, Origin]:
+        """The source of every leaf. What JSON or YAML cannot hold is a problem."""
+        origins: dict[Path, Origin] = {}
+        length, problems = 0, self._problems
+        pending: list[tuple[Path, JsonValue, Origin]] = [((), document, self._base_origin)]
+        while pending:
+            path, value, origin = pending.pop()
+            origin = marks.get(path, origin)
+            if isinstance(value, dict) and (value or not path):
+                pending += [((*path, key), item, origin) for key, item in reversed(value.items())]
+                length += sum(map(len, value)) + 2 * len(path) * len(value)
+                continue
+            if path:
+                origins[path] = origin
+            for item in _scalars(value):
+                length += len(item) if isinstance(item, str) else 4
+                if isinstance(item, float) and not math.isfinite(item):
+                    problems.wrong(path, origin, item, "JSON cannot represent this number; write a finite one")
+                elif isinstance(item, str) and not item.isascii() and not _is_unicode(item):
+                    problems.state(field(path, origin), "it contains a lone surrogate", "use valid Unicode")
+        if (
+            not problems.found
+            and length > TEXT_MAX // _ESCAPED_LENGTH
+            and len(recipe_yaml(document).encode()) > TEXT_MAX
+        ):
+            problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
+        return origins
+
+    def _validate(self, document: dict[str, JsonValue], merged: Merged, faulty: set[Path]) -> None:
+        for name, parameter in self._parameters.items():
+            if name in MACHINES:
+                continue
+            for path in merged.named.get(name, ()):
+                if path not in faulty:
+                    self._validate_value(parameter, path, value_at(document, path), merged)
+        _Relations(document, merged, self._problems, self._sources.sequence_length).check()
+
+    def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
+        if value is None or value == MISSING:
+            if parameter.required:
+                remedy = f"it is required: set {parameter.name} under `values`, or under `inputs`"
+                self._problems.state(field(path, None), "missing", remedy)
+            return
+        mistake = parameter.mistake(value)
+        if mistake is not None:
+            allowed, remedy = mistake
+            self._problems.wrong(path, self._origin_at(merged, path), value, remedy, allowed)
+
+
+@dataclass
+class _Relations:
+    """Rules between several parameters."""
+
+    document: dict[str, JsonValue]
+    merged: Merged
+    problems: Problems
+    sequence_length: int | None
+
+    def check(self) -> None:
+        """Add what does not fit together."""
+        self._at_most(("save_steps",), self._number("max_steps"), "max_steps")
+        length = self._number("sequence_length") if self.sequence_length is None else self.sequence_length
+        self._at_most(("max_prompt_length", "max_response_length"), length, "the recipe's sequence length")
+        self._at_most(("dataset_max_len",), length, "the recipe's sequence length")
+
+    def _at_most(self, names: tuple[str, ...], most: float | None, limit: str) -> None:
+        numbers = [self._number(name) for name in names]
+        if most is None or None in numbers:
+            return
+        total = sum(number for number in numbers if number is not None)
+        if total > most:
+            path = self.merged.named[names[0]][0]
+            words = f"{' + '.join(names)} is {total:,}" if len(names) > 1 else f"found {total:,}"
+            name = field(path, self.merged.origin_at(path))
+            self.problems.state(name, words, f"allowed: at most {limit}, {most:,}")
+
+    def _number(self, name: str) -> float | None:
+        paths = self.merged.named.get(name)
+        value = value_at(self.document, paths[0]) if paths else None
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _keys(document: JsonValue) -> Iterator[tuple[str, Path]]:
+    """Every key with its path, in order."""
+    pending: list[tuple[Path, JsonValue]] = [((), document)]
+    while pending:
+        path, value = pending.pop()
+        if path and isinstance(path[-1], str):
+            yield path[-1], path
+        if isinstance(value, dict):
+            pending += [((*path, key), item) for key, item in reversed(value.items())]
+        elif isinstance(value, list):
+            pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
+
+
+def _scalars(value: JsonValue) -> Iterator[JsonValue]:
+    """The value itself, or every scalar and key in it."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending += [*one, *one.values()]
+        elif isinstance(one, list):
+            pending += one
+        else:
+            yield one
+
+
+def _has(document: JsonValue, path: Path) -> bool:
+    holder = value_at(document, path[:-1])
+    return (isinstance(holder, dict) and path[-1] in holder) or (
+        isinstance(holder, list) and value_at(holder, path[-1:]) is not None
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
+    """Whether a document is small and flat enough to be resolved. Not recursive: its depth is the user's."""
+    pending: list[tuple[JsonValue, int]] = [(document, 0)]
+    nodes = 0
+    while pending:
+        value, depth = pending.pop()
+        nodes += 1
+        if depth > DEPTH_MAX or nodes > NODES_MAX:
+            words = (
+                f"more than {DEPTH_MAX} levels of nesting" if depth > DEPTH_MAX else f"more than {NODES_MAX:,} values"
+            )
+            problems.state(name, words, "flatten it" if depth > DEPTH_MAX else "keep data in S3")
+            return False
+        if isinstance(value, dict):
+            long = next((key for key in value if len(key) > _KEY_MAX or not _is_unicode(key)), None)
+            if long is not None:
+                problems.state(
+                    name, f"a name of {len(long):,} characters", f"allowed: {_KEY_MAX} characters of Unicode"
+                )
+                return False
+            pending += [(item, depth + 1) for item in value.values()]
+        elif isinstance(value, list):
+            pending += [(item, depth + 1) for item in value]
+        elif isinstance(value, int) and abs(value) >= _NUMBER_END:
+            problems.state(name, "a whole number of more than 400 digits", "write it in quotes")
+            return False
+    return True

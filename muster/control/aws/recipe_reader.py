@@ -1,0 +1,75 @@
+"""Reading the recipe that a spec only names, with the rights of the function plan: from S3 and the public hub."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from botocore.exceptions import ClientError
+
+from muster.contract.aws.ranged_reads import first_bytes, whole_body
+from muster.contract.errors import OversizedDocumentError
+from muster.contract.recipe.places import PlaceError, S3Place
+from muster.contract.recipe.recipe_reader import Checkout, HubContent
+from muster.control.aws.aws_errors import error_code, http_status
+from muster.control.aws.clients import Clients
+
+_LAUNCH = "start the run with `muster launch`, which reads it on your machine"
+
+
+class FunctionReader:
+    """A `RecipeReader` without local files. A call that fails in passing is raised as it is, and made again later."""
+
+    def __init__(self, clients: Clients, account: str) -> None:
+        self._clients = clients
+        self._account = account
+
+    def read_text(self, place: str, limit: int) -> str:  # noqa: ARG002 - of the protocol
+        """A local file, which the function does not have."""
+        _refuse(f"{place!r} is a file, which only your machine has", f"{_LAUNCH}, or name an object in S3")
+
+    def checkout(self, folder: str) -> Checkout:
+        """A local folder, which the function does not have."""
+        _refuse(f"{folder!r} is a folder, which only your machine has", f"{_LAUNCH}, or name an object in S3")
+
+    def account_id(self) -> str:
+        """The account of the stack."""
+        return self._account
+
+    def read_object(self, place: S3Place, limit: int) -> str:
+        """The text of an object that the role may read."""
+        try:
+            answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
+            return whole_body(answer, place.uri, limit).decode()
+        except ClientError as error:
+            if error_code(error) == "InvalidRange":  # an empty object has no first byte
+                return ""
+            if error_code(error) in {"NoSuchKey", "NoSuchBucket"}:
+                _refuse(f"{place.uri} does not exist", "name an object that does")
+            if http_status(error) == 403:
+                folder = place._replace(key=place.key[: place.key.rfind("/") + 1]).uri
+                line = f'sources = ["{folder}"]'
+                remedy = f"write {line} in the table [recipes] of muster.toml and deploy, or {_LAUNCH}"
+                _refuse(f"the function plan may not read {place.uri}", remedy)
+            raise
+        except OversizedDocumentError:
+            _refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
+        except UnicodeDecodeError:
+            _refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
+
+    def hub_content(self, hub: str, model: str) -> HubContent | None:
+        """The model in a hub that the role may read."""
+        try:
+            found = self._clients.sagemaker.describe_hub_content(
+                HubName=hub, HubContentType="Model", HubContentName=model
+            )
+        except ClientError as error:
+            if error_code(error) in {"ResourceNotFound", "ValidationException"}:
+                return None
+            if error_code(error) in {"AccessDeniedException", "AccessDenied"}:
+                _refuse(f"the function plan may not read the hub {hub}", _LAUNCH)
+            raise
+        return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
+
+
+def _refuse(statement: str, remedy: str) -> NoReturn:
+    raise PlaceError(statement, remedy)

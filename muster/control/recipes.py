@@ -1,0 +1,107 @@
+"""The recipe of a run, as its plan needs it: resolved from its sources, and stored for the replicas.
+
+Imported for specs with a recipe alone: the resolver and YAML would add to every cold start of the function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from muster.contract.errors import DocumentError, SpecError, StatedProblem
+from muster.contract.recipe.expansion import Expansion, expanded_again, expansion
+from muster.contract.recipe.gathering import gather
+from muster.contract.recipe.recipe_reader import RecipeReader
+from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder, sources_key
+from muster.contract.recipe.recipe_sources import RecipeSources
+from muster.contract.recipe.recipe_text import recipe_yaml
+from muster.contract.recipe.unresolved import reference_of, requested_recipe, with_problems_beside
+from muster.control.aws.store import Store
+from muster.control.replica_package import keep
+
+SOURCES_BYTES_MAX = 8 * 1024 * 1024
+"""Of the sources of one recipe: three texts of a mebibyte each, with the escapes of JSON, and the values of a spec."""
+_AGAIN = "launch the run again from its spec"
+
+
+@dataclass(frozen=True)
+class PlannedRecipe:
+    """A spec whose recipe is resolved, and what is to be stored of the recipe."""
+
+    expansion: Expansion
+    sources: RecipeSources
+
+    @property
+    def document(self) -> dict[str, JsonValue]:
+        """The ordinary spec."""
+        return self.expansion.document
+
+    def store(self, store: Store) -> None:
+        """Store the sources and what the replicas read, so that both exist for as long as the run. Idempotent.
+
+        Raises:
+            ConflictError: others kept replacing one of them.
+        """
+        _keep(store, sources_key(self.expansion.reference.sources), self.sources.to_json())
+        for recipe in self.expansion.recipes:
+            _keep(store, f"{recipe_folder(recipe.digest)}{RECIPE_FILE}", recipe_yaml(recipe.document).encode())
+
+
+def planned_recipe(store: Store, document: Mapping[Any, Any], reader: RecipeReader) -> PlannedRecipe:
+    """The recipe of a spec: resolved by a client, and again here; or only named, and read with `reader`.
+
+    Raises:
+        SpecError: with every problem; nothing was written.
+    """
+    request = requested_recipe(document)
+    if request is not None:
+        try:
+            sources = gather(request, reader)
+        except SpecError as error:
+            raise with_problems_beside(error, document) from None
+        return PlannedRecipe(expansion(document, sources), sources)
+    reference = reference_of(document)
+    if reference is None:  # the caller has found a recipe, and it is no request
+        raise AssertionError
+    sources = _stored_sources(store, reference.sources)
+    return PlannedRecipe(expanded_again(document, sources), sources)
+
+
+def _stored_sources(store: Store, digest: str) -> RecipeSources:
+    """The sources that a client has stored.
+
+    Raises:
+        SpecError: they are not there, or are no longer those.
+    """
+    key = sources_key(digest)
+    uri = store.uri(key)
+    try:
+        body = store.read_bounded(key, SOURCES_BYTES_MAX)
+        if body is None:
+            raise SpecError([StatedProblem("recipe.sources", f"{uri} does not exist", _AGAIN)])
+        if hashlib.sha256(body).hexdigest() != digest:
+            statement = f"{uri} was changed after it was stored"
+            raise SpecError([StatedProblem("recipe.sources", statement, _AGAIN)])
+        return RecipeSources.from_json(body, uri)
+    except DocumentError as error:
+        # Trying again would not help: this version of Muster never reads them.
+        raise SpecError([StatedProblem("recipe.sources", str(error), _AGAIN)]) from None
+
+
+def _keep(store: Store, key: str, body: bytes) -> None:
+    """Let an object that its key describes exist with these bytes for as long as a run can need it."""
+    if not keep(store, key, lambda: body):
+        store.create(key, body, "application/octet-stream")
+    for _ in store.attempts(store.uri(key)):
+        found = store.get(key)
+        if found is not None and found.body == body:
+            return
+        # What a container reads must be what was checked, whoever wrote the object first.
+        if found is not None:
+            store.replace(key, body, found.etag, "application/octet-stream")
+        else:
+            store.create(key, body, "application/octet-stream")
