@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.contract.recipe.expansion import expand
+from muster.contract.recipe.expansion import expand, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.resolution import resolve
 from muster.contract.spec.spec_reader import parse_spec
@@ -22,6 +22,7 @@ def sources(case: Case) -> RecipeSources:
         overrides=case.overrides,
         values=case.values,
         weights=(case.job or {}).get("weights"),
+        hub_model=(case.job or {}).get("model"),
     )
 
 
@@ -37,7 +38,7 @@ def document(case: Case) -> dict[str, Any]:
     vpc = {name: network[name] for name in ("security_group_ids", "subnets") if name in network}
     fields = {
         "replicas": 1,
-        "recipe": {"file": "recipe.yaml"},
+        "recipe": {"hub": {name: job[name] for name in ("model", "technique")}} if "model" in job else "recipe.yaml",
         "image": job.get("image"),
         "role_arn": job.get("role"),
         "instance_type": compute.get("instance_type"),
@@ -55,7 +56,7 @@ def document(case: Case) -> dict[str, Any]:
         "enable_network_isolation": network.get("enable_network_isolation"),
         "enable_inter_container_traffic_encryption": network.get("enable_inter_container_traffic_encryption"),
         "input_data_config": [
-            {"channel_name": name, "data_source": {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": uri}}}
+            {"channel_name": name, "data_source": {"s3_data_source": {"s3_uri": uri}}}
             for name, uri in job.get("channels", {}).items()
         ],
         **job.get("program", {}),
@@ -67,6 +68,11 @@ def request(case: Case) -> dict[str, Any]:
     """The CreateTrainingJob request of the expanded spec."""
     (found,) = requests(parse_spec(expand(document(case), sources(case))))
     return found
+
+
+def delivered(case: Case) -> dict[str, Any]:
+    """The recipe that the container of a case's job finds in its channel."""
+    return expansion(document(case), sources(case)).recipes[0].document
 
 
 def _text(place: str, text: str | None) -> SourceText | None:
