@@ -6,7 +6,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from muster.contract.aws.session_tags import SESSION_TAGS
+from muster.contract.aws.session_tags import SESSION_TAGS, TAG_MODEL
 from muster.infra.policy import Arns, Statement, Target, allow, pass_role, policy_statements
 
 _STATEMENTS = (
@@ -17,7 +17,7 @@ _STATEMENTS = (
 
 
 class LauncherRole(Construct):
-    """Can be assumed by the function attempt alone, and only with both session tags and no other.
+    """Can be assumed by the function attempt alone, and only with both tags of every session, and at most the model's.
 
     SageMaker gives the tags to the replica role's sessions (SessionChainingConfig), and the replica role's policy names
     them. AWS allows only letters, digits, spaces and `_.:/=+-@` in a session tag, so no value is a pattern in a policy.
@@ -28,7 +28,7 @@ class LauncherRole(Construct):
         tagged = iam.PrincipalWithConditions(
             attempt.grant_principal,
             {
-                "ForAllValues:StringEquals": {"aws:TagKeys": list(SESSION_TAGS)},
+                "ForAllValues:StringEquals": {"aws:TagKeys": [*SESSION_TAGS, TAG_MODEL]},
                 "StringLike": {f"aws:RequestTag/{key}": "?*" for key in SESSION_TAGS},
             },
         )

@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
+from muster.contract.aws.session_tags import MODEL_FOLDERS, TAG_LINEAGE, TAG_MODEL, TAG_RUN, principal_tag
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
 from muster.contract.recipe.recipe_reference import recipe_folder
@@ -141,10 +141,13 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
     """The part of the stack's bucket that belongs to the session's run."""
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
+    digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
+    # Of the run whose model this one starts from. Without the tag it matches nothing.
+    models = [f"{folder}{principal_tag(TAG_MODEL)}/*" for folder in MODEL_FOLDERS]
     recipes = f"{recipe_folder(_DIGEST)}*"  # and not their sources
-    digests = [*(f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)), recipes]
+    digests.append(recipes)
     statements = (
-        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*", recipes),
+        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*", recipes, *models),
         Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (*shared, output)),
         # Replicas delete the rounds that no joiner needs any more, and SageMaker what a trainer deletes among its
         # checkpoints.
@@ -154,7 +157,7 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
         Statement(
             ("s3:ListBucket",),
             Target.BUCKET,
-            conditions={"StringLike": {"s3:prefix": [*shared, output, *digests]}},
+            conditions={"StringLike": {"s3:prefix": [*shared, output, *digests, *models]}},
         ),
     )
     arn = [bucket.bucket_arn]

@@ -186,6 +186,30 @@ class SpecFileError(InputError):
         )
 
 
+class RecipeFileError(InputError):
+    """The file with a recipe cannot be read."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            f"The recipe {path} cannot be read: {detail}. Name a YAML file, an s3:// URI, a spec, or with --checkout a "
+            "path in it."
+        )
+
+
+class RecipePlaceError(InputError):
+    """There are no recipes to list at a place."""
+
+    def __init__(self, statement: str, remedy: str) -> None:
+        super().__init__(f"No recipes can be listed: {statement}; {remedy}.")
+
+
+class RecipeWriteError(InputError):
+    """The file for a resolved recipe cannot be written."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(f"The recipe cannot be written to {path}: {detail}. Name another file with --out.")
+
+
 class SpecWriteError(InputError):
     """A file that `muster init` makes cannot be written."""
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from muster.client.launch.dry_run import DryRun
     from muster.client.logs.log_lines import LogLine
+    from muster.client.recipes.expanded_spec import ExpandedSpec
     from muster.client.runs.cancellation import Cancellation
     from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
     from muster.client.runs.doctor import Diagnosis
@@ -149,10 +150,10 @@ class Muster:
         """Start a run. It has the spec's name, or else a new one.
 
         Idempotent while the run has not ended: the same spec under the same name is the same run. A local `source_dir`
-        is relative to the working directory.
+        is relative to the working directory, and so are the files of a `recipe`.
 
         Raises:
-            SpecError: the spec or its source has problems, all of which are listed; nothing was created.
+            SpecError: the spec, its recipe or its source has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
             ClientError: AWS cannot be reached or refuses.
         """
@@ -161,12 +162,14 @@ class Muster:
         from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
 
-        checked = _checked(spec)
-        found = check_spec(checked)
+        expanded = self._expanded(spec)
+        found = check_spec(expanded.spec)
         if found.problems:
             raise SpecError(found.problems)
-        checked = with_role_arn(self._cloud, checked)
+        checked = with_role_arn(self._cloud, expanded.spec)
         name = checked.name or new_run_name(checked)
+        if expanded.sources is not None:
+            self._cloud.objects.store_recipe(expanded.sources)
         try:
             self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         except RunNameTakenError as error:
@@ -194,10 +197,20 @@ class Muster:
         from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
+        from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
 
-        checked = with_role_arn(self._cloud, _checked(spec))
+        expanded = self._expanded(spec)
+        checked = with_role_arn(self._cloud, expanded.spec)
         context = DeploymentContext.of(self._cloud, checked)
-        return dry_run(checked, context, check_channels(self._cloud, checked))
+        return dry_run(checked, context, check_channels(self._cloud, checked), planned_recipe(expanded))
+
+    def _expanded(self, spec: Spec | Mapping[str, object]) -> ExpandedSpec:
+        from muster.client.recipes.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415
+        from muster.contract.spec.spec import Spec  # noqa: PLC0415
+
+        if isinstance(spec, Spec):
+            return ExpandedSpec(spec)
+        return expanded_spec(spec, lambda: self._cloud.session)
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
@@ -295,13 +308,6 @@ class Muster:
     def run(self, name: str) -> Run:
         """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""
         return Run(self, name)
-
-
-def _checked(spec: Spec | Mapping[str, object]) -> Spec:
-    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
-    from muster.contract.spec.spec import Spec  # noqa: PLC0415
-
-    return spec if isinstance(spec, Spec) else read_checked(spec)
 
 
 def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:

@@ -11,13 +11,14 @@ from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import run_name
+from muster.contract.recipe.model_resolution import EarlierRun, with_found_model
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import SOURCE
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
-from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.spec_reader import parse_spec, spec_problems
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
 from muster.control.aws.clients import Clients
@@ -78,7 +79,7 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
     recipe = _recipe(store, deployment, request)
     document = request.input if recipe is None else recipe.document
-    spec = _completed(parse_spec(document), deployment, request)
+    spec = _completed(parse_spec(_with_model(store, document)), deployment, request)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
@@ -98,6 +99,28 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
     )
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
+
+
+def _with_model(store: Store, document: object) -> object:
+    """The spec with the model of an earlier run, which is looked up here whoever has started the run: it decides what
+    the replicas may read.
+
+    Raises:
+        SpecError: with its problems and those of the rest of the spec.
+    """
+    if not isinstance(document, dict) or document.get("model") is None:
+        return document
+    try:
+        return with_found_model(document, lambda name: _earlier_run(store, name))
+    except SpecError as error:
+        rest = spec_problems({name: value for name, value in document.items() if name != "model"})
+        raise SpecError([*error.problems, *rest]) from None
+
+
+def _earlier_run(store: Store, name: str) -> EarlierRun | None:
+    documents = RunDocuments(store, name)
+    plan = documents.plan()
+    return None if plan is None else EarlierRun(plan, documents.result())
 
 
 def _recipe(store: Store, deployment: Deployment, request: PlanRequest) -> PlannedRecipe | None:

@@ -95,6 +95,30 @@ def test_a_replica_reaches_nothing_of_another_run(template: Template, prefix: st
         assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": listed})
 
 
+@pytest.mark.parametrize("folder", ["output", "checkpoints"])
+def test_a_replica_reads_the_model_that_its_session_names_and_nothing_else_of_that_run(
+    template: Template, folder: str
+) -> None:
+    keys = {**session("run"), "aws:PrincipalTag/MusterModel": "first/model"}
+    model = f"{BUCKET}/{folder}/first/model/x"
+    assert template.allows("Replica", "s3:GetObject", model, keys)
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": f"{folder}/first/model/"})
+    assert not template.allows("Replica", "s3:GetObject", model, session("run"))
+    for action in ("PutObject", "DeleteObject", "AbortMultipartUpload"):
+        assert not template.allows("Replica", f"s3:{action}", model, keys)
+    for key in (f"{folder}/first/model2/x", f"{folder}/first/x", "rendezvous/first/model/x", "runs/first/model/x"):
+        assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/{key}", keys)
+    for prefix in (f"{folder}/first/", f"{folder}/first/model", "control/first/model/"):
+        assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": prefix})
+
+
+def test_no_models_tag_opens_what_is_not_a_model(template: Template) -> None:
+    for value in ("run", "../control/run", "control/run", "*"):
+        keys = {**session("run"), "aws:PrincipalTag/MusterModel": value}
+        for key in (*CONTROL_KEYS, "queue/queue.json", "inbox/x.yaml", "recipes/sources-0.json"):
+            assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/{key}", keys)
+
+
 def test_a_replica_lists_nothing_whose_name_it_does_not_know(template: Template) -> None:
     digest = "0123456789abcdef" * 4
     for prefix in ("control/", "control/run/", "runs/", "source/", f"source/{digest[:63]}", ""):
@@ -199,7 +223,7 @@ def test_a_job_can_use_a_training_plan(template: Template) -> None:
         assert not template.allows("Launcher", "sagemaker:AddTags", arn)
 
 
-def test_only_attempt_assumes_the_launcher_role_and_only_with_both_tags(template: Template) -> None:
+def test_only_attempt_assumes_the_launcher_role_and_only_with_the_tags_of_a_run(template: Template) -> None:
     launcher = "arn:aws:iam::ACCOUNT:role/Launcher"
     for action in ("sts:AssumeRole", "sts:TagSession"):
         assert [role for role in ROLES if template.allows(role, action, launcher)] == ["Attempt"]
@@ -208,7 +232,7 @@ def test_only_attempt_assumes_the_launcher_role_and_only_with_both_tags(template
     assert trust["Principal"] == {"AWS": "arn:aws:iam::ACCOUNT:role/Attempt"}
     assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
     assert trust["Condition"] == {
-        "ForAllValues:StringEquals": {"aws:TagKeys": ["MusterLineage", "MusterRun"]},
+        "ForAllValues:StringEquals": {"aws:TagKeys": ["MusterLineage", "MusterRun", "MusterModel"]},
         "StringLike": {"aws:RequestTag/MusterLineage": "?*", "aws:RequestTag/MusterRun": "?*"},
     }
 

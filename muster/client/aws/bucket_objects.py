@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
     from muster.client.launch.source_archive import PackedSource
+    from muster.contract.recipe.recipe_sources import RecipeSources
 
 
 # Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
@@ -144,19 +145,29 @@ class BucketObjects:
 
     def store_source(self, source: PackedSource) -> str:
         """Store an archive of source code unless a recent copy is there; returns its URI."""
-        key, bucket = source.key, self._connection.stack.bucket
+        self._store(source.key, source.compressed)
+        return s3_uri(self._connection.stack.bucket, source.key)
+
+    def store_recipe(self, sources: RecipeSources) -> None:
+        """Store the sources of a recipe unless a recent copy is there. The function that plans the run reads them."""
+        from muster.contract.recipe.recipe_reference import sources_key  # noqa: PLC0415
+
+        self._store(sources_key(sources.digest), sources.to_json)
+
+    def _store(self, key: str, body: Callable[[], bytes]) -> None:
+        """Store an object whose key follows from its content, unless a recent copy is there."""
+        bucket = self._connection.stack.bucket
         stored = self._stored(key)
         if stored is None or datetime.now(UTC) - stored.at > timedelta(days=REFRESH_DAYS):
             # The bucket's policy refuses an unconditional overwrite.
             condition: _Condition = {"IfNoneMatch": "*"} if stored is None else {"IfMatch": stored.etag}
             with translated():
                 try:
-                    self._connection.s3.put_object(Bucket=bucket, Key=key, Body=source.compressed(), **condition)
+                    self._connection.s3.put_object(Bucket=bucket, Key=key, Body=body(), **condition)
                 except AwsError as error:
-                    # Another client has just stored the same source.
+                    # Another client has just stored the same content.
                     if error_code(error) not in {"PreconditionFailed", "ConditionalRequestConflict"}:
                         raise
-        return s3_uri(bucket, key)
 
     def _stored(self, key: str) -> _Stored | None:
         bucket = self._connection.stack.bucket

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
     if (source := dry.source) is not None:
         count = f"{source.files} file{'' if source.files == 1 else 's'}, {source.bytes:,} bytes"
         yield f"Source: {count} from {source.folder}, as {source.key}; not uploaded."
+    if (recipe := dry.recipe) is not None:
+        yield f"Recipe: {recipe.name} of the family {recipe.family}, digest {recipe.digest[:DIGEST_SHOWN]}."
+        yield from source_lines(recipe.sources)
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     yield from _cost_lines(dry.cost)

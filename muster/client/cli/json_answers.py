@@ -5,12 +5,19 @@ The fields are a promise to scripts: none is removed, none changes its meaning.
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import TYPE_CHECKING, Self
 
+from pydantic import Field, JsonValue
+
+from muster.client.recipes.recipe_difference import RecipeDifference
+from muster.client.recipes.recipe_values import RecipeSource, RecipeValue
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.run_list import RunSummary
 from muster.contract.document import Document
-from muster.contract.errors import Problem
+from muster.contract.errors import MusterError, Problem, SettingsError, SpecError
+
+if TYPE_CHECKING:
+    from muster.client.recipes.recipe import Resolution
 
 
 class StarterWritten(Document):
@@ -72,6 +79,58 @@ class ErrorDetail(Document):
     message: str = Field(description="the message, as on standard error")
     problems: tuple[Problem, ...] = Field(description="of a spec or of settings, all at once; of another error none")
     more: int = Field(default=0, description="problems that are not listed, because there are very many")
+
+
+def error_detail(error: MusterError) -> ErrorDetail:
+    """The answer for an error."""
+    detail = ErrorDetail(code=error.code, message=str(error), problems=())
+    if isinstance(error, SpecError | SettingsError):
+        detail = detail.model_copy(update={"problems": error.problems, "more": error.more})
+    return detail
+
+
+class RecipeResolved(Document):
+    """A recipe without placeholders and interpolations."""
+
+    name: str = Field(description="what people call the recipe")
+    digest: str = Field(description="SHA-256 of the values, by which the stack's bucket has the recipe")
+    document: dict[str, JsonValue] = Field(description="the values")
+    values: tuple[RecipeValue, ...] = Field(description="every value with its source, in the recipe's order")
+    sources: tuple[RecipeSource, ...] = Field(description="from the weakest to the strongest")
+
+    @classmethod
+    def of(cls, found: Resolution) -> Self:
+        """The answer for a resolution."""
+        return cls(
+            name=found.name,
+            digest=found.digest,
+            document=found.document,
+            values=tuple(found.explain()),
+            sources=tuple(found.sources()),
+        )
+
+
+class RecipesCompared(Document):
+    """Two recipes."""
+
+    a: str = Field(description="the digest of the first one")
+    b: str = Field(description="the digest of the second one")
+    differences: tuple[RecipeDifference, ...] = Field(description="nothing when they are the same")
+
+
+class RecipeChecked(Document):
+    """Whether a recipe can be resolved."""
+
+    source: str
+    digest: str | None = Field(description="of what it is resolved to; null when it cannot be")
+    values: int = Field(default=0, description="how many values it has")
+    error: ErrorDetail | None = Field(description="null when it can be resolved")
+
+
+class RecipesChecked(Document):
+    """Whether recipes can be resolved."""
+
+    recipes: tuple[RecipeChecked, ...] = Field(description="in the order of the command line")
 
 
 class Failed(Document):

@@ -19,13 +19,18 @@ Deployed = Annotated[
 @grouped
 def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, json: Json = False) -> None:
     """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
-    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
     from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
+    from muster.client.recipes.expanded_spec import expanded_spec  # noqa: PLC0415
+    from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
 
     document = read_spec(spec).document
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
-        dry = stack.muster().plan(document) if deployed else dry_run(read_checked(document))
+        if deployed:
+            dry = stack.muster().plan(document)
+        else:
+            expanded = expanded_spec(document, stack.account().session)
+            dry = dry_run(expanded.spec, recipe=planned_recipe(expanded))
     if json:
         print_answer(dry)
     else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from muster.client.aws.light_session import LightSession
     from muster.client.sdk import Muster
 
 _COMPLETED_MAX = 100  # one call: ListExecutions returns at most 100
@@ -47,15 +48,41 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends.")]
 
 
+Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]
+Region = Annotated[
+    str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
+]
+
+
+@dataclass(frozen=True)
+class AccountOptions:
+    """The account that a command asks where it needs no stack."""
+
+    profile: Profile = None
+    region: Region = None
+
+    def session(self) -> LightSession:
+        """A session there.
+
+        Raises:
+            CredentialsError: there is no such profile.
+        """
+        from muster.client.aws.connection import open_session  # noqa: PLC0415
+
+        return open_session(self.profile, self.region or None)
+
+
 @dataclass(frozen=True)
 class StackOptions:
     """The stack that a command asks."""
 
     stack: Annotated[str | None, typer.Option("--stack", envvar="MUSTER_STACK", help="CloudFormation stack.")] = None
-    profile: Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")] = None
-    region: Annotated[
-        str | None, typer.Option("--region", envvar="AWS_REGION", help="AWS region; default as the AWS CLI.")
-    ] = None
+    profile: Profile = None
+    region: Region = None
+
+    def account(self) -> AccountOptions:
+        """The account and the region of the stack."""
+        return AccountOptions(self.profile, self.region)
 
     def muster(self) -> Muster:
         """The stack.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from muster.client.errors import UsageError
-from muster.contract.errors import MusterError, SettingsError, SpecError
+from muster.contract.errors import MusterError
 
 if TYPE_CHECKING:
     from muster.contract.document import Document
@@ -60,12 +60,9 @@ def print_error(error: MusterError, *, as_json: bool) -> None:
     """Print the error on standard error; with `as_json` also as a document on standard output."""
     sys.stderr.write(f"muster: {_lines(str(error))}\n")
     if as_json:
-        from muster.client.cli.json_answers import ErrorDetail, Failed  # noqa: PLC0415
+        from muster.client.cli.json_answers import Failed, error_detail  # noqa: PLC0415
 
-        detail = ErrorDetail(code=error.code, message=str(error), problems=())
-        if isinstance(error, SpecError | SettingsError):
-            detail = detail.model_copy(update={"problems": error.problems, "more": error.more})
-        print_answer(Failed(error=detail))
+        print_answer(Failed(error=error_detail(error)))
 
 
 @contextmanager

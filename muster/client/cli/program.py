@@ -46,6 +46,10 @@ class Commands(LazyGroup):
             f"{_LAUNCH}:plan",
             "Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing.",
         ),
+        "recipe": Row(
+            "muster.client.cli.recipe_commands:app",
+            "List, show, resolve, compare and check recipes. Needs no stack, and AWS only for S3 and SageMaker Hub.",
+        ),
         "launch": Row(f"{_LAUNCH}:launch", "Start a run."),
         "status": Row(f"{_WATCH}:status", "Show a run's status."),
         "list": Row(f"{_INSPECT}:list_", "Show the runs of the stack, the newest first."),

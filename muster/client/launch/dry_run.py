@@ -15,6 +15,7 @@ from muster.client.checks.findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.errors import ClientError
 from muster.client.launch.estimate import Cost, Quota, cost, quotas
+from muster.client.recipes.planned_recipe import PlannedRecipe
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
@@ -75,6 +76,7 @@ class DryRun(Document):
     quotas: tuple[Quota, ...]
     cost: Cost
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
+    recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
     remarks: tuple[str, ...]
 
 
@@ -128,10 +130,15 @@ class DeploymentContext:
         return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
 
 
-def dry_run(spec: Spec, at: DeploymentContext | None = None, found: Findings | None = None) -> DryRun:
+def dry_run(
+    spec: Spec,
+    at: DeploymentContext | None = None,
+    found: Findings | None = None,
+    recipe: PlannedRecipe | None = None,
+) -> DryRun:
     """What a launch of `spec` would send, need and cost; `at` is the stack to use, if any.
 
-    `found` is what the caller's checks in the account have found.
+    `found` is what the caller's checks in the account have found, `recipe` what the spec was expanded from.
 
     Raises:
         SpecError: the spec or its source has mistakes, contradicts the stack's defaults, or cannot be packed.
@@ -158,6 +165,7 @@ def dry_run(spec: Spec, at: DeploymentContext | None = None, found: Findings | N
         quotas=tuple(quotas(ranks)),
         cost=cost(ranks, context.prices),
         source=None if source is None else _archive(source, spec.source_dir or ""),
+        recipe=recipe,
         remarks=(
             *context.remarks,
             *found.remarks,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.client.verify.stack_template import Statement
-from muster.contract.aws.session_tags import SESSION_TAGS
+from muster.contract.aws.session_tags import SESSION_TAGS, TAG_MODEL
 from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.contract.run.source_delivery import package_key, source_key
@@ -20,6 +20,8 @@ OTHER = "another"
 """The name of another run."""
 REPLICA = "Replica"
 _TAGS = {f"aws:PrincipalTag/{tag}": (SAMPLE,) for tag in SESSION_TAGS}
+_WITHOUT_MODEL = frozenset({f"aws:PrincipalTag/{TAG_MODEL}".lower()})
+"""Sessions of few runs have this tag: IAM may name it as missing."""
 _VARIABLE = re.compile(r"\$\{(aws:[^}]+)\}")
 
 
@@ -99,6 +101,8 @@ def needed(statements: Iterable[Statement]) -> Iterator[Case]:
         # What a statement wants to be absent is not given.
         absent = _keys(statement) - {key.lower() for key in context}
         absent |= _foreign(known, statement.role, statement.actions)
+        of_role = frozenset[str]().union(*(_keys(one) for one in known if one.role == statement.role))
+        absent |= (_WITHOUT_MODEL & of_role) - {key.lower() for key in context}
         yield Case(statement.role, statement.role_arn, statement.actions, resources, context, True, statement, absent)
 
 
@@ -110,9 +114,11 @@ def replica_needs(site: Site) -> Iterator[Case]:
     delivered = (run.document, source_key("0" * 64), package_key("0" * 64))
     requests = ((read, delivered), (write, shared), (("s3:DeleteObject",), shared[:2]))
     for actions, keys in requests:
-        yield Case(REPLICA, site.role_arn, actions, site.objects(keys), site.session, allowed=True)
+        objects = site.objects(keys)
+        yield Case(REPLICA, site.role_arn, actions, objects, site.session, allowed=True, absent=_WITHOUT_MODEL)
     listing = {**site.session, "s3:prefix": (run.rendezvous,)}
-    yield Case(REPLICA, site.role_arn, _LIST, (site.bucket_arn,), listing, allowed=True)
+    bucket = (site.bucket_arn,)
+    yield Case(REPLICA, site.role_arn, _LIST, bucket, listing, allowed=True, absent=_WITHOUT_MODEL)
 
 
 def replica_denials(site: Site, statements: Iterable[Statement]) -> Iterator[Case]:
@@ -147,7 +153,7 @@ def replica_denials(site: Site, statements: Iterable[Statement]) -> Iterator[Cas
     if any(statement.role == REPLICA for statement in known):
         requests += _between_runs(site)
     for actions, resources, context in requests:
-        absent = _foreign(known, REPLICA, actions)
+        absent = _foreign(known, REPLICA, actions) | _WITHOUT_MODEL
         if actions == _LIST and "s3:prefix" not in context:
             absent |= {"s3:prefix"}
         given = {**site.session, **context}

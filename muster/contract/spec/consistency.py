@@ -64,6 +64,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     yield from spec.observation_problems()
     yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.trainer is not None)
     yield from _channel_problems(spec, spec, "input_data_config")
+    yield from spec.model_problems(spec.input_data_config)
 
 
 def _program_problems(spec: Spec) -> Iterator[Problem]:

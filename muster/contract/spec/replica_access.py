@@ -46,10 +46,10 @@ class ReplicaAccess(StoredPart):
         if self.data is None or spec.role_arn is not None:
             return []
         ranks = [spec.of_rank(rank) for rank in range(spec.replicas)]
-        read = dict.fromkeys(uri for one in ranks for uri in _read(one))
+        read = dict.fromkeys(uri for one in ranks for uri in _read(one) if not _is_own_model(one, uri, bucket))
         written = dict.fromkeys(uri for one in ranks for uri in _written(one) if split_s3_uri(uri)[0] != bucket)
         return [
-            *(remark for uri in read if (remark := self._unreadable(uri)) is not None),
+            *(remark for uri in read if (remark := self._unreadable(uri, bucket)) is not None),
             *(
                 f"the replica role may not write to {uri}: leave it out, so that the stack's bucket is used, or allow "
                 "it by a policy in replicas.policy_arns"
@@ -62,8 +62,12 @@ class ReplicaAccess(StoredPart):
             ),
         ]
 
-    def _unreadable(self, uri: str) -> str | None:
+    def _unreadable(self, uri: str, bucket: str) -> str | None:
         known = self.data or []
+        run = uri.removeprefix(s3_uri(bucket, "output/"))
+        if run != uri and not any(uri.startswith(prefix) for prefix in known):
+            name = run.partition("/")[0]
+            return f"the replica role may not read what another run has left ({uri}): write model: {{run: {name}}}"
         uri = uri if split_s3_uri(uri)[1] else f"{uri.rstrip('/')}/"  # the whole bucket, however it is written
         folder = _folder(uri)
         slash = f"end the channel's s3_uri with a slash ({folder})"
@@ -88,6 +92,14 @@ def _folder(uri: str) -> str:
 def _read(spec: Spec) -> Iterable[str]:
     sources = (channel.data_source.s3_data_source for channel in spec.input_data_config)
     return [source.s3_uri for source in sources if source is not None]
+
+
+def _is_own_model(spec: Spec, uri: str, bucket: str) -> bool:
+    """Whether the session of each replica may read this: it is the model of the run that the spec names."""
+    model = spec.model
+    if model is None or model.run is None or model.s3 is None or split_s3_uri(model.s3)[0] != bucket:
+        return False
+    return uri.rstrip("/") == model.s3.rstrip("/")
 
 
 def _written(spec: Spec) -> Iterator[str]:

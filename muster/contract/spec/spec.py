@@ -20,6 +20,7 @@ from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.model_package import ModelPackageFields
+from muster.contract.training.model_source import ModelFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Overrides
@@ -52,6 +53,7 @@ class Spec(
     AccessFields,
     ObservationFields,
     ModelPackageFields,
+    ModelFields,
 ):
     """One run: what every replica executes, on what instances, and what its failures mean.
 

@@ -96,6 +96,15 @@ def parse_spec(value: object) -> Spec:
     return spec
 
 
+def spec_problems(value: object) -> tuple[Problem, ...]:
+    """The problems of a parsed document, as `parse_spec` raises them."""
+    try:
+        parse_spec(value)
+    except SpecError as error:
+        return error.problems
+    return ()
+
+
 def unstorable_problems(document: Mapping[object, object]) -> list[Problem]:
     """What JSON cannot hold, or what a JSON parser could not read back."""
     return [item.problem for item in _unstorable(document)]

@@ -43,7 +43,7 @@ FORMER: dict[str, str] = {
     "disable_output_compression": "compression_type: NONE in output_data_config",
     "subnets": "subnets in vpc_config",
     "security_group_ids": "security_group_ids in vpc_config",
-    "model_uri": "a channel in input_data_config",
+    "model_uri": "s3 in model",
     "model_channel_name": "channel_name of a channel in input_data_config",
     "encrypt_inter_container_traffic": "enable_inter_container_traffic_encryption",
     "use_spot_instances": "spot",

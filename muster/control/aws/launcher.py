@@ -6,13 +6,15 @@ launches the jobs of all runs, needs a session for each run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import classify_request_error
-from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN
+from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN, model_tag
+from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.clients import Clients
@@ -31,6 +33,18 @@ class _Session:
     ends_at: datetime
 
 
+def session_tags(plan: Plan) -> dict[str, str]:
+    """The tags of the run's sessions. The model of another run is readable where the plan has found it, and only then:
+    a URI that the user writes gives no right."""
+    tags = {TAG_LINEAGE: plan.shared_layout.run, TAG_RUN: plan.run}
+    model = plan.spec.model
+    if model is not None and model.run is not None and model.s3 is not None:
+        own = model.s3.startswith(s3_uri(plan.place.bucket, ""))
+        if own and (folder := model_tag(model.s3)) is not None:
+            tags[TAG_MODEL] = folder
+    return tags
+
+
 class Launcher:
     """Sessions of the launcher role. A warm function keeps the session of a run until shortly before its end."""
 
@@ -38,7 +52,7 @@ class Launcher:
         self._clients = clients
         self._role_arn = role_arn
         self._job_prefix = job_prefix
-        self._sessions: dict[tuple[str, str], _Session] = {}
+        self._sessions: dict[str, _Session] = {}
 
     def jobs(self, plan: Plan) -> Jobs:
         """Training jobs as the launcher role creates them for this run.
@@ -47,17 +61,17 @@ class Launcher:
             LaunchRefusedError: STS refused the session.
             ClientError: STS throttled the call, or failed.
         """
-        lineage, run = plan.shared_layout.run, plan.run
-        session = self._sessions.get((lineage, run))
+        tags = session_tags(plan)
+        # One plan for each run: its tags are always the same.
+        session = self._sessions.get(plan.run)
         if session is None or clock.utc_now() > session.ends_at - RENEWAL:
-            session = self._open(lineage, run)
+            session = self._open(plan.run, tags)
             if len(self._sessions) >= _CACHED:
                 self._sessions.clear()
-            self._sessions[lineage, run] = session
+            self._sessions[plan.run] = session
         return session.jobs
 
-    def _open(self, lineage: str, run: str) -> _Session:
-        tags = {TAG_LINEAGE: lineage, TAG_RUN: run}
+    def _open(self, run: str, tags: Mapping[str, str]) -> _Session:
         try:
             answer = self._clients.sts.assume_role(
                 RoleArn=self._role_arn,

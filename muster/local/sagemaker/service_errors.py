@@ -23,6 +23,11 @@ def not_found() -> ServiceError:
     return invalid("Requested resource not found.")
 
 
+def no_hub_content(message: str) -> ServiceError:
+    """ResourceNotFound, of a hub and of what is in it."""
+    return ServiceError("ResourceNotFound", message)
+
+
 def unknown_operation(name: str) -> ServiceError:
     """An operation of SageMaker that the embedded cloud does not have."""
     message = f"The embedded cloud does not have the operation SageMaker.{name}."

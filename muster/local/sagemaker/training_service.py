@@ -19,6 +19,7 @@ from muster.local.ministack.host import Host
 from muster.local.ministack.role_sessions import RoleGrant, role_admits, role_session, session_may
 from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
 from muster.local.sagemaker.container_credentials import CredentialEndpoint
+from muster.local.sagemaker.hubs import Hubs
 from muster.local.sagemaker.job_life import Lifecycle, Machine, Platform
 from muster.local.sagemaker.job_storage import JobStorage
 from muster.local.sagemaker.job_tree import JobTree, instance_type
@@ -74,9 +75,9 @@ class _ListTrainingJobs(TypedDict, total=False):
 
 
 class TrainingService:
-    """Training jobs of one account and region."""
+    """Training jobs of one account and region, and the hubs that it can read."""
 
-    def __init__(self, host: Host, machine: Machine) -> None:
+    def __init__(self, host: Host, machine: Machine, hubs: Hubs) -> None:
         self._host = host
         self._machine = machine
         self._jobs: dict[str, Job] = {}
@@ -91,6 +92,7 @@ class TrainingService:
             "ListTrainingJobs": self._list,
             "AddTags": self._add_tags,
             "ListTags": self._list_tags,
+            **hubs.operations,
         }
 
     def call(self, operation: str, request: object, caller: Caller) -> Document:

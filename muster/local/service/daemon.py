@@ -168,6 +168,7 @@ async def _serve(
 def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, processes: ProcessPool) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415 - see _serve
+    from muster.local.sagemaker.hubs import Hubs  # noqa: PLC0415
     from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
     from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
     from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
@@ -179,7 +180,7 @@ def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, p
     endpoint = container_variables(state.endpoint, state.ca_file)
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
     host = Host(account, asyncio.get_running_loop())
-    training = TrainingService(host, machine)
+    training = TrainingService(host, machine, Hubs(account, directory.hubs))
     return Gateway(account, training, AdminApi(state.admin_token, host, training, books), books)
 
 

@@ -39,6 +39,30 @@ def test_a_continuation_keeps_the_lineage_and_has_a_run_of_its_own(harness: Cont
     assert harness.cloud.sts.creators["muster-one-x1-r0-a1"] == {"MusterLineage": "one", "MusterRun": "one-x1"}
 
 
+def test_a_run_that_starts_from_the_model_of_another_run_has_a_tag_for_that(harness: ControlHarness) -> None:
+    first = harness.plan("one", replicas=1)
+    harness.arm(run="one")
+    harness.cloud.training.complete(harness.job(run="one"))
+    harness.deliver()
+    settle(first, budget())
+    result = harness.result("one")
+    assert result is not None
+    [replica] = result.replicas
+    folder = f"s3://{harness.cloud.bucket}/output/one/muster-one-r0-a1/output"
+    assert replica.artifacts == f"{folder}/model.tar.gz"
+    plan = harness.plan("two", replicas=1, model={"run": "one"}).plan
+    harness.arm(run="two")
+    tags = {"MusterLineage": "two", "MusterRun": "two", "MusterModel": "one/muster-one-r0-a1/output"}
+    assert harness.cloud.sts.creators["muster-two-r0-a1"] == tags
+    [channel] = plan.spec.input_data_config
+    assert channel.data_source.s3_data_source is not None
+    assert channel.data_source.s3_data_source.s3_uri == replica.artifacts
+    # What the user writes as a URI gives no right.
+    harness.plan("three", replicas=1, model={"s3": f"{folder}/"})
+    harness.arm(run="three")
+    assert "MusterModel" not in harness.cloud.sts.creators["muster-three-r0-a1"]
+
+
 def test_a_session_serves_a_run_until_shortly_before_its_end(harness: ControlHarness) -> None:
     harness.plan(replicas=4)
     for rank, minutes in enumerate((0, 49, 2, 48)):

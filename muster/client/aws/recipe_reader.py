@@ -1,0 +1,97 @@
+"""Reading what a recipe names: files of this machine, objects of any region, and models of SageMaker Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from muster.client.recipes.local_files import LocalFiles
+from muster.contract.errors import OversizedDocumentError
+from muster.contract.recipe.places import PlaceError, S3Place
+from muster.contract.recipe.recipe_reader import HubContent
+
+if TYPE_CHECKING:
+    from muster.client.aws.light_session import AnySession
+
+_MISSING = {"NoSuchKey", "NoSuchBucket"}
+_UNKNOWN = {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}
+
+
+class ClientReader(LocalFiles):
+    """A `RecipeReader` with the rights of the user. The session is opened when AWS is asked for the first time.
+
+    Where AWS cannot be reached, its methods raise a `muster.client.errors.ClientError`.
+    """
+
+    def __init__(self, session: Callable[[], AnySession]) -> None:
+        self._open = session
+
+    # botocore is imported with the session: a recipe in a file needs none of it.
+    @cached_property
+    def _session(self) -> AnySession:
+        return self._open()
+
+    def read_object(self, place: S3Place, limit: int) -> str:
+        """The text of an object; S3 says where its bucket is, and an access point's ARN names its region."""
+        from botocore.exceptions import ClientError as AwsError  # noqa: PLC0415
+
+        from muster.client.aws.error_translation import error_code, translated  # noqa: PLC0415
+        from muster.contract.aws.ranged_reads import first_bytes, whole_body  # noqa: PLC0415
+
+        with translated():
+            try:
+                client = self._client("s3", place.region)
+                answer = client.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
+                return whole_body(answer, place.uri, limit).decode("utf-8-sig")
+            except AwsError as error:
+                if error_code(error) == "InvalidRange":  # an empty object has no first byte
+                    return ""
+                if error_code(error) in _MISSING:
+                    _refuse(f"{place.uri} does not exist", "correct the URI")
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] == 403:
+                    _refuse(f"these credentials may not read {place.uri}", "use a role that has s3:GetObject on it")
+                raise
+            except OversizedDocumentError:
+                _refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
+            except UnicodeDecodeError:
+                _refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
+
+    def hub_content(self, hub: str, model: str) -> HubContent | None:
+        """The model in this hub, or a reference to one; None where the hub, or the model in it, does not exist."""
+        from botocore.exceptions import ClientError as AwsError  # noqa: PLC0415
+
+        from muster.client.aws.error_translation import error_code, translated  # noqa: PLC0415
+
+        for kind in ("Model", "ModelReference"):
+            with translated():
+                try:
+                    found = self._client("sagemaker").describe_hub_content(
+                        HubName=hub, HubContentType=kind, HubContentName=model
+                    )
+                except AwsError as error:
+                    if error_code(error) in _UNKNOWN:
+                        continue
+                    if error_code(error) in {"AccessDenied", "AccessDeniedException"}:
+                        remedy = "use a role that has sagemaker:DescribeHubContent on it"
+                        _refuse(f"these credentials may not read the hub {hub}", remedy)
+                    raise
+            return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
+        return None
+
+    def account_id(self) -> str:
+        """The account whose credentials are used."""
+        from muster.client.aws.error_translation import translated  # noqa: PLC0415
+
+        with translated():
+            return str(self._client("sts").get_caller_identity()["Account"])
+
+    def _client(self, service: str, region: str | None = None) -> Any:
+        from muster.client.aws.connection import CONFIG  # noqa: PLC0415
+
+        make: Any = self._session.client
+        return make(service, region_name=region, config=CONFIG)
+
+
+def _refuse(statement: str, remedy: str) -> NoReturn:
+    raise PlaceError(statement, remedy)

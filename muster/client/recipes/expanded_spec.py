@@ -1,0 +1,77 @@
+"""From a spec with a recipe to the ordinary spec that is checked, planned and launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from muster.client.checks.source_check import check_source, read_checked
+from muster.contract.errors import SpecError
+
+if TYPE_CHECKING:
+    from muster.client.aws.light_session import AnySession
+    from muster.contract.recipe.recipe_sources import RecipeSources
+    from muster.contract.recipe.resolved_recipe import ResolvedRecipe
+    from muster.contract.spec.spec import Spec
+
+
+@dataclass(frozen=True)
+class ExpandedSpec:
+    """An ordinary spec, and the recipe that it came from, if any."""
+
+    spec: Spec
+    sources: RecipeSources | None = None
+    recipes: tuple[ResolvedRecipe, ...] = ()
+    """One, or with `sweep` one for each rank."""
+
+
+def expanded_spec(document: Mapping[Any, object], session: Callable[[], AnySession]) -> ExpandedSpec:
+    """The spec in a parsed document, whose source has not been checked yet.
+
+    The session is opened only for a recipe that is in S3 or in a hub.
+
+    Raises:
+        SpecError: the spec has problems; those of its recipe and of its source are listed with them.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    if document.get("recipe") is None:
+        return ExpandedSpec(read_checked(document))
+    # Most specs name no recipe, and these modules take longer to import than a spec takes to be read.
+    from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
+    from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
+    from muster.contract.recipe.gathering import gather  # noqa: PLC0415
+    from muster.contract.recipe.unresolved import requested_recipe, with_problems_beside  # noqa: PLC0415
+
+    try:
+        request = requested_recipe(document)
+        if request is None:
+            return ExpandedSpec(read_checked(document))
+        try:
+            sources = _without_folders(gather(request, ClientReader(session)))
+        except SpecError as error:
+            raise with_problems_beside(error, document) from None
+        found = expansion(document, sources)
+    except SpecError as error:
+        raise _with_those_of_the_source(error, document) from None
+    return ExpandedSpec(read_checked(found.document), sources, found.recipes)
+
+
+def _without_folders(sources: RecipeSources) -> RecipeSources:
+    """The sources with the names of files instead of their paths: the same files are the same run from any folder."""
+    texts = {name: getattr(sources, name) for name in ("base", "override_spec", "recipe")}
+    named = {
+        name: text.model_copy(update={"place": PurePath(text.place).name})
+        for name, text in texts.items()
+        if text is not None and not text.place.startswith("s3://")
+    }
+    return sources.model_copy(update=named)
+
+
+def _with_those_of_the_source(error: SpecError, document: Mapping[Any, Any]) -> SpecError:
+    if error.more:
+        return error
+    # Which arguments the recipe would have brought is not known, so no argument is missing.
+    others = (one for one in check_source(document).problems if not one.field.startswith("kwargs."))
+    return SpecError([*others, *error.problems])

@@ -1,0 +1,186 @@
+"""A recipe in Python: loaded once, resolved as often as its values change."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
+
+from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
+from muster.client.recipes.recipe_places import NamedRecipe, named_recipe, with_override
+from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, recipe_sources, recipe_values
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    import boto3
+    from pydantic import JsonValue
+
+    from muster.client.aws.light_session import AnySession
+    from muster.client.recipes.recipe_template import RecipeTemplate
+    from muster.contract.recipe.recipe_sources import RecipeSources
+    from muster.contract.recipe.resolved_recipe import ResolvedRecipe
+
+
+class Recipe:
+    """A recipe as its sources say it. They are read once, by `Recipe.load`; `resolve` calls nothing.
+
+    Two are equal whose sources are the same.
+    """
+
+    def __init__(self, named: NamedRecipe, sources: RecipeSources) -> None:
+        self._named, self._sources = named, sources
+
+    @classmethod
+    def load(
+        cls,
+        source: str | PathLike[str] | Mapping[str, object],
+        *,
+        session: boto3.Session | None = None,
+        profile: str | None = None,
+        region: str | None = None,
+    ) -> Self:
+        """The recipe at `source`: a file, an s3:// URI, a spec's file that names a recipe, or a spec's `recipe`.
+
+        The last one is a mapping: `{"hub": {"model": ..., "technique": "SFT"}, "overrides": {...}}`. AWS is asked for
+        what is in S3 or in a hub, with the session, or with a profile and a region as `Muster` chooses them.
+
+        Raises:
+            SpecError: the recipe has problems, all of which are listed.
+            InputError: the file cannot be read.
+            ClientError: AWS cannot be reached or refuses.
+        """
+        named = NamedRecipe(dict(source)) if isinstance(source, Mapping) else named_recipe(str(source))
+
+        def opened() -> AnySession:
+            from muster.client.aws.connection import open_session  # noqa: PLC0415
+
+            return session or open_session(profile, region)
+
+        return cls.read(named, opened)
+
+    @classmethod
+    def read(cls, named: NamedRecipe, session: Callable[[], AnySession]) -> Self:
+        """As `load`; the session is opened where AWS must be asked."""
+        from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
+        from muster.contract.recipe.gathering import gather  # noqa: PLC0415
+        from muster.contract.recipe.recipe_request import read_request  # noqa: PLC0415
+
+        return cls(named, gather(read_request(named.request), ClientReader(session)))
+
+    @property
+    def name(self) -> str:
+        """What people call the recipe: its file's name, or its name in the hub."""
+        return self._sources.name
+
+    def __repr__(self) -> str:
+        return f"Recipe({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self._sources == other._sources
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def resolve(
+        self,
+        overrides: Mapping[str, JsonValue] | None = None,
+        *,
+        values: Mapping[str, JsonValue] | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
+    ) -> Resolution:
+        """The recipe without placeholders and interpolations, with further overrides, values and inputs.
+
+        Raises:
+            SpecError: the recipe has problems, all of which are listed.
+        """
+        changed = self._named.request
+        for path, value in (overrides or {}).items():
+            changed = with_override(changed, path, value)
+        for name, given in (("values", values), ("inputs", inputs)):
+            changed = {**changed, name: {**(changed.get(name) or {}), **(given or {})}}
+        named = self._named._replace(request=changed)
+        sources = self._sources.model_copy(
+            update={name: changed.get(name) or {} for name in ("overrides", "values", "inputs")}
+        )
+        return Resolution(named, sources, _resolved(named, sources))
+
+    def template(self) -> RecipeTemplate:
+        """The recipe before it is resolved: its base with the placeholders, and what its values may be.
+
+        Raises:
+            SpecError: the base or the override specification cannot be read.
+        """
+        from muster.client.recipes.recipe_template import template_of  # noqa: PLC0415
+
+        return template_of(self._sources)
+
+
+def _resolved(named: NamedRecipe, sources: RecipeSources) -> ResolvedRecipe:
+    if named.spec is None:
+        from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
+
+        return resolve(sources)
+    # The other fields of a spec give values to its recipe, too.
+    from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
+
+    return expansion({**named.spec, "recipe": named.request}, sources).recipes[0]
+
+
+class Resolution:
+    """A resolved recipe: its values, where each came from, and the spec that runs it.
+
+    Two are equal that have the same digest: their replicas get the same recipe.
+    """
+
+    def __init__(self, named: NamedRecipe, sources: RecipeSources, resolved: ResolvedRecipe) -> None:
+        self._named, self._sources, self._resolved = named, sources, resolved
+
+    @property
+    def name(self) -> str:
+        """What people call the recipe."""
+        return self._sources.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the values, as 64 hexadecimal digits. `recipes/{digest}/` in the stack's bucket has the recipe."""
+        return self._resolved.digest
+
+    @property
+    def document(self) -> dict[str, JsonValue]:
+        """The values, as JSON has them; a copy."""
+        return copy.deepcopy(self._resolved.document)
+
+    def __repr__(self) -> str:
+        return f"Resolution({self.name!r}, digest={self.digest[:12]!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resolution) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def explain(self) -> list[RecipeValue]:
+        """Every value with the source that it came from, in the recipe's order."""
+        return list(recipe_values(self._resolved))
+
+    def sources(self) -> list[RecipeSource]:
+        """The sources, from the weakest to the strongest, with how many values came from each."""
+        return recipe_sources(self._resolved, self._sources)
+
+    def differences(self, other: Resolution) -> list[RecipeDifference]:
+        """What `other` has added, removed and changed."""
+        return recipe_differences(self._resolved.document, other._resolved.document)
+
+    def to_yaml(self) -> str:
+        """The YAML that replicas get."""
+        from muster.contract.recipe.recipe_text import recipe_yaml  # noqa: PLC0415
+
+        return recipe_yaml(self._resolved.document)
+
+    def spec(self, **fields: object) -> dict[str, object]:
+        """A spec with this recipe for `Muster.plan` and `Muster.launch`, which read its sources again.
+
+        `fields` are its other fields, such as `replicas`; they replace those of the spec that the recipe was named by.
+        """
+        return {**(self._named.spec or {}), **fields, "recipe": copy.deepcopy(self._named.request)}

@@ -1,0 +1,154 @@
+"""SageMaker Hub: the models whose documents lie in the folder `hubs/` of the state directory.
+
+`hubs/SageMakerPublicHub/Model/NAME.json` is a model of AWS's public hub, `hubs/MINE/Model/NAME.json` one of a private
+hub, and `hubs/MINE/ModelReference/NAME.json` a private hub's reference to a public model. The file is the
+HubContentDocument. Files are read at every call.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from muster.local.ministack.host import Account
+from muster.local.sagemaker import service_errors
+from muster.local.sagemaker.request_validation import operation_model
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker.type_defs import DescribeHubContentRequestTypeDef
+
+    from muster.local.sagemaker.training_service import Caller
+
+PUBLIC_HUB = "SageMakerPublicHub"
+VERSION = "1.0.0"
+"""Of every content: a folder holds one version of each."""
+_SCHEMA = "2.4.0"
+_DEFAULT_PAGE = 10
+
+_Answer = Mapping[str, object]
+
+
+class _ListHubContents(TypedDict, total=False):
+    """The request as it comes over the wire: times in epoch seconds."""
+
+    HubName: str
+    HubContentType: str
+    NameContains: str
+    MaxSchemaVersion: str
+    CreationTimeBefore: float
+    CreationTimeAfter: float
+    SortBy: Literal["HubContentName", "CreationTime", "HubContentStatus"]
+    SortOrder: Literal["Ascending", "Descending"]
+    MaxResults: int
+    NextToken: str
+
+
+@dataclass(frozen=True)
+class Hubs:
+    """The hubs that an account and region can read."""
+
+    account: Account
+    folder: Path
+
+    @property
+    def operations(self) -> dict[str, Callable[[Any, Caller], _Answer]]:
+        """The operations by their names."""
+        return {"DescribeHubContent": self._describe, "ListHubContents": self._list}
+
+    def _describe(self, request: DescribeHubContentRequestTypeDef, caller: Caller) -> _Answer:
+        hub, kind, name = _hub_name(request["HubName"]), request["HubContentType"], request["HubContentName"]
+        # Service Authorization Reference: both resource types are required.
+        caller.authorise("sagemaker:DescribeHubContent", self._hub_arn(hub), {})
+        caller.authorise("sagemaker:DescribeHubContent", self._content_arn(hub, kind, name), {})
+        file = self._contents(hub, kind).get(name)
+        if file is None or request.get("HubContentVersion", VERSION) != VERSION:
+            message = f"Hub content {name} of type {kind} does not exist in hub {hub}."
+            raise service_errors.no_hub_content(message)
+        document = file.read_text(encoding="utf-8")
+        shape = operation_model("DescribeHubContent").output_shape
+        most = shape.members["HubContentDocument"].metadata["max"] if shape is not None else 0
+        if len(document) > most:
+            message = f"{file} has {len(document):,} characters; the document of a hub's content has at most {most:,}."
+            raise service_errors.no_hub_content(message)
+        return {
+            **self._summary(hub, kind, name, file),
+            "HubName": hub,
+            "HubArn": self._hub_arn(hub),
+            "HubContentDocument": document,
+            "LastModifiedTime": file.stat().st_mtime,
+        }
+
+    def _list(self, request: _ListHubContents, caller: Caller) -> _Answer:
+        hub, kind = _hub_name(request["HubName"]), request["HubContentType"]
+        caller.authorise("sagemaker:ListHubContents", self._hub_arn(hub), {})
+        after, before = request.get("CreationTimeAfter"), request.get("CreationTimeBefore")
+        rows = [
+            self._summary(hub, kind, name, file)
+            for name, file in self._contents(hub, kind).items()
+            if request.get("NameContains", "").lower() in name.lower()
+            and (after is None or file.stat().st_mtime > after)
+            and (before is None or file.stat().st_mtime < before)
+        ]
+        by = request.get("SortBy", "HubContentName")
+        rows.sort(key=lambda row: (row[by], row["HubContentName"]), reverse=request.get("SortOrder") == "Descending")
+        start = _position(request.get("NextToken"))
+        end = start + request.get("MaxResults", _DEFAULT_PAGE)
+        answer: dict[str, object] = {"HubContentSummaries": rows[start:end]}
+        if end < len(rows):
+            answer["NextToken"] = base64.b64encode(str(end).encode()).decode()
+        return answer
+
+    def _contents(self, hub: str, kind: str) -> dict[str, Path]:
+        """The files of a hub's contents of one type, by name.
+
+        Raises:
+            ServiceError: there is no such hub.
+        """
+        if not (self.folder / hub).is_dir():
+            message = f"Hub {hub} does not exist."
+            raise service_errors.no_hub_content(message)
+        return {file.stem: file for file in sorted((self.folder / hub / kind).glob("*.json"))}
+
+    def _summary(self, hub: str, kind: str, name: str, file: Path) -> dict[str, Any]:
+        found: dict[str, object] = {
+            "HubContentName": name,
+            "HubContentArn": self._content_arn(hub, kind, name),
+            "HubContentVersion": VERSION,
+            "HubContentType": kind,
+            "DocumentSchemaVersion": _SCHEMA,
+            "HubContentStatus": "Available",
+            "CreationTime": file.stat().st_mtime,
+        }
+        if kind == "ModelReference":
+            public = self._content_arn(PUBLIC_HUB, "Model", name).removesuffix(f"/{VERSION}")
+            found["SageMakerPublicHubContentArn"] = public
+        return found
+
+    def _hub_arn(self, hub: str) -> str:
+        return self._arn(hub, f"hub/{hub}")
+
+    def _content_arn(self, hub: str, kind: str, name: str) -> str:
+        return self._arn(hub, f"hub-content/{hub}/{kind}/{name}/{VERSION}")
+
+    def _arn(self, hub: str, resource: str) -> str:
+        owner = "aws" if hub == PUBLIC_HUB else self.account.account_id
+        return f"arn:{self.account.partition}:sagemaker:{self.account.region}:{owner}:{resource}"
+
+
+def _hub_name(name: str) -> str:
+    """A hub is named by its name or its ARN."""
+    return name.rpartition("/")[2]
+
+
+def _position(token: str | None) -> int:
+    if token is None:
+        return 0
+    try:
+        return int(base64.b64decode(token, validate=True))
+    except (binascii.Error, ValueError) as error:
+        message = "The token is not from an answer of ListHubContents."
+        raise service_errors.invalid(message) from error
