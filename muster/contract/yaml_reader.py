@@ -53,7 +53,7 @@ class Rules:
 
     Args:
         value: what text without quotes means; raises UnreadableError.
-        key: the same for a key; anything but text is refused.
+        key: the text of a key without quotes; anything but text is refused.
         aliases: how many there may be.
         nodes: how many values there may be, with those that aliases repeat.
         braces: whether `{{name}}` without quotes is text; otherwise it is a mapping as a key, which is refused.
@@ -215,7 +215,7 @@ class _Reading:
             _refuse(f"the key {text[:_NAME_SHOWN]!r} appears twice", event.start_mark)
         if event.anchor is not None:
             self.anchors[event.anchor] = _Anchored(text, 1)
-        top.key = text
+        top.key = key if isinstance(key, str) else text
 
     def _begin(self, value: dict[str, object] | list[object], event: yaml.CollectionStartEvent) -> None:
         if event.tag is not None:

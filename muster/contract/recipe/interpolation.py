@@ -37,11 +37,12 @@ _CHARACTERS_MAX = 4_194_304  # of all texts that interpolations make
 _TEXT_MAX = 262_144
 _NUMBER_END = 10**400
 _CYCLE_SHOWN = 8
+_NAME_SHOWN = 64
 
 MISSING = "???"
 """OmegaConf's mark of a value that somebody has to set."""
 
-ROOTS = ("", "recipes", "training")
+ROOTS = ("recipes", "training")
 """Keys below which a recipe may expect itself: the launcher of the public recipes puts it there."""
 
 _OUTSIDE = {
@@ -57,6 +58,15 @@ class Literal(str):
     """Text in which nothing is an interpolation."""
 
     __slots__ = ()
+
+
+def literal(value: JsonValue) -> JsonValue:
+    """A copy of a value in which no text is an interpolation."""
+    if isinstance(value, str):
+        return Literal(value)
+    if isinstance(value, dict):
+        return {key: literal(item) for key, item in value.items()}
+    return [literal(item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,10 @@ class _NotFoundError(Exception):
         self.key, self.known = key, known
 
 
+class _NoPlaceError(Exception):
+    """A path that cannot be one. It is no reason for a default."""
+
+
 class _RefersToMissingError(Exception):
     pass
 
@@ -100,27 +114,40 @@ class _Known:
     height: int
 
 
-def interpolated(document: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[Fault]]:
-    """The document with the values in place of all interpolations, and what cannot be computed.
+@dataclass(frozen=True)
+class Interpolated:
+    """A document without interpolations, what cannot be computed, and the names of `inputs` that were referred to."""
 
-    A recipe is resolved as it is. If that fails, as if it were below each of ROOTS: the first that has no fault, or
-    else the one with the fewest, counts.
+    document: dict[str, JsonValue]
+    faults: list[Fault]
+    used: frozenset[str]
+
+
+def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Interpolated:
+    """The document with the values in place of all interpolations.
+
+    Public recipes refer to values of the launcher's own settings, such as `${base_results_dir}`: a name that the
+    document does not have at its top may be one of `inputs`, whose texts are not interpolated.
+
+    A recipe is resolved as it is. If that fails, and it refers to one of ROOTS without having it, then as if it were
+    below that key. The attempt with the fewest faults counts.
     """
-    best: tuple[dict[str, JsonValue], list[Fault]] | None = None
+    attempt = _Resolution(document, inputs)
+    best = attempt.run()
     for root in ROOTS:
-        found = _Resolution(document, root).run()
-        if not found[1]:
-            return found
-        if best is None or len(found[1]) < len(best[1]):
-            best = found
-    return best or (document, [])
+        if best.faults and root in attempt.absent:
+            found = _Resolution(document, inputs, root).run()
+            best = min(best, found, key=lambda one: len(one.faults))
+    return best
 
 
 class _Resolution:
     """One resolution of a document below one root."""
 
-    def __init__(self, document: dict[str, JsonValue], root: str) -> None:
-        self._document, self._root = document, root
+    def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue], root: str = "") -> None:
+        self._document, self._inputs, self._root = document, inputs, root
+        self._used: set[str] = set()
+        self.absent: set[str] = set()  # first parts of paths that the document does not have
         self._parents: dict[int, _Place] = {}
         self._known: dict[tuple[int, str | int], _Known] = {}
         self._parsed: dict[str, Element] = {}
@@ -132,10 +159,12 @@ class _Resolution:
         self._characters = 0
         self._faults: dict[tuple[object, ...], Fault] = {}
 
-    def run(self) -> tuple[dict[str, JsonValue], list[Fault]]:
+    def run(self) -> Interpolated:
+        """The whole document."""
         self._find_parents()
         result = self._copy(self._document)
-        return (result if isinstance(result, dict) else {}), list(self._faults.values())
+        document = result if isinstance(result, dict) else {}
+        return Interpolated(document, list(self._faults.values()), frozenset(self._used))
 
     def value_of(self, place: _Place, text: str) -> JsonValue:
         """The value of one interpolation."""
@@ -288,8 +317,12 @@ class _Resolution:
             return self._select(key, place)
         except _NotFoundError as error:
             near = _nearest(error.key, error.known)
-            remedy = f"did you mean {near}?" if near else "add it, or correct the path"
+            name = _split(error.key)[0]
+            given = f"set {name} under `inputs`" if name == error.key else f"add {error.key[:_NAME_SHOWN]}"
+            remedy = f"did you mean {near}?" if near else f"{given}, or set this value itself"
             raise _FailedError(place, f"${{{key}}}, but there is no {error.key}", remedy) from None
+        except _NoPlaceError as error:
+            raise _FailedError(place, str(error), "correct the path") from None
 
     def _select(self, key: str, place: _Place) -> JsonValue:
         """The value at a path; MISSING is found as such."""
@@ -301,7 +334,7 @@ class _Resolution:
                 rest = rest[1:]
                 above = self._parents.get(id(found))
                 if above is None:
-                    raise _NotFoundError(key)
+                    raise _NoPlaceError(f"{key[:_NAME_SHOWN]}, which leads out of the recipe")
                 found = above.parent
             parts = _split(rest)
         else:
@@ -324,14 +357,23 @@ class _Resolution:
         key: str | int
         if isinstance(holder, dict):
             if part not in holder:
+                if holder is self._document and len(passed) == 1:
+                    if part in self._inputs:
+                        self._used.add(part)
+                        return literal(self._inputs[part])
+                    self.absent.add(part)
                 raise _NotFoundError(".".join(passed), known=[".".join([*passed[:-1], key]) for key in holder])
             key = part
             value = holder[part]
         elif isinstance(holder, list):
-            if not re.fullmatch(r"-?[0-9]{1,9}", part) or not -len(holder) <= int(part) < len(holder):
+            if not re.fullmatch(r"-?[0-9]{1,9}", part):
+                raise _NoPlaceError(f"{part[:_NAME_SHOWN]!r} as an index of a list")
+            if not -len(holder) <= int(part) < len(holder):
                 raise _NotFoundError(".".join(passed))
             key = int(part) % len(holder)
             value = holder[key]
+        elif isinstance(holder, str) and holder == MISSING:
+            raise _RefersToMissingError
         else:
             raise _NotFoundError(".".join(passed))
         if type(value) is str and "${" in value:
@@ -347,7 +389,7 @@ class _Resolution:
             return self._call_select([self._evaluate(one, place) for one in arguments], place)
         if name not in _ARITHMETIC and name != "oc.create":
             allowed = ", ".join([*_ARITHMETIC, "oc.create", "oc.select"])
-            raise _FailedError(place, f"an unknown resolver, {name[:64]}", f"the resolvers are {allowed}")
+            raise _FailedError(place, f"an unknown resolver, {name[:_NAME_SHOWN]}", f"the resolvers are {allowed}")
         values = [self._evaluate(one, place) for one in arguments]
         if name == "oc.create":
             if len(values) == 1 and (values[0] is None or isinstance(values[0], dict | list)):
@@ -366,6 +408,8 @@ class _Resolution:
             return self._select(values[0], place)
         except (_NotFoundError, _RefersToMissingError):
             return values[1] if len(values) == 2 else None
+        except _NoPlaceError as error:
+            raise _FailedError(place, str(error), "correct the path") from None
 
     def _arithmetic(self, name: str, values: Sequence[JsonValue], place: _Place) -> JsonValue:
         numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -477,9 +521,9 @@ def referred_mapping(document: dict[str, JsonValue], path: Path) -> dict[str, Js
     if not isinstance(holder, dict | list):
         return None
     text = holder[path[-1]]  # type: ignore[index]
-    for root in ROOTS:
+    for root in ("", *ROOTS):
         try:
-            found = _Resolution(document, root).value_of(_Place(holder, path[-1]), str(text))
+            found = _Resolution(document, {}, root).value_of(_Place(holder, path[-1]), str(text))
         except (_FailedError, _RefersToMissingError):
             continue
         if isinstance(found, dict):

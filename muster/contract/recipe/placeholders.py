@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.interpolation import Literal
+from muster.contract.recipe.interpolation import Literal, literal
 from muster.contract.recipe.resolved_recipe import Origin, Path
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
@@ -61,28 +61,28 @@ def _texts(document: JsonValue) -> Iterator[tuple[Path, str]]:
             pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
 
 
-def fill(document: dict[str, JsonValue], value_of: Callable[[str], Filling | None], *, literal: bool = False) -> Filled:
-    """A copy of the document, with values in place of placeholders; of a `literal` document only the copy."""
+def fill(document: dict[str, JsonValue], value_of: Callable[[str], Filling | None], *, plain: bool = False) -> Filled:
+    """A copy of the document, with values in place of placeholders; of a `plain` document only the copy."""
     filled = Filled({})
-    filled.document = _copy_mapping(document, (), _Filler(value_of, filled), literal=literal)
+    filled.document = _copy_mapping(document, (), _Filler(value_of, filled), plain=plain)
     return filled
 
 
-def _copy_mapping(value: dict[str, JsonValue], path: Path, filler: _Filler, *, literal: bool) -> dict[str, JsonValue]:
-    return {key: _copy(item, path, key, filler, literal=literal) for key, item in value.items()}
+def _copy_mapping(value: dict[str, JsonValue], path: Path, filler: _Filler, *, plain: bool) -> dict[str, JsonValue]:
+    return {key: _copy(item, path, key, filler, plain=plain) for key, item in value.items()}
 
 
-def _copy(value: JsonValue, above: Path, key: str | int, filler: _Filler, *, literal: bool) -> JsonValue:
+def _copy(value: JsonValue, above: Path, key: str | int, filler: _Filler, *, plain: bool) -> JsonValue:
     kind = type(value)
     if kind is str:
-        if literal:
+        if plain:
             return Literal(value)
         return filler.text(str(value), (*above, key)) if "{{" in value else value  # type: ignore[operator]
     if isinstance(value, dict):
-        return _copy_mapping(value, (*above, key), filler, literal=literal)
+        return _copy_mapping(value, (*above, key), filler, plain=plain)
     if isinstance(value, list):
         path = (*above, key)
-        return [_copy(item, path, index, filler, literal=literal) for index, item in enumerate(value)]
+        return [_copy(item, path, index, filler, plain=plain) for index, item in enumerate(value)]
     return value
 
 
@@ -100,7 +100,7 @@ class _Filler:
             if filling is None:
                 return None
             self.filled.origins[path] = filling.origin
-            return _literal(filling.value) if filling.plain else _copied(filling.value)
+            return literal(filling.value) if filling.plain else _copied(filling.value)
         return self._parts(text, path)
 
     def _parts(self, text: str, path: Path) -> JsonValue:
@@ -141,14 +141,6 @@ class _Filler:
 
 
 _STRENGTH = list(Origin).index
-
-
-def _literal(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return Literal(value)
-    if isinstance(value, dict):
-        return {key: _literal(item) for key, item in value.items()}
-    return [_literal(item) for item in value] if isinstance(value, list) else value
 
 
 def _copied(value: JsonValue) -> JsonValue:

@@ -33,6 +33,7 @@ _OTHER_WHOLE = re.compile(r"([-+]?)0(b[01_]*[01][01_]*|x[0-9a-fA-F_]*[0-9a-fA-F]
 _NUMBER = re.compile(
     r"[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
 )
+_WHOLE_KEY = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NO_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _CLOCK = re.compile(r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*")
 _UNCLEAR = re.compile(r"[-+]?0[0-9_]+|0o[0-7]+|[-+]\.[0-9]+(?:[eE][-+]?[0-9]+)?|\.[0-9]+[eE][0-9]+")
@@ -65,7 +66,9 @@ def _key(text: str) -> object:
     if text == "<<":
         message = "merge keys (<<) are not allowed; write the values out, or refer to them: ${section.name}"
         raise UnreadableError(message)
-    return _value(text)
+    value = _value(text)
+    # Public recipes have whole numbers as keys. JSON has none: they are text here, and numbers again in YAML.
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 _RULES = Rules(_value, _key, aliases=_ALIASES_MAX, nodes=NODES_MAX, braces=True, quick=True)
@@ -116,6 +119,7 @@ def _with_quotes(text: str) -> str:
 def recipe_yaml(document: dict[str, JsonValue]) -> str:
     """A resolved recipe as YAML, in its own order: the same values for PyYAML, OmegaConf and `load_recipe_text`.
 
+    A key that is a whole number is written as one: the programs look it up as a number.
     A text that holds `${` or `{{` is written as it is. Then the first line is LITERAL, so that resolving the YAML gives
     the same values.
     """
@@ -127,7 +131,7 @@ def recipe_yaml(document: dict[str, JsonValue]) -> str:
 
 def _write_mapping(value: dict[str, JsonValue], indent: str, lines: list[str]) -> None:
     for key, item in value.items():
-        _write_item(f"{indent}{_text(key)}:", item, indent, lines)
+        _write_item(f"{indent}{key if _WHOLE_KEY.fullmatch(key) else _text(key)}:", item, indent, lines)
 
 
 def _write_item(head: str, item: JsonValue, indent: str, lines: list[str]) -> None:

@@ -52,7 +52,12 @@ def load_source(source: SourceText, origin: Origin, problems: Problems) -> dict[
     except ValueError as error:
         problems.state(f"recipe ({origin.value}: {source.place})", str(error), "correct the YAML")
         return {}
-    return document if _is_bounded(f"recipe ({origin.value}: {source.place})", document, problems) else {}
+    name = f"recipe ({origin.value}: {source.place})"
+    if _is_composed(document):
+        remedy = "give it as `base`, with the folder of the public recipes as `checkout`"
+        problems.state(name, "its `defaults` are other files, which are not here", remedy)
+        return {}
+    return document if _is_bounded(name, document, problems) else {}
 
 
 def parameters_of(sources: RecipeSources) -> dict[str, Parameter]:
@@ -113,18 +118,19 @@ class _Resolution:
         values = self._bounded_values()
         # What cannot be read hides the rest: its values would all be unknown.
         self._raise_problems()
-        filled = fill(base.document, self._filling, literal=base.literal)
+        filled = fill(base.document, self._filling, plain=base.literal)
         merged = self._merged(filled, base)
         if recipe is not None:
             self._merge_recipe(merged, recipe)
-        self._check_inputs(values["inputs"], [base, recipe])
         merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
         merge_values(merged, values["values"], Origin.VALUE, self._problems)
         self._report_placeholders()
-        document, faults = interpolated(merged.document)
-        for fault in faults:
+        found = interpolated(merged.document, values["inputs"])
+        document = found.document
+        self._check_inputs(values["inputs"], [base, recipe], found.used)
+        for fault in found.faults:
             self._problems.state(field(fault.path, self._origin_at(merged, fault.path)), fault.found, fault.remedy)
-        faulty = {fault.path for fault in faults}
+        faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged.origins)
         self._validate(document, merged, faulty)
         self._raise_problems()
@@ -211,14 +217,14 @@ class _Resolution:
         return Merged(filled.document, filled.origins, named, embedded, fixed)
 
     def _merge_recipe(self, merged: Merged, recipe: _Base) -> None:
-        filled = fill(recipe.document, self._filling, literal=recipe.literal)
+        filled = fill(recipe.document, self._filling, plain=recipe.literal)
         for path, found, remedy in filled.faults:
             self._problems.state(field(path, Origin.RECIPE), found, remedy)
         merge_recipe(merged, filled.document, self._problems)
 
-    def _check_inputs(self, inputs: dict[str, JsonValue], documents: list[_Base | None]) -> None:
-        """An input without a placeholder is refused: it would change nothing."""
-        names = {
+    def _check_inputs(self, inputs: dict[str, JsonValue], documents: list[_Base | None], used: frozenset[str]) -> None:
+        """An input that nothing refers to is refused: it would change nothing."""
+        names = used | {
             name for one in documents if one is not None and not one.literal for name in placeholder_names(one.document)
         }
         for name in inputs:
@@ -311,6 +317,14 @@ class _Relations:
         paths = self.merged.named.get(name)
         value = value_at(self.document, paths[0]) if paths else None
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _is_composed(document: dict[str, JsonValue]) -> bool:
+    """Whether a recipe is only a part of itself: Hydra composes it with the files in its list of defaults."""
+    defaults = document.get("defaults")
+    return isinstance(defaults, list) and any(
+        isinstance(one, str) and one.startswith(("/", "_self_")) for one in defaults
+    )
 
 
 def _keys(document: JsonValue) -> Iterator[tuple[str, Path]]:
