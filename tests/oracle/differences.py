@@ -64,11 +64,7 @@ def found_differences(theirs: object, ours: object) -> dict[str, tuple[object, o
     """The fields that are not equal, each with both values."""
     left, right = leaves(theirs), leaves(ours)
     pairs = {field: (left.get(field, ABSENT), right.get(field, ABSENT)) for field in {**left, **right}}
-    return {
-        field: pair
-        for field, pair in pairs.items()
-        if ABSENT in pair or not same(*pair)
-    }
+    return {field: pair for field, pair in pairs.items() if ABSENT in pair or not same(*pair)}
 
 
 def by_name(request: Mapping[str, object]) -> dict[str, object]:
@@ -80,15 +76,67 @@ def by_name(request: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-_NAMES = "names and places"
-_STACK = "what the stack adds"
-_DEFAULTS = "defaults"
-_DELIVERY = "where the recipe lies"
-_PROGRAM = "the program of the launcher's recipes"
+_BELOW = "Below the stack's prefixes"
+_ADDED = "What Muster adds to a job"
+_OUT = "Defaults are written out, or left out"
+_TIME = "A job's time"
+_PROGRAM = "The program of the launcher's recipes"
+_ONCE = "Values are sent once"
+_TRAINED = "A value that is no placeholder"
+_RENAMED = "A placeholder of another name"
+_COUNT = "The number of instances"
+_LAST = "The last of a name"
+_OWN_NAME = "A recipe keeps its name"
+_HYPERPOD = "HyperPod's fields stay empty"
+_NULL = "null stays null"
+_S3 = "InputDataConfig.*.DataSource.S3DataSource"
 
-RESOLVED: tuple[Difference, ...] = ()
-"""Of resolved recipes: none. What Muster refuses has examples of its own."""
+DELIVERED = (
+    Difference("llmft/vision-lora", "trainer.num_nodes", 1, 2, _COUNT),
+    Difference("nova/sft-two-lora", "run.replicas", 4, 8, _COUNT),
+    Difference("nova/sft-two-template", "run.replicas", 4, 8, _COUNT),
+    Difference("nova/sft-two-template", "run.name", ANY, "two-run", _OWN_NAME),
+    Difference("nova/sft-two-template", "run.data_s3_path", "s3://own-data/conversations.jsonl", "", _HYPERPOD),
+    Difference("nova/sft-two-template", "run.output_s3_path", "s3://own-data/models", "", _HYPERPOD),
+    Difference("verl/dpo-template", "run.name", ANY, "lantern-dpo", _OWN_NAME),
+    Difference("verl/dpo-template", "training_config.model.use_liger", True, False, _TRAINED),
+    Difference("verl/dpo-template", "training_config.trainer.total_epochs", 1, 4, _RENAMED),
+    Difference("verl/sft-lora-template", "run.name", "torch", "lantern-4b-lora", _LAST),
+    Difference("verl/sft-lora-template", "training_config.trainer.resume_from_path", "", None, _NULL),
+    Difference("llmft/sft-lora-template", "training_config.model_config.generation_cfg.top_p", 0.9, 0.5, _TRAINED),
+)
+"""Of the recipes that a job's container reads. What `muster recipe resolve` shows is what it reads."""
 
 REQUESTS = (
-    Difference("*", "TrainingJobName", ANY, ANY, _NAMES),
+    Difference("*", "TrainingJobName", ANY, ANY, _BELOW),
+    Difference("*", "InputDataConfig.recipe.DataSource.S3DataSource.S3Uri", ANY, ANY, _BELOW),
+    Difference("*", "OutputDataConfig.S3OutputPath", ANY, "s3://bucket/output/run", _BELOW),
+    Difference(
+        "llmft/dpo-lora",
+        "CheckpointConfig.S3Uri",
+        "s3://own-data/checkpoints/wharf",
+        "s3://own-data/checkpoints/wharf/run/r0/",
+        _BELOW,
+    ),
+    Difference("*", "CheckpointConfig.S3Uri", ABSENT, "s3://bucket/checkpoints/run/r0/", _ADDED),
+    Difference("*", "CheckpointConfig.LocalPath", ABSENT, "/opt/ml/checkpoints", _ADDED),
+    Difference("*", "Environment.MUSTER_*", ABSENT, ANY, _ADDED),
+    Difference("*", "Tags.muster:*", ABSENT, ANY, _ADDED),
+    Difference("*", "SessionChainingConfig.EnableSessionTagChaining", ABSENT, True, _ADDED),
+    Difference("*", "EnableManagedSpotTraining", ABSENT, False, _OUT),
+    Difference("*", "EnableNetworkIsolation", ABSENT, False, _OUT),
+    Difference("*", "OutputDataConfig.CompressionType", "GZIP", ABSENT, _OUT),
+    Difference("*", f"{_S3}.S3DataDistributionType", "FullyReplicated", ABSENT, _OUT),
+    Difference("*", "InputDataConfig.model.InputMode", ABSENT, "File", _OUT),
+    Difference("*", "StoppingCondition.MaxRuntimeInSeconds", 3600, 86400, _TIME),
+    Difference("general/*", "AlgorithmSpecification.ContainerEntrypoint*", ANY, ANY, _PROGRAM),
+    Difference("general/*", "AlgorithmSpecification.ContainerEntrypoint*", ABSENT, ANY, _PROGRAM),
+    Difference("general/*", "AlgorithmSpecification.ContainerArguments*", ANY, ANY, _PROGRAM),
+    Difference("general/*", "AlgorithmSpecification.ContainerArguments*", ABSENT, ANY, _PROGRAM),
+    Difference("general/*", "HyperParameters.config-path", ".", "/opt/ml/input/data/recipe", _PROGRAM),
+    Difference("general/*", "HyperParameters.mp_parameters", ANY, ABSENT, _PROGRAM),
+    Difference("general/*", "InputDataConfig.recipe.*", ABSENT, ANY, _PROGRAM),
+    Difference("general/*", "InputDataConfig.code.*", ANY, ABSENT, _PROGRAM),
+    Difference("general/*", "InputDataConfig.sm_drivers.*", ANY, ABSENT, _PROGRAM),
+    Difference("nova/*-template", "HyperParameters.*", ANY, ABSENT, _ONCE),
 )

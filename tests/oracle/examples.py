@@ -32,7 +32,7 @@ class Example:
     Args:
         name: the row of the table.
         case: the sources, and the job.
-        path: where to look in the result; dotted.
+        path: where to look in the result, with slashes.
         theirs: the SDK's value there, or its refusal.
         ours: Muster's.
         kind: which result.
@@ -47,14 +47,9 @@ class Example:
 
 
 def at(document: Any, path: str) -> object:
-    """The value at a dotted path; a number is an index of a list. None where there is none."""
+    """The value at a path with slashes. None where there is none."""
     for part in path.split("/"):
-        if isinstance(document, dict):
-            document = document.get(part)
-        elif isinstance(document, list):
-            document = document[int(part)]
-        else:
-            return None
+        document = document.get(part) if isinstance(document, dict) else None
     return document
 
 
@@ -185,19 +180,6 @@ EXAMPLES = (
         "delivered",
     ),
     Example(
-        "Small numbers",
-        _trained(
-            "small",
-            base="run: {model_type: amazon.nova, model_name_or_path: own}\ntraining_config: {lr: '{{learning_rate}}'}\n",
-            values={"learning_rate": 5e-06},
-            job={"model": "nova-own", "model_source": "s3://own-data/checkpoint"},
-        ),
-        "training_config/lr",
-        "5e-06",
-        5e-06,
-        "delivered",
-    ),
-    Example(
         "Numbers with an exponent, in a template",
         _case("exponent", base="training_config: {learning_rate: 1e-5}\n", spec=_RATE),
         "training_config/learning_rate",
@@ -317,6 +299,7 @@ EXAMPLES = (
         None,
         Refused("recipe (recipe: recipe.yaml)"),
     ),
+    Example("Tags", _case("tags", recipe="steps: !!int '12'\n"), "steps", 12, Refused("recipe (recipe: recipe.yaml)")),
     # What the job gets.
     Example(
         "A value that is no placeholder",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import yaml
+
 from muster.contract.recipe.expansion import expand, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolution import resolve
 from muster.contract.spec.spec_reader import parse_spec
 from tests.oracle.cases import Case
@@ -26,9 +29,9 @@ def sources(case: Case) -> RecipeSources:
     )
 
 
-def resolved(case: Case) -> dict[str, Any]:
-    """The resolved recipe."""
-    return resolve(sources(case)).document
+def resolved(case: Case) -> Any:
+    """The resolved recipe, as a program reads its YAML."""
+    return yaml.safe_load(recipe_yaml(resolve(sources(case)).document))
 
 
 def document(case: Case) -> dict[str, Any]:
@@ -70,9 +73,9 @@ def request(case: Case) -> dict[str, Any]:
     return found
 
 
-def delivered(case: Case) -> dict[str, Any]:
-    """The recipe that the container of a case's job finds in its channel."""
-    return expansion(document(case), sources(case)).recipes[0].document
+def delivered(case: Case) -> Any:
+    """The recipe that the container of a case's job finds in its channel, as a program reads it."""
+    return yaml.safe_load(recipe_yaml(expansion(document(case), sources(case)).recipes[0].document))
 
 
 def _text(place: str, text: str | None) -> SourceText | None:

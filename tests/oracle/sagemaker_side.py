@@ -249,7 +249,6 @@ def channels(job: dict[str, Any]) -> list[Any] | None:
 
 def sent(train: Callable[[], object], session: Any) -> object:
     """The body of the request that `train` sends, and what it has uploaded."""
-    import yaml
     from omegaconf import OmegaConf
 
     try:
@@ -260,7 +259,6 @@ def sent(train: Callable[[], object], session: Any) -> object:
         return {
             "request": json.loads(body),
             "recipe": OmegaConf.to_container(OmegaConf.create(recipe)) if recipe is not None else None,
-            "recipe_of_pyyaml": yaml.safe_load(recipe) if recipe is not None else None,
             "uploads": {name: json.loads(text) for name, text in session.uploads.items() if not name.endswith(".yaml")},
         }
     raise AssertionError("train() has sent no request")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster.contract.errors import SpecError
+from muster.contract.recipe.recipe_text import load_recipe_text, recipe_yaml
+from muster.contract.recipe.resolution import resolve
 from tests.oracle import muster_side
 from tests.oracle.cases import Case, cases
-from tests.oracle.differences import REQUESTS, RESOLVED, Difference, by_name, found_differences
-from tests.oracle.exact import decoded, encoded
+from tests.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences
+from tests.oracle.examples import EXAMPLES, Example, Refused, at, shown
+from tests.oracle.exact import decoded, encoded, same
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "sagemaker" / "bin" / "python"
@@ -22,20 +28,35 @@ CASES = cases()
 JOBS = [case for case in CASES if case.job is not None]
 
 
-def named(case: Case) -> str:
+def named(case: Case | Example) -> str:
     return case.name
+
+
+def kind_of(case: Case) -> str:
+    """What of the SDK runs a case's job: the method for recipes, or a trainer with the hub's documents."""
+    return "from_recipe" if case.base is None else "trained"
+
+
+def resolved_text(case: Case) -> str:
+    """The YAML of a resolved recipe; empty where Muster refuses it, which the test of that recipe shows."""
+    with suppress(SpecError):
+        return recipe_yaml(resolve(muster_side.sources(case)).document)
+    return ""
 
 
 @cache
 def asked() -> dict[str, Any]:
     """What the SDK answers: one process for all tests, since it imports for two seconds."""
+    jobs = [*JOBS, *(one.case for one in EXAMPLES if one.kind != "resolved")]
     questions = {
-        "resolved": [encoded(case.question()) for case in CASES],
-        "from_recipe": [encoded(case.question()) for case in JOBS if case.base is None],
-        "trained": [encoded(case.question()) for case in JOBS if case.base is not None],
+        "resolved": [*CASES, *(one.case for one in EXAMPLES if one.kind == "resolved")],
+        "from_recipe": [case for case in jobs if kind_of(case) == "from_recipe"],
+        "trained": [case for case in jobs if kind_of(case) == "trained"],
     }
+    document = {kind: [encoded(case.question()) for case in found] for kind, found in questions.items()}
+    document["read"] = [resolved_text(case) for case in CASES]
     command = [str(PYTHON), "-m", "tests.oracle.sagemaker_side"]
-    done = subprocess.run(command, input=json.dumps(questions), capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
     answers: dict[str, Any] = json.loads(done.stdout)
     return answers
@@ -55,15 +76,36 @@ def unexplained(
             yield field, left, right
 
 
+def test_there_are_recipes_of_every_public_family() -> None:
+    families = {case.name.split("/")[0] for case in CASES}
+    assert families == {"evaluation", "forms", "general", "llmft", "nova", "verl"}
+    assert len(CASES) >= 30
+
+
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_recipe_resolves_as_the_sdk_resolves_it(case: Case) -> None:
-    found = found_differences(theirs("resolved", case), muster_side.resolved(case))
-    assert list(unexplained(case, found, RESOLVED)) == []
+    assert found_differences(theirs("resolved", case), muster_side.resolved(case)) == {}
+
+
+@pytest.mark.parametrize("place", range(len(CASES)), ids=[case.name for case in CASES])
+def test_omegaconf_reads_a_resolved_recipe_as_muster_and_pyyaml_do(place: int) -> None:
+    read = decoded(asked()["read"][place]["value"])
+    assert found_differences(read, muster_side.resolved(CASES[place])) == {}
+    document = resolve(muster_side.sources(CASES[place])).document
+    assert load_recipe_text(recipe_yaml(document)) == document
+
+
+def delivered_differences(case: Case) -> dict[str, tuple[object, object]]:
+    return found_differences(theirs(kind_of(case), case)["recipe"], muster_side.delivered(case))
+
+
+@pytest.mark.parametrize("case", JOBS, ids=named)
+def test_a_container_reads_the_recipe_that_the_sdk_would_give_it(case: Case) -> None:
+    assert list(unexplained(case, delivered_differences(case), DELIVERED)) == []
 
 
 def request_differences(case: Case) -> dict[str, tuple[object, object]]:
-    kind = "from_recipe" if case.base is None else "trained"
-    return found_differences(by_name(theirs(kind, case)["request"]), by_name(muster_side.request(case)))
+    return found_differences(by_name(theirs(kind_of(case), case)["request"]), by_name(muster_side.request(case)))
 
 
 @pytest.mark.parametrize("case", JOBS, ids=named)
@@ -72,12 +114,39 @@ def test_a_job_gets_the_request_that_the_sdk_sends(case: Case) -> None:
 
 
 def test_every_listed_difference_occurs() -> None:
-    found = [(case, request_differences(case)) for case in JOBS]
-    unused = [
-        one
-        for one in REQUESTS
-        if not any(
-            one.explains(case.name, field, *pair) for case, differences in found for field, pair in differences.items()
-        )
-    ]
-    assert unused == []
+    for listed, look in ((DELIVERED, delivered_differences), (REQUESTS, request_differences)):
+        found = [(case.name, field, *pair) for case in JOBS for field, pair in look(case).items()]
+        unused = [one for one in listed if not any(one.explains(*difference) for difference in found)]
+        assert unused == []
+
+
+def their_result(example: Example) -> tuple[object, str]:
+    """What the SDK gives at the example's path, and its error's message."""
+    kind = "resolved" if example.kind == "resolved" else kind_of(example.case)
+    answer = asked()[kind][example.case.name]
+    if "value" not in answer:
+        return None, f"{answer['error']}: {answer['message']}"
+    found = decoded(answer["value"])
+    part = {"resolved": found, "delivered": found.get("recipe"), "request": found.get("request")}[example.kind]
+    return at(part, example.path), ""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=named)
+def test_the_sdk_does_what_the_table_says(example: Example) -> None:
+    found, message = their_result(example)
+    if isinstance(example.theirs, Refused):
+        assert all(words in message for words in example.theirs.words), (found, message)
+    else:
+        assert not message
+        assert same(found, example.theirs), found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=named)
+def test_muster_does_what_the_table_says(example: Example) -> None:
+    look = {"resolved": muster_side.resolved, "delivered": muster_side.delivered, "request": muster_side.request}
+    if isinstance(example.ours, Refused):
+        with pytest.raises(SpecError) as refused:
+            look[example.kind](example.case)
+        assert {problem.field for problem in refused.value.problems} == set(example.ours.words)
+    else:
+        assert same(at(look[example.kind](example.case), example.path), example.ours)
