@@ -1,4 +1,4 @@
-"""The recipes that both sides resolve: one file each, in the shape of a public family, with names and numbers of ours."""
+"""The recipes that both sides resolve: one file each, in the shape of a public family."""
 
 from __future__ import annotations
 

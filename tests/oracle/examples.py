@@ -150,7 +150,9 @@ EXAMPLES = (
     # What a placeholder becomes.
     Example(
         "A placeholder within a text",
-        _case("within", base="run: {dir: 'runs/{{name}}/out'}\n", spec=_spec(name={"type": "string", "default": "own"})),
+        _case(
+            "within", base="run: {dir: 'runs/{{name}}/out'}\n", spec=_spec(name={"type": "string", "default": "own"})
+        ),
         "run/dir",
         None,
         "runs/own/out",
@@ -216,7 +218,9 @@ EXAMPLES = (
         _case(
             "all",
             base="training_config: {lr: '{{lr}}', steps: '{{steps}}'}\n",
-            spec=_spec(lr={"type": "float", "default": 0.1, "max": 1}, steps={"type": "integer", "default": 5, "max": 9}),
+            spec=_spec(
+                lr={"type": "float", "default": 0.1, "max": 1}, steps={"type": "integer", "default": 5, "max": 9}
+            ),
             overrides={"training_config": {"lr": 7.5, "steps": 99}},
         ),
         "",
@@ -283,7 +287,9 @@ EXAMPLES = (
         Refused("recipe.b (recipe)"),
     ),
     # What YAML means.
-    Example("Leading zeros", _case("zeros", recipe="mode: 0777\n"), "mode", 511, Refused("recipe (recipe: recipe.yaml)")),
+    Example(
+        "Leading zeros", _case("zeros", recipe="mode: 0777\n"), "mode", 511, Refused("recipe (recipe: recipe.yaml)")
+    ),
     Example("Base 60", _case("sixty", recipe="ratio: 16:9\n"), "ratio", 969, Refused("recipe (recipe: recipe.yaml)")),
     Example(
         "Merge keys",
@@ -321,7 +327,7 @@ EXAMPLES = (
         "The last of a name",
         _trained(
             "last",
-            base=f"run: {{model_type: llm_finetuning_aws, name: '{{{{name}}}}'}}\ntraining_config:\n"
+            base="run: {model_type: llm_finetuning_aws, name: '{{name}}'}\ntraining_config:\n"
             "  epochs: '{{max_epochs}}'\n  profiler: {name: torch}\n",
             spec=_spec(name={"type": "string", "default": "own"}, max_epochs={"type": "integer", "default": 1}),
             values={"max_epochs": 2},

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from muster.contract.errors import SpecError
+from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import load_recipe_text, recipe_yaml
 from muster.contract.recipe.resolution import resolve
-from tests.oracle import muster_side
+from tests.oracle import generated, muster_side
 from tests.oracle.cases import Case, cases
 from tests.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences
-from tests.oracle.examples import EXAMPLES, Example, Refused, at, shown
 from tests.oracle.exact import decoded, encoded, same
+from tests.oracle.examples import EXAMPLES, Example, Refused, at
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "sagemaker" / "bin" / "python"
 CASES = cases()
 JOBS = [case for case in CASES if case.job is not None]
+TREES = [generated.recipe(seed) for seed in range(150)]
+SCALARS = list(generated.scalars(seed=0, count=600))
 
 
 def named(case: Case | Example) -> str:
@@ -54,9 +60,15 @@ def asked() -> dict[str, Any]:
         "trained": [case for case in jobs if kind_of(case) == "trained"],
     }
     document = {kind: [encoded(case.question()) for case in found] for kind, found in questions.items()}
-    document["read"] = [resolved_text(case) for case in CASES]
+    document["read"] = [*map(resolved_text, CASES), *SCALARS]
+    document["interpolated"] = TREES
     command = [str(PYTHON), "-m", "tests.oracle.sagemaker_side"]
-    done = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True, cwd=ROOT, check=False)
+    # The SDK leaves its temporary files behind.
+    with TemporaryDirectory() as folder:
+        environment = {**os.environ, "TMPDIR": folder}
+        done = subprocess.run(
+            command, input=json.dumps(document), capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+        )
     assert done.returncode == 0, done.stderr[-4_000:]
     answers: dict[str, Any] = json.loads(done.stdout)
     return answers
@@ -150,3 +162,40 @@ def test_muster_does_what_the_table_says(example: Example) -> None:
         assert {problem.field for problem in refused.value.problems} == set(example.ours.words)
     else:
         assert same(at(look[example.kind](example.case), example.path), example.ours)
+
+
+# Why Muster refuses what OmegaConf takes: rows of the table.
+REFUSED_TREE = re.compile(r"(a mapping|a list) as a part of a text|in \$\{(add|multiply|divide_\w+):…\}; it takes ")
+REFUSED_SCALAR = re.compile(
+    r"versions of YAML read this number differently|in base 60|found unexpected ':'|not a string"
+)
+
+
+def held_against(text: str, answer: dict[str, Any], refused: re.Pattern[str]) -> str:
+    """`equal`, `refused by both`, or `refused by Muster` for a reason of the table."""
+    ours, problems = None, ()
+    try:
+        ours = resolve(RecipeSources(name="generated", recipe=SourceText(place="recipe.yaml", text=text))).document
+    except SpecError as error:
+        problems = error.problems
+    if "error" in answer:
+        assert ours is None, f"{answer}\n{text}"
+        return "refused by both"
+    if ours is None:
+        assert all(refused.search(str(problem)) for problem in problems), f"{problems}\n{text}"
+        return "refused by Muster"
+    assert found_differences(decoded(answer["value"]), ours) == {}, text
+    return "equal"
+
+
+def test_generated_references_mean_what_they_mean_in_omegaconf() -> None:
+    found = Counter(map(held_against, TREES, asked()["interpolated"], [REFUSED_TREE] * len(TREES)))
+    assert found["equal"] > len(TREES) // 2, found
+    assert found["refused by Muster"] < len(TREES) // 10, found
+
+
+def test_generated_scalars_are_read_as_omegaconf_reads_them() -> None:
+    answers = asked()["read"][len(CASES) :]
+    found = Counter(map(held_against, SCALARS, answers, [REFUSED_SCALAR] * len(SCALARS)))
+    assert found["equal"] > len(SCALARS) * 0.85, found
+    assert found["refused by Muster"] < len(SCALARS) // 10, found
