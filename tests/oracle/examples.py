@@ -159,10 +159,10 @@ EXAMPLES = (
     ),
     Example(
         "A value is never a text of YAML",
-        _trained("injected", values={"note": "a\n  top_p: 0.1\n  x: y"}),
-        "training_config/top_p",
-        Refused("duplicate key"),
-        0.9,
+        _trained("injected", values={"note": "a\n  extra: 1"}),
+        "training_config/extra",
+        1,
+        None,
         "delivered",
     ),
     Example(
@@ -286,6 +286,13 @@ EXAMPLES = (
         "88",
         Refused("recipe.b (recipe)"),
     ),
+    Example(
+        "A mapping within a text",
+        _case("mapping", recipe="a: {b: 1}\nc: x-${a}\n"),
+        "c",
+        "x-{'b': 1}",
+        Refused("recipe.c (recipe)"),
+    ),
     # What YAML means.
     Example(
         "Leading zeros", _case("zeros", recipe="mode: 0777\n"), "mode", 511, Refused("recipe (recipe: recipe.yaml)")
@@ -303,6 +310,13 @@ EXAMPLES = (
         _case("keys", recipe="engine: {on: 1}\n"),
         "engine/on",
         None,
+        Refused("recipe (recipe: recipe.yaml)"),
+    ),
+    Example(
+        "Numbers as keys, twice",
+        _case("keys-twice", recipe="scale: {1: 2}\n1: a\n'1': b\n"),
+        "1",
+        "b",
         Refused("recipe (recipe: recipe.yaml)"),
     ),
     Example("Tags", _case("tags", recipe="steps: !!int '12'\n"), "steps", 12, Refused("recipe (recipe: recipe.yaml)")),
@@ -335,6 +349,14 @@ EXAMPLES = (
         "run/name",
         "torch",
         "own",
+        "delivered",
+    ),
+    Example(
+        "What the hub decides",
+        _trained("decided", overrides={"run": {"model_type": "verl"}}),
+        "run/model_type",
+        "llm_finetuning_aws",
+        Refused("recipe.run.model_type (overrides)"),
         "delivered",
     ),
     Example(

@@ -24,12 +24,19 @@ from tests.oracle import generated, muster_side
 from tests.oracle.cases import Case, cases
 from tests.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences
 from tests.oracle.exact import decoded, encoded, same
-from tests.oracle.examples import EXAMPLES, Example, Refused, at
+from tests.oracle.examples import EXAMPLES, Example, Refused, at, shown
+from tests.oracle.tables import names, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "sagemaker" / "bin" / "python"
 CASES = cases()
 JOBS = [case for case in CASES if case.job is not None]
+_TRAIN = "sagemaker.train."
+TRAINERS = [
+    f"{_TRAIN}base_trainer.BaseTrainer",
+    *(f"{_TRAIN}{name.lower()}_trainer.{name}Trainer" for name in ("SFT", "DPO", "RLVR", "RLAIF", "CPT")),
+]
+MODEL_TRAINER = f"{_TRAIN}model_trainer.ModelTrainer"
 TREES = [generated.recipe(seed) for seed in range(150)]
 SCALARS = list(generated.scalars(seed=0, count=600))
 
@@ -62,6 +69,7 @@ def asked() -> dict[str, Any]:
     document = {kind: [encoded(case.question()) for case in found] for kind, found in questions.items()}
     document["read"] = [*map(resolved_text, CASES), *SCALARS]
     document["interpolated"] = TREES
+    document["signatures"] = [*TRAINERS, MODEL_TRAINER]
     command = [str(PYTHON), "-m", "tests.oracle.sagemaker_side"]
     # The SDK leaves its temporary files behind.
     with TemporaryDirectory() as folder:
@@ -199,3 +207,51 @@ def test_generated_scalars_are_read_as_omegaconf_reads_them() -> None:
     found = Counter(map(held_against, SCALARS, answers, [REFUSED_SCALAR] * len(SCALARS)))
     assert found["equal"] > len(SCALARS) * 0.85, found
     assert found["refused by Muster"] < len(SCALARS) // 10, found
+
+
+def listed_names(heading: str) -> set[str]:
+    """The names in the first cells of a table, each of whose rows says something."""
+    rows = tables()[heading]
+    assert all(row[1] for row in rows)
+    found = [name for row in rows for name in names(row[0])]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def arguments(classes: Sequence[str], method: str) -> set[str]:
+    return {one for name in classes for one in asked()["signatures"][name].get(method, ())}
+
+
+def methods(classes: Sequence[str]) -> set[str]:
+    return {one for name in classes for one in asked()["signatures"][name]} - {"__init__"}
+
+
+def test_the_table_has_every_argument_and_method_of_the_trainers() -> None:
+    assert listed_names("Arguments of the trainers") == arguments(TRAINERS, "__init__")
+    assert listed_names("Arguments of train") == arguments([*TRAINERS, MODEL_TRAINER], "train")
+    assert listed_names("Methods of the trainers") == methods(TRAINERS)
+
+
+def test_the_table_has_every_argument_and_method_of_model_trainer() -> None:
+    assert listed_names("Arguments of ModelTrainer.from_recipe") == arguments([MODEL_TRAINER], "from_recipe")
+    assert listed_names("Methods of ModelTrainer") == methods([MODEL_TRAINER])
+
+
+def rows_of_differences() -> dict[str, list[str]]:
+    headings = ("Where a value goes", "Placeholders", "Checks", "References", "YAML", "What a job reads")
+    found = tables()
+    rows = {row[0]: row for heading in (*headings, "What a job's request has") for row in found[heading]}
+    assert len(rows) == sum(len(found[heading]) for heading in (*headings, "What a job's request has"))
+    return rows
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=named)
+def test_the_document_shows_what_both_sides_do(example: Example) -> None:
+    row = rows_of_differences()[example.name]
+    assert shown(example.theirs) in row[2]
+    assert shown(example.ours) in row[3]
+
+
+def test_every_difference_has_a_row_and_every_row_a_difference() -> None:
+    used = {one.name for one in (*DELIVERED, *REQUESTS)} | {one.name for one in EXAMPLES}
+    assert set(rows_of_differences()) == used

@@ -235,18 +235,21 @@ def read(text: str) -> object:
     return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
 
 
-def signatures(names: list[str]) -> dict[str, Any]:
-    """Of classes of the SDK, by their dotted names: every public method with its parameters."""
+def signatures(names: list[str]) -> dict[str, dict[str, list[str]]]:
+    """Of classes of the SDK, by their dotted names: every public method of the SDK with its parameters."""
     found = {}
     for name in names:
         module, _, attribute = name.rpartition(".")
         owner = getattr(importlib.import_module(module), attribute)
-        found[name] = {
-            method: [
-                parameter for parameter in inspect.signature(function).parameters if parameter not in ("self", "cls")
-            ]
+        methods = [
+            (method, function)
             for method, function in inspect.getmembers(owner, callable)
-            if not method.startswith("_") or method == "__init__"
+            if (not method.startswith(("_", "model_post")) or method == "__init__")
+            and str(getattr(function, "__module__", "")).startswith("sagemaker.")
+        ]
+        found[name] = {
+            method: [one for one in inspect.signature(function).parameters if one not in ("self", "cls")]
+            for method, function in methods
         }
     return found
 
