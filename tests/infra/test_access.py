@@ -385,7 +385,7 @@ def test_the_documents_for_a_role_of_ones_own_are_those_of_the_stacks_role(templ
         if one.role == "Replica" and one.actions[0].startswith(("s3:", "logs:"))
     }
     assert shown == own
-    assert len(shown) == 7
+    assert len(shown) == 9
 
 
 def test_an_upper_case_prefix_is_matched_as_sagemaker_writes_it_in_arns_too(variant: Variant) -> None:
