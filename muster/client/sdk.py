@@ -209,8 +209,10 @@ class Muster:
         from muster.contract.spec.spec import Spec  # noqa: PLC0415
 
         if isinstance(spec, Spec):
-            return ExpandedSpec(spec)
-        return expanded_spec(spec, lambda: self._cloud.session)
+            if spec.model is None:
+                return ExpandedSpec(spec)
+            spec = spec.model_dump(mode="json", exclude_unset=True)
+        return expanded_spec(spec, lambda: self._cloud.session, self._cloud)
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.

@@ -114,11 +114,11 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
         SpecError: as `Recipe.load`.
         ClientError: AWS cannot be reached or refuses.
     """
-    from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
+    from muster.client.aws.recipe_reader import ClientReader, private_hub  # noqa: PLC0415
     from muster.contract.recipe.gathering import gather  # noqa: PLC0415
     from muster.contract.recipe.recipe_request import read_request  # noqa: PLC0415
 
-    return gather(read_request(named.request), ClientReader(session))
+    return gather(read_request(named.request), ClientReader(session), private_hub())
 
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> ResolvedRecipe:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.recipe.recipe_sources import RecipeSources
-from muster.contract.spec.sweep import FIELDS, of_spec
+from muster.contract.run.sweep_values import FIELDS, of_spec
 
 _Values = Mapping[str, JsonValue]
 

@@ -12,16 +12,32 @@ from muster.contract.text import shortened
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+FIELDS = ("kwargs", "hyper_parameters", "environment")
+"""The fields of a spec that can be swept."""
 _VALUE_MAX = 60  # characters
 _LESS = re.compile(r"loss|error|perplexity|\bppl|mae|mse|\bwer|\bcer", re.IGNORECASE)
 _MORE = re.compile(r"accuracy|\bacc|f1|auc|precision|recall|reward|score|bleu|rouge|r2|win_rate", re.IGNORECASE)
 
 
+def of_spec(name: str) -> bool:
+    """Whether `name` is a field of the spec; otherwise it is a value of the recipe."""
+    return name.partition(".")[0] in FIELDS and "." in name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """The names of a sweep, those of the recipe first. Stored documents keep no order."""
+    return sorted(names, key=lambda name: (of_spec(name), name))
+
+
 def values_of(sweep: Mapping[str, Sequence[JsonValue]], rank: int) -> dict[str, JsonValue]:
-    """What differs: the values of `rank` by name. Of names with the same values in all ranks the first one."""
+    """What differs: the values of `rank` by name, those of the recipe first.
+
+    Names with the same values in all ranks are one: what a recipe's value is in the spec need not be shown again.
+    """
     seen: list[Sequence[JsonValue]] = []
     found: dict[str, JsonValue] = {}
-    for name, values in sweep.items():
+    for name in in_order(sweep):
+        values = sweep[name]
         if values not in seen and rank < len(values):
             seen.append(values)
             found[name] = values[rank]

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
+from muster.contract.run.sweep_values import FIELDS, of_spec
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.private_values import kind_of
 from muster.contract.training.values import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _NAMES_MAX = 50
 # Status and page show the values of a sweep, and of an environment none.
 _SECRET = re.compile(r"SECRET|PASSWORD|CREDENTIAL|TOKEN|(^|_)KEY", re.IGNORECASE)
-FIELDS = ("kwargs", "hyper_parameters", "environment")
 _TEXTS = {
     "hyper_parameters": (TypeAdapter(HyperParameterKey), TypeAdapter(HyperParameterValue)),
     "environment": (TypeAdapter(EnvironmentKey), TypeAdapter(EnvironmentValue)),
@@ -51,11 +51,6 @@ def with_sweep_defaults(document: Mapping[str, object]) -> dict[str, object]:
     policy = document.get("on_replica_failure", str(OnReplicaFailure.CONTINUE))
     least = {} if policy != OnReplicaFailure.CONTINUE else {"min_replicas": 1}
     return {"on_replica_failure": policy, **least, **document}
-
-
-def of_spec(name: str) -> bool:
-    """Whether `name` is a field of the spec; otherwise it is a value of the recipe."""
-    return name.partition(".")[0] in FIELDS and "." in name
 
 
 def with_sweep(spec: Spec, rank: int) -> Spec:

@@ -30,9 +30,9 @@ def commit(round_: int, **fields: object) -> Commit:
 def test_the_values_and_the_last_metrics_are_side_by_side() -> None:
     view = make_page(sample_sweep(4, 12)).sweep
     assert view is not None
-    assert view.names == ("kwargs.optimizer.lr", "kwargs.seed", "kwargs.schedule")
-    assert view.short == ("lr", "seed", "schedule")
-    assert view.values[1] == ("0.0002", "1", "cosine")
+    assert view.names == ("kwargs.optimizer.lr", "kwargs.schedule", "kwargs.seed")
+    assert view.short == ("lr", "schedule", "seed")
+    assert view.values[1] == ("0.0002", "cosine", "1")
     assert view.metrics == ("accuracy", "loss")
     assert view.last[LOST] == (None, None)
     assert view.best == (2, 2)
@@ -96,7 +96,7 @@ def test_of_many_replicas_fewer_rounds_are_read(replicas: int, most: int) -> Non
 def test_what_differs_is_named_in_the_summary() -> None:
     run = sample_sweep(4, 12)
     facts = {fact.label: (fact.value, fact.note) for fact in make_page(run).facts}
-    assert facts["Sweep"] == ("lr, seed, schedule", "by rank")
+    assert facts["Sweep"] == ("lr, schedule, seed", "by rank")
     assert facts["Rounds"] == ("12 of 60", "of the replica that is furthest")
     program = run.plan.spec.model_copy(update={"trainer": None})
     of_program = replace(run, plan=run.plan.model_copy(update={"spec": program}))

@@ -53,7 +53,7 @@ def test_each_rank_resolves_with_its_own_values() -> None:
         for lr, steps, seed in zip((0.1, 0.2, 0.4), (10, 20, 30), (1, 2, 3), strict=True)
     ]
     # What follows from a swept value differs as well; what is the same value is shown once.
-    assert list(values_of(spec.sweep, 1)) == ["lr", "training_config.steps", "kwargs.seed", "kwargs.optim.warmup"]
+    assert list(values_of(spec.sweep, 1)) == ["lr", "training_config.steps", "kwargs.optim.warmup", "kwargs.seed"]
     plan = plan_of(spec)
     for rank, document in enumerate(RunDocument.every(plan).values()):
         assert document.kwargs == spec.of_rank(rank).kwargs

@@ -25,12 +25,15 @@ CANARY = "canary-4c1d0f7e9a"
 NAMES = ["a", "b", "c", "lr", "run", "name", "x-y", "1", "k.e", "MUSTER_CANARY", "recipes", "training", "yes", "{{a}}"]
 
 # Pieces of text that mean something in a recipe, alone or next to each other.
+_REFERENCES = "${ } {{ }} {{name}} ${a} ${.b} ${..c} ${run.name} ${recipes.a} ${a[0]} . /canary ??? <<"
+_CALLS = (
+    "${oc.select:a.b,c} ${oc.create:{a:${b}}} ${multiply:${lr},2} ${divide_ceil:${a},${b}} ${add:1,${lr}} "
+    "${oc.env:MUSTER_CANARY} ${oc.env:HOME,x} ${oc.decode:${a}} ${oc.dict.keys:run} ${file:/canary}"
+)
+_YAML = "!!python/name:os.environ *x &x \\ ' \" , : $ [ ] # é"
+_YAML += " \u2028 1e-6 0777 12:30 ~ on - {} \U0001f600 \x7f \ufeff % @ ` | >"
 PIECES = st.sampled_from(
-    [*NAMES, "${", "}", "{{", "}}", "{{ name }}", "${a}", "${.b}", "${..c}", "${run.name}", "${recipes.a}", "${a[0]}", "."]
-    + ["${oc.select:a.b,c}", "${oc.create:{a: ${b}}}", "${multiply:${lr},2}", "${divide_ceil:${a},${b}}", "${add:1,${lr}}"]
-    + ["${oc.env:MUSTER_CANARY}", "${oc.env:HOME,x}", "${oc.decode:${a}}", "${oc.dict.keys:run}", "${file:/canary}"]
-    + ["/canary", "!!python/name:os.environ", "*x", "&x", "\\", "'", '"', ",", ":", " ", "$", "[", "]", "#", "\n", "\t", "é", "\u2028"]
-    + ["1e-6", "0777", "12:30", "~", "on", "???", "<<", "-", "{}", "\U0001f600", "\x7f", "\ufeff", "%", "@", "`", "|", ">"]
+    [*NAMES, *_REFERENCES.split(), *_CALLS.split(), *_YAML.split(" "), " ", "\n", "\t", "{{ name }}"]
 )
 TEXTS = st.lists(PIECES, max_size=4).map("".join) | st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 NUMBERS = st.integers(-10, 10) | st.integers() | st.floats(allow_nan=True) | st.floats(1e-9, 1e9)
@@ -71,7 +74,9 @@ def _as_yaml(document: object) -> SourceText:
 
 
 @st.composite
-def _addresses(draw: st.DrawFn, document: dict[str, JsonValue], nested: st.SearchStrategy[bool]) -> dict[str, JsonValue]:
+def _addresses(
+    draw: st.DrawFn, document: dict[str, JsonValue], nested: st.SearchStrategy[bool]
+) -> dict[str, JsonValue]:
     """Values for some places of a document: by path, nested or with dots, by name, or by a name that is not there."""
     found: dict[str, JsonValue] = {}
     places = [[str(part) for part in path] for path, _ in leaves(document)]
