@@ -53,7 +53,7 @@ def prepared_spec(store: Store, given: Mapping[Any, Any], reader: RecipeReader) 
     """The ordinary spec of one that names a model or a recipe.
 
     A recipe was resolved by a client, and is again here; or the spec only names it, and it is read with `reader`. The
-    model of an earlier run is looked up whoever has started the run: it decides what the replicas may read.
+    model of an earlier run is looked up here in any case: it decides what the replicas may read.
 
     Raises:
         SpecError: with every problem; nothing was written.
@@ -110,7 +110,7 @@ def _keep(store: Store, key: str, body: bytes) -> None:
         found = store.get(key)
         if found is not None and found.body == body:
             return
-        # What a container reads must be what was checked, whoever wrote the object first.
+        # What a container reads must be what was checked. Another writer may have been first.
         if found is not None:
             store.replace(key, body, found.etag, "application/octet-stream")
         else:

@@ -78,8 +78,8 @@ class Spec(
     )
     recipe: RecipeReference | None = Field(
         default=None,
-        description="a SageMaker recipe: a file, or where it is and what replaces its values (docs/recipes.md). "
-        "`muster launch` resolves it, fills in the fields that are left out, and keeps its digest here",
+        description="a SageMaker recipe: the path or URI of a file, or a mapping of where it is and what replaces its "
+        "values. `muster launch` resolves it, fills in the fields that are left out, and keeps its name and digest",
     )
     entrypoint: list[Argument] | None = Field(
         default=None,

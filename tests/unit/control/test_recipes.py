@@ -136,7 +136,7 @@ def test_a_recipe_and_its_sources_are_kept_for_as_long_as_the_run_can_need_them(
         assert clock.utc_now() - version.written_at < timedelta(seconds=5)
 
 
-def test_a_recipe_that_somebody_else_put_there_is_replaced(harness: ControlHarness) -> None:
+def test_a_recipe_that_another_writer_put_there_is_replaced(harness: ControlHarness) -> None:
     document = launched(harness)
     harness.plane.store.create(f"recipes/{document['recipe']['digest']}/recipe.yaml", b"lr: 99\n")
     plan = planned(harness, document)

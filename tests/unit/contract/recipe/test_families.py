@@ -336,7 +336,7 @@ def test_a_missing_instance_type_is_said_with_those_allowed() -> None:
     assert "ml.p5.48xlarge" in found["instance_type"]
 
 
-def test_the_instance_types_of_a_spec_that_nobody_has_checked() -> None:
+def test_the_instance_types_of_a_spec_that_is_not_checked_yet() -> None:
     document = {
         "instance_type": 5,
         "fallback_instance_types": ["ml.a.b", None],
