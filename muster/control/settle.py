@@ -179,8 +179,10 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:
-        # A trainer with its own loop leaves no model of the run, and so no manifest.
-        if problem.kind is ManifestProblem.ABSENT and run.plan.spec.trainer == OWN_LOOP:
+        # A trainer with its own loop leaves no model of the run, and so no manifest; most programs of recipes neither.
+        spec = run.plan.spec
+        own_program = spec.trainer == OWN_LOOP or (spec.trainer is None and spec.recipe is not None)
+        if problem.kind is ManifestProblem.ABSENT and own_program:
             return replica
         if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
             raise OutOfTimeError(str(problem)) from None
@@ -188,6 +190,7 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     return replica.model_copy(
         update={
             "checkpoint_uri": manifest.checkpoint_uri,
+            "checkpoint_platform": manifest.platform,
             "round": manifest.round,
             "checksum": manifest.checksum,
             "metrics": manifest.metrics,

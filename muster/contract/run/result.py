@@ -34,6 +34,14 @@ class ReplicaOutcome(StrEnum):
     UNKNOWN = "unknown"  # its record cannot be read
 
 
+class Platform(StrEnum):
+    """Where a checkpoint that stays with AWS was trained. It can be evaluated on the same platform only."""
+
+    TRAINING_JOB = "training-job"
+    HYPERPOD = "hyperpod"
+    UNKNOWN = "unknown"  # of a newer version of Muster
+
+
 class ReplicaResult(StoredPart):
     """One replica in the settlement."""
 
@@ -43,6 +51,9 @@ class ReplicaResult(StoredPart):
     artifacts: str | None = None
     checkpoint_uri: str | None = Field(
         default=None, description="what the replica's manifest names: the folder of the run's model"
+    )
+    checkpoint_platform: Platform | None = Field(
+        default=None, description="where the checkpoint was trained, if its place says so: it stays with AWS"
     )
     round: int | None = None
     checksum: str | None = None
@@ -67,6 +78,11 @@ class ReplicaResult(StoredPart):
     @classmethod
     def _known_outcome(cls, value: object) -> object:
         return known_member(ReplicaOutcome, value, ReplicaOutcome.UNKNOWN)
+
+    @field_validator("checkpoint_platform", mode="before")
+    @classmethod
+    def _known_platform(cls, value: object) -> object:
+        return known_member(Platform, value, Platform.UNKNOWN)
 
 
 class Result(StoredDocument):
