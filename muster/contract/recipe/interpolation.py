@@ -40,7 +40,7 @@ _CYCLE_SHOWN = 8
 _NAME_SHOWN = 64
 
 MISSING = "???"
-"""OmegaConf's mark of a value that somebody has to set."""
+"""OmegaConf's mark of a value that is still to be set."""
 
 ROOTS = ("recipes", "training")
 """Keys below which a recipe may expect itself: the launcher of the public recipes puts it there."""

@@ -29,7 +29,7 @@ class Merged:
     origins: dict[Path, Origin]
     named: Mapping[str, list[Path]]  # where the value of each placeholder or parameter is
     embedded: frozenset[str] = frozenset()  # placeholders that are parts of texts
-    fixed: Mapping[Path, str] = field(default_factory=dict)  # places that nobody may change, and what to do instead
+    fixed: Mapping[Path, str] = field(default_factory=dict)  # places that may not be changed, and what to do instead
 
     def at(self, path: Path) -> JsonValue:
         """The value at a path; None where there is none."""
@@ -212,7 +212,7 @@ class _Source:
 
     def _set(self, path: Path, value: JsonValue) -> None:
         if value == MISSING and isinstance(value, str):
-            return  # a value that somebody has to set replaces none
+            return  # a value that is still to be set replaces none
         if path in self._merged.fixed:
             if self._merged.at(path) != value:
                 name = field_name(path, self._origin)
