@@ -293,6 +293,24 @@ EXAMPLES = (
         "x-{'b': 1}",
         Refused("recipe.c (recipe)"),
     ),
+    Example(
+        "A reference that is replaced",
+        _case(
+            "replaced",
+            recipe="run: {name: own, results_dir: '${base_results_dir}/${.name}'}\n",
+            overrides={"run": {"results_dir": "/opt/ml/model"}},
+        ),
+        "run/results_dir",
+        Refused("Interpolation key 'base_results_dir' not found"),
+        "/opt/ml/model",
+    ),
+    Example(
+        "A list instead of a mapping",
+        _case("list", recipe="a: {b: 1}\n", overrides={"a": [1, 2]}),
+        "a",
+        Refused("Cannot merge DictConfig with ListConfig"),
+        [1, 2],
+    ),
     # What YAML means.
     Example(
         "Leading zeros", _case("zeros", recipe="mode: 0777\n"), "mode", 511, Refused("recipe (recipe: recipe.yaml)")
