@@ -26,6 +26,7 @@ from muster import (
     FailureClass,
     FetchedModel,
     LogLine,
+    RecipeTemplate,
     Replay,
     Result,
     RunStatus,
@@ -34,6 +35,7 @@ from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
 from muster.client.verify.verification import Verification
+from muster.contract.recipe.recipe_catalog import RecipeCatalog
 from muster.contract.timestamps import Timestamp
 from muster.infra.deploy import deploy_answers
 from muster.local.commands import command_answers as local_answers
@@ -68,6 +70,11 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "deadletters list": DeadLetters,
     "deadletters replay": Replay,
     "deadletters drop": Dropped,
+    "recipe list": RecipeCatalog,
+    "recipe show": RecipeTemplate,
+    "recipe resolve": answers.RecipeResolved,
+    "recipe diff": answers.RecipesCompared,
+    "recipe validate": answers.RecipesChecked,
     "verify": Verification,
     "local up": local_answers.CloudUp,
     "local status": local_answers.CloudUp,

@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import Cost as Cost
     from muster.client.launch.estimate import Quota as Quota
     from muster.client.logs.log_lines import LogLine as LogLine
+    from muster.client.recipes.planned_recipe import PlannedRecipe as PlannedRecipe
+    from muster.client.recipes.recipe import Recipe as Recipe
+    from muster.client.recipes.recipe import Resolution as Resolution
+    from muster.client.recipes.recipe_difference import RecipeDifference as RecipeDifference
+    from muster.client.recipes.recipe_template import RecipeTemplate as RecipeTemplate
+    from muster.client.recipes.recipe_template import SpecifiedValue as SpecifiedValue
+    from muster.client.recipes.recipe_values import RecipeSource as RecipeSource
+    from muster.client.recipes.recipe_values import RecipeValue as RecipeValue
     from muster.client.runs.cancellation import Cancellation as Cancellation
     from muster.client.runs.dead_letter import DeadLetter as DeadLetter
     from muster.client.runs.dead_letter import GivenUpBy as GivenUpBy
@@ -81,8 +89,10 @@ if TYPE_CHECKING:
     from muster.contract.errors import MusterError as MusterError
     from muster.contract.errors import NewerDocumentError as NewerDocumentError
     from muster.contract.errors import Problem as Problem
+    from muster.contract.errors import RecipeError as RecipeError
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
+    from muster.contract.recipe.resolved_recipe import Origin as Origin
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
     from muster.contract.run.ended_run import FailureCount as FailureCount
@@ -161,6 +171,11 @@ _MODULES = {
     "muster.client.launch.dry_run": ("DryRun", "RankGroup", "SourceArchive"),
     "muster.client.launch.estimate": ("Cost", "Quota"),
     "muster.client.logs.log_lines": ("LogLine",),
+    "muster.client.recipes.planned_recipe": ("PlannedRecipe",),
+    "muster.client.recipes.recipe": ("Recipe", "Resolution"),
+    "muster.client.recipes.recipe_difference": ("RecipeDifference",),
+    "muster.client.recipes.recipe_template": ("RecipeTemplate", "SpecifiedValue"),
+    "muster.client.recipes.recipe_values": ("RecipeSource", "RecipeValue"),
     "muster.client.runs.cancellation": ("Cancellation",),
     "muster.client.runs.dead_letter": ("DeadLetter", "GivenUpBy"),
     "muster.client.runs.dead_letters": ("DeadLetters", "Dropped", "Replay"),
@@ -180,9 +195,11 @@ _MODULES = {
         "MusterError",
         "NewerDocumentError",
         "Problem",
+        "RecipeError",
         "RunNameTakenError",
         "SpecError",
     ),
+    "muster.contract.recipe.resolved_recipe": ("Origin",),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
     "muster.contract.run.ended_run": ("FailureCount",),
     "muster.contract.run.finding": ("Finding",),
@@ -282,17 +299,25 @@ __all__ = [
     "NoPlanError",
     "NoResultError",
     "OptionError",
+    "Origin",
     "OutageError",
     "Outcome",
     "Page",
     "PageSource",
     "ParametersError",
     "PickledSessionError",
+    "PlannedRecipe",
     "PoolState",
     "PriceTable",
     "Problem",
     "Quota",
     "RankGroup",
+    "Recipe",
+    "RecipeDifference",
+    "RecipeError",
+    "RecipeSource",
+    "RecipeTemplate",
+    "RecipeValue",
     "RefusedError",
     "RegionError",
     "RendezvousError",
@@ -301,6 +326,7 @@ __all__ = [
     "ReplicaResult",
     "ReplicaState",
     "ReplicaStatus",
+    "Resolution",
     "Result",
     "Rule",
     "RuleVerdict",
@@ -317,6 +343,7 @@ __all__ = [
     "Spec",
     "SpecDifference",
     "SpecError",
+    "SpecifiedValue",
     "SpotSaving",
     "StackNotFoundError",
     "StoppedError",

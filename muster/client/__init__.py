@@ -35,6 +35,7 @@ from muster.client.errors import WaitTimeoutError as WaitTimeoutError
 from muster.contract.errors import DocumentError as DocumentError
 from muster.contract.errors import MusterError as MusterError
 from muster.contract.errors import NewerDocumentError as NewerDocumentError
+from muster.contract.errors import RecipeError as RecipeError
 from muster.contract.errors import RunNameTakenError as RunNameTakenError
 from muster.contract.errors import SpecError as SpecError
 
@@ -59,6 +60,7 @@ __all__ = [
     "OptionError",
     "OutageError",
     "PickledSessionError",
+    "RecipeError",
     "RefusedError",
     "RegionError",
     "RunContinuedError",

@@ -113,6 +113,11 @@ class RecipeError(SpecError):
     subject = "The recipe"
 
 
+def all_problems(error: SpecError) -> list[Problem]:
+    """The problems of an error, to be reported with others: those that it only counts are counted again."""
+    return [*error.problems, *[StatedProblem("the spec", "not shown", "")] * error.more]
+
+
 class SettingsError(MusterError):
     """Settings with which a stack cannot be deployed. Carries its problems at once; `lines` are the numbers of lines.
 

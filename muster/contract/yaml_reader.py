@@ -13,9 +13,7 @@ from typing import NoReturn, Protocol
 
 import yaml
 
-DEPTH_MAX = 100
-"""Of nesting. Deeper documents take a time that grows with the square of their depth."""
-_TOO_DEEP = f"more than {DEPTH_MAX} levels of nesting"
+_FLOW_MAX = 100  # brackets in brackets; deeper documents take a time that grows with the square of their depth
 NUMBER_MAX = 400
 """Of characters of a number: far above any that a program can use."""
 _NAME_SHOWN = 64
@@ -54,6 +52,8 @@ class Rules:
     Args:
         value: what text without quotes means; raises UnreadableError.
         key: the text of a key without quotes; anything but text is refused.
+        depth: of mappings and lists in each other, with those that aliases repeat.
+        name: how many characters a key may have.
         aliases: how many there may be.
         nodes: how many values there may be, with those that aliases repeat.
         braces: whether `{{name}}` without quotes is text; otherwise it is a mapping as a key, which is refused.
@@ -62,6 +62,8 @@ class Rules:
 
     value: Callable[[str], object]
     key: Callable[[str], object]
+    depth: int = _FLOW_MAX
+    name: int | None = None
     aliases: int = 0
     nodes: int | None = None
     braces: bool = False
@@ -78,12 +80,14 @@ class _Open:
     is_key: bool = False  # of the mapping around it: the inner braces of {{name}}
     braces: str | None = None  # the name in {{name}}, while the outer braces are read
     size: int = 1
+    height: int = 0  # of the mappings and lists in it
 
 
 @dataclass
 class _Anchored:
     value: object
     size: int
+    height: int
 
 
 def read_yaml(text: str, rules: Rules) -> object:
@@ -126,6 +130,10 @@ def _place(text: str, mark: Mark | None) -> tuple[str, str]:
     return f"line {line + 1}, column {column + 1}: ", lines[line][column : column + 1]
 
 
+def _too_deep(most: int) -> str:
+    return f"more than {most} levels of nesting"
+
+
 def _refuse(problem: str, mark: object) -> NoReturn:
     # The typed signature knows only one of the library's two classes of marks.
     raise yaml.constructor.ConstructorError(None, None, problem, mark)  # type: ignore[arg-type]
@@ -136,8 +144,8 @@ class _Parser(yaml.SafeLoader):
 
     def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:  # noqa: N803 - the library's name
         # The library reads up to 1,024 characters ahead, which takes half a second if all of them are brackets.
-        if self.flow_level >= DEPTH_MAX:
-            _refuse(_TOO_DEEP, self.get_mark())
+        if self.flow_level >= _FLOW_MAX:
+            _refuse(_too_deep(_FLOW_MAX), self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
 
 
@@ -153,6 +161,7 @@ class _Reading:
     rules: Rules
     open: list[_Open] = field(default_factory=list)
     anchors: dict[str, _Anchored] = field(default_factory=dict)
+    name: int | None = None
     aliases: int = 0
     nodes: int = 0
     result: object = None
@@ -200,10 +209,12 @@ class _Reading:
             value = text
         self._add(value, event, 1)
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(value, 1)
+            self.anchors[event.anchor] = _Anchored(value, 1, 0)
 
     def _key(self, top: _Open, text: str, event: yaml.ScalarEvent) -> None:
         key: object = text
+        if self.rules.name is not None and len(text) > self.rules.name:
+            _refuse(f"a key of {len(text):,} characters; allowed: at most {self.rules.name}", event.start_mark)
         if event.implicit[0]:
             try:
                 key = self.rules.key(text)
@@ -214,14 +225,14 @@ class _Reading:
         if key in top.value:
             _refuse(f"the key {text[:_NAME_SHOWN]!r} appears twice", event.start_mark)
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(text, 1)
+            self.anchors[event.anchor] = _Anchored(text, 1, 0)
         top.key = key if isinstance(key, str) else text
 
     def _begin(self, value: dict[str, object] | list[object], event: yaml.CollectionStartEvent) -> None:
         if event.tag is not None:
             _refuse_tag(event)
-        if len(self.open) >= DEPTH_MAX:
-            _refuse(_TOO_DEEP, event.start_mark)
+        if len(self.open) >= self.rules.depth:
+            _refuse(_too_deep(self.rules.depth), event.start_mark)
         top = self.open[-1] if self.open else None
         is_key = top is not None and type(top.value) is dict and top.key is None
         if top is not None and is_key and not (self._may_be_braces(top) and type(value) is dict):
@@ -249,8 +260,10 @@ class _Reading:
                 _refuse("this key is not a string; write it in quotes", event.start_mark)
             value = f"{{{{{done.braces}}}}}"
         self._add(value, event, done.size, counted=True)
+        if self.open:
+            self.open[-1].height = max(self.open[-1].height, done.height + 1)
         if done.anchor is not None:
-            self.anchors[done.anchor] = _Anchored(value, done.size)
+            self.anchors[done.anchor] = _Anchored(value, done.size, done.height + 1)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if not self.rules.aliases:
@@ -267,6 +280,10 @@ class _Reading:
         top = self.open[-1] if self.open else None
         if top is not None and type(top.value) is dict and top.key is None:
             _refuse("this key is an alias; write the key", event.start_mark)
+        if len(self.open) + found.height > self.rules.depth:
+            _refuse(_too_deep(self.rules.depth), event.start_mark)
+        if top is not None:
+            top.height = max(top.height, found.height)
         self._add(found.value, event, found.size)
 
     def _add(self, value: object, event: yaml.Event, size: int, *, counted: bool = False) -> None:

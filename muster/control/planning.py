@@ -11,14 +11,13 @@ from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import run_name
-from muster.contract.recipe.model_resolution import EarlierRun, with_found_model
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import SOURCE
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
-from muster.contract.spec.spec_reader import parse_spec, spec_problems
+from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
 from muster.control.aws.clients import Clients
@@ -28,7 +27,7 @@ from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 
 if TYPE_CHECKING:
-    from muster.control.recipes import PlannedRecipe
+    from muster.control.recipes import PreparedSpec
 
 
 class PlanRequest(BaseModel):
@@ -77,16 +76,15 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
 
 def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    recipe = _recipe(store, deployment, request)
-    document = request.input if recipe is None else recipe.document
-    spec = _completed(parse_spec(_with_model(store, document)), deployment, request)
+    prepared = _prepared(store, deployment, request)
+    spec = _completed(parse_spec(request.input if prepared is None else prepared.document), deployment, request)
     if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
         allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
             [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
         )
-    if recipe is not None:
-        recipe.store(store)
+    if prepared is not None:
+        prepared.store(store)
     place = deployment.place
     if spec.source_dir is not None:
         _keep_source(store, spec.source_dir)
@@ -101,43 +99,21 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
 
 
-def _with_model(store: Store, document: object) -> object:
-    """The spec with the model of an earlier run, which is looked up here whoever has started the run: it decides what
-    the replicas may read.
+def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
+    """The spec with its model looked up and its recipe resolved; None where it has neither.
 
     Raises:
-        SpecError: with its problems and those of the rest of the spec.
+        SpecError: one of them cannot be found or read, or the recipe was resolved to something else.
     """
-    if not isinstance(document, dict) or document.get("model") is None:
-        return document
-    try:
-        return with_found_model(document, lambda name: _earlier_run(store, name))
-    except SpecError as error:
-        rest = spec_problems({name: value for name, value in document.items() if name != "model"})
-        raise SpecError([*error.problems, *rest]) from None
-
-
-def _earlier_run(store: Store, name: str) -> EarlierRun | None:
-    documents = RunDocuments(store, name)
-    plan = documents.plan()
-    return None if plan is None else EarlierRun(plan, documents.result())
-
-
-def _recipe(store: Store, deployment: Deployment, request: PlanRequest) -> PlannedRecipe | None:
-    """The recipe of the spec, resolved; None where it has none.
-
-    Raises:
-        SpecError: it cannot be resolved, or was resolved to something else.
-    """
-    document = request.input
-    if not isinstance(document, dict) or document.get("recipe") is None:
+    given = request.input
+    if not isinstance(given, dict) or (given.get("model") is None and given.get("recipe") is None):
         return None
     # The resolver and YAML would add to the cold start of every plan.
     from muster.control.aws.recipe_reader import FunctionReader  # noqa: PLC0415
-    from muster.control.recipes import planned_recipe  # noqa: PLC0415
+    from muster.control.recipes import prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
-    return planned_recipe(store, document, FunctionReader(deployment.clients, account))
+    return prepared_spec(store, given, FunctionReader(deployment.clients, account))
 
 
 def _keep_source(store: Store, uri: str) -> None:

@@ -1,6 +1,6 @@
-"""The recipe of a run, as its plan needs it: resolved from its sources, and stored for the replicas.
+"""What a spec only names, as a plan needs it: the model, looked up; the recipe, resolved, and stored for the replicas.
 
-Imported for specs with a recipe alone: the resolver and YAML would add to every cold start of the function.
+Imported for such specs alone: the resolver and YAML would add to every cold start of the function.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import JsonValue
-
 from muster.contract.errors import DocumentError, SpecError, StatedProblem
 from muster.contract.recipe.expansion import Expansion, expanded_again, expansion
 from muster.contract.recipe.gathering import gather
+from muster.contract.recipe.model_resolution import EarlierRun, with_found_model
 from muster.contract.recipe.recipe_reader import RecipeReader
 from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder, sources_key
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.unresolved import reference_of, requested_recipe, with_problems_beside
 from muster.control.aws.store import Store
+from muster.control.documents import RunDocuments
 from muster.control.replica_package import keep
 
 SOURCES_BYTES_MAX = 8 * 1024 * 1024
@@ -29,16 +29,12 @@ _AGAIN = "launch the run again from its spec"
 
 
 @dataclass(frozen=True)
-class PlannedRecipe:
-    """A spec whose recipe is resolved, and what is to be stored of the recipe."""
+class PreparedSpec:
+    """An ordinary spec, and what is to be stored of its recipe, if it has one."""
 
-    expansion: Expansion
-    sources: RecipeSources
-
-    @property
-    def document(self) -> dict[str, JsonValue]:
-        """The ordinary spec."""
-        return self.expansion.document
+    document: dict[str, Any]
+    expansion: Expansion | None = None
+    sources: RecipeSources | None = None
 
     def store(self, store: Store) -> None:
         """Store the sources and what the replicas read, so that both exist for as long as the run. Idempotent.
@@ -46,29 +42,43 @@ class PlannedRecipe:
         Raises:
             ConflictError: others kept replacing one of them.
         """
+        if self.expansion is None or self.sources is None:
+            return
         _keep(store, sources_key(self.expansion.reference.sources), self.sources.to_json())
         for recipe in self.expansion.recipes:
             _keep(store, f"{recipe_folder(recipe.digest)}{RECIPE_FILE}", recipe_yaml(recipe.document).encode())
 
 
-def planned_recipe(store: Store, document: Mapping[Any, Any], reader: RecipeReader) -> PlannedRecipe:
-    """The recipe of a spec: resolved by a client, and again here; or only named, and read with `reader`.
+def prepared_spec(store: Store, given: Mapping[Any, Any], reader: RecipeReader) -> PreparedSpec:
+    """The ordinary spec of one that names a model or a recipe.
+
+    A recipe was resolved by a client, and is again here; or the spec only names it, and it is read with `reader`. The
+    model of an earlier run is looked up whoever has started the run: it decides what the replicas may read.
 
     Raises:
         SpecError: with every problem; nothing was written.
     """
-    request = requested_recipe(document)
-    if request is not None:
-        try:
-            sources = gather(request, reader)
-        except SpecError as error:
-            raise with_problems_beside(error, document) from None
-        return PlannedRecipe(expansion(document, sources), sources)
+    try:
+        document = with_found_model(given, lambda name: _earlier_run(store, name), reader)
+        request = requested_recipe(document)
+        sources = None if request is None else gather(request, reader)
+    except SpecError as error:
+        raise with_problems_beside(error, given) from None
+    if sources is not None:
+        found = expansion(document, sources)
+        return PreparedSpec(found.document, found, sources)
     reference = reference_of(document)
-    if reference is None:  # the caller has found a recipe, and it is no request
-        raise AssertionError
+    if reference is None:
+        return PreparedSpec(document)
     sources = _stored_sources(store, reference.sources)
-    return PlannedRecipe(expanded_again(document, sources), sources)
+    found = expanded_again(given, document, sources)
+    return PreparedSpec(found.document, found, sources)
+
+
+def _earlier_run(store: Store, name: str) -> EarlierRun | None:
+    documents = RunDocuments(store, name)
+    plan = documents.plan()
+    return None if plan is None else EarlierRun(plan, documents.result())
 
 
 def _stored_sources(store: Store, digest: str) -> RecipeSources:

@@ -121,7 +121,7 @@ class MusterExecutor:
         spec = launch_spec({**fields, **self._name(fields)}, entrypoint, entrypoint_args)
         run = self._muster.launch(spec)
         now = time.time()
-        first_jobs = (JobName(self._muster.job_prefix, run.name, rank, 1) for rank in range(spec.replicas))
+        first_jobs = (JobName(self._muster.job_prefix, run.name, rank, 1) for rank in range(n_replicas))
         return [
             ReplicaHandle(job.rank, BACKEND, {RUN: run.name, JOB: str(job), SUBMITTED: now, **self._place})
             for job in first_jobs

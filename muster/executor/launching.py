@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from muster.contract.errors import MusterError
+from muster.contract.errors import MusterError, SpecError, StatedProblem
 from muster.contract.spec.own_loop import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -45,10 +45,11 @@ def instance_type_of(gpu: str) -> str:
     return _TYPES[gpu]
 
 
-def launch_spec(fields: Fields, entrypoint: str | Callable[..., object], arguments: Fields) -> Spec:
+def launch_spec(fields: Fields, entrypoint: str | Callable[..., object], arguments: Fields) -> Spec | dict[str, Any]:
     """The spec of a launch: `fields`, and the trainer that `entrypoint` or `arguments` name.
 
-    With a `rendezvous_uri`, which Muster's launches do not need, it is called in the way of the former entrypoint.
+    With a `rendezvous_uri`, which Muster's launches do not need, it is called in the way of the former entrypoint. A
+    spec with a recipe is a document, which the launch resolves.
 
     Raises:
         SpecError: the spec has problems, all of which are listed.
@@ -61,6 +62,11 @@ def launch_spec(fields: Fields, entrypoint: str | Callable[..., object], argumen
         "trainer": _trainer(entrypoint, arguments),
         "kwargs": arguments.get("trainer_kwargs") or {},
     }
+    if document.get("recipe") is not None:
+        if not brings_loop:
+            return document
+        remedy = "leave rendezvous_uri out, so that the trainer is called with the context, or the recipe"
+        raise SpecError([StatedProblem("recipe", "set for a trainer that brings its own loop", remedy)])
     spec = parse_spec(document)
     if not brings_loop:
         return spec

@@ -56,8 +56,20 @@ def new_run_name(application: str, base: str | None) -> str:
     return names.fresh_run_name(base or application, secrets.token_hex(_SUFFIX_BYTES))
 
 
+def document_of(name: str, application: Application, options: Fields, further: Fields) -> Fields:
+    """The document of `spec_of`. Its recipe is named as the user does it: the launch resolves it.
+
+    Raises:
+        OptionsError: an option asks for something that Muster does not do.
+        SpecError: the rest of the spec has problems, all of which are listed.
+    """
+    document = spec_of(name, application, options, further).model_dump(mode="json", exclude_unset=True)
+    recipe = options.get("recipe") or further.get("recipe")
+    return document if recipe is None else {**document, "recipe": recipe}
+
+
 def spec_of(name: str, application: Application, options: Fields, further: Fields) -> Spec:
-    """The spec of a run; the options and the application override `further`, other fields of a spec.
+    """The spec of a run without its recipe; the options and the application override `further`, other fields of a spec.
 
     Raises:
         OptionsError: an option asks for something that Muster does not do.
@@ -94,6 +106,7 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
     instance_type = given.get("instance_type") or further.get("instance_type") or application.instance_type
     if instance_type:
         document["instance_type"] = instance_type
+    document.pop("recipe", None)
     return parse_spec(document)
 
 

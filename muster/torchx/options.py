@@ -76,6 +76,9 @@ OWN = (
     Option("profile", str, "AWS profile; default as the AWS CLI"),
     Option("region", str, "AWS region; default as the AWS CLI"),
     Option("spec", str, "a YAML or JSON file with further fields of Muster's spec; the other options override it"),
+    Option(
+        "recipe", str, "a SageMaker recipe: a YAML file, or s3://bucket/key; the file of the option spec can say more"
+    ),
     Option("torchrun", bool, "run a Python script or module with one process per GPU; default only without entrypoint"),
     Option(
         "checkpoint_uri_exact",

@@ -36,10 +36,10 @@ from torchx.workspace.api import WorkspaceMixin
 from muster.client.checks.source_check import check_source
 from muster.client.cli.output import print_error
 from muster.client.errors import UnknownRunError, os_reason
+from muster.client.recipes.recipe_places import recipe_beside
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
 from muster.contract.errors import MusterError, SpecError
-from muster.contract.spec.spec import Spec
 from muster.contract.spec.yaml_text import load_yaml
 from muster.torchx.application_spec import (
     TAG_ROLE,
@@ -47,8 +47,8 @@ from muster.torchx.application_spec import (
     Fields,
     OptionsError,
     command_of,
+    document_of,
     new_run_name,
-    spec_of,
 )
 from muster.torchx.command import RANK, started_in
 from muster.torchx.options import FORMER, OWN
@@ -119,9 +119,8 @@ class MusterScheduler(WorkspaceMixin, Scheduler):
                 # TorchX builds the workspaces first, unless a program calls this itself.
                 role.metadata[_SOURCE] = self._workspaces.merged(getattr(role, "workspace", None))
             application = _application(app, name)
-            spec = spec_of(name, application, dict(cfg), _further(cfg.get("spec")))
-            _check_program(command_of(application, dict(cfg)), spec)
-            document = spec.model_dump(mode="json", exclude_unset=True)
+            document = document_of(name, application, dict(cfg), _further(cfg.get("spec")))
+            _check_program(command_of(application, dict(cfg)), document.get("source_dir"))
             place = {option: cfg.get(option) for option in ("stack", "profile", "region")}
             return AppDryRunInfo(Request(document, **place), str)
 
@@ -279,14 +278,14 @@ def _application(app: AppDef, name: str) -> Application:
     )
 
 
-def _check_program(command: list[str], spec: Spec) -> None:
+def _check_program(command: list[str], source: str | None) -> None:
     """Refuse a script that is not in the source: its instances would start, be billed, and not find it.
 
     Raises:
         SpecError: it is not there.
     """
-    if spec.source_dir is not None and not spec.delivered:
-        found = check_source({"entrypoint": started_in(command), "source_dir": spec.source_dir})
+    if source is not None:
+        found = check_source({"entrypoint": started_in(command), "source_dir": source})
         if found.problems:
             raise SpecError(found.problems)
 
@@ -315,4 +314,4 @@ def _further(file: str | None) -> Fields:
     if not isinstance(found, dict):
         message = f"spec: {file} does not contain a mapping; name a file with fields of a spec."
         raise OptionsError(message)
-    return found
+    return {**found, "recipe": recipe_beside(found["recipe"], Path(file).parent)} if "recipe" in found else found

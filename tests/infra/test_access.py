@@ -129,6 +129,40 @@ def test_a_replica_lists_nothing_whose_name_it_does_not_know(template: Template)
     assert template.allows("Replica", "s3:ListBucket", BUCKET, session("run", s3_prefix=archive))
 
 
+def test_a_replica_reads_resolved_recipes_whose_digest_it_knows_and_no_sources(template: Template) -> None:
+    digest, keys = "0123456789abcdef" * 4, session("run")
+    recipe, sources = f"recipes/{digest}/recipe.yaml", f"recipes/sources-{digest}.json"
+    assert template.allows("Replica", "s3:GetObject", f"{BUCKET}/{recipe}", keys)
+    assert template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": f"recipes/{digest}/"})
+    for action in ("s3:PutObject", "s3:DeleteObject"):
+        assert not template.allows("Replica", action, f"{BUCKET}/{recipe}", keys)
+    for listed in ("recipes/", f"recipes/{digest}", "recipes/sources-", sources):
+        assert not template.allows("Replica", "s3:ListBucket", BUCKET, {**keys, "s3:prefix": listed})
+    assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/{sources}", keys)
+
+
+def test_only_plan_keeps_recipes_and_it_reads_those_of_the_public_hub(template: Template) -> None:
+    hub = "arn:aws:sagemaker:REGION:aws:hub-content/SageMakerPublicHub/Model/meta/1.0.0"
+    for role in ROLES:
+        for action in ("s3:GetObject", "s3:PutObject"):
+            key = f"{BUCKET}/recipes/sources-x.json"
+            assert template.allows(role, action, key) == (role == "Plan")
+        assert template.allows(role, "sagemaker:DescribeHubContent", hub) == (role == "Plan")
+    assert not template.allows("Plan", "sagemaker:DescribeHubContent", hub.replace("SageMakerPublicHub", "Own"))
+
+
+def test_plan_reads_recipes_where_the_settings_allow(template: Template, variant: Variant) -> None:
+    key, point = "arn:aws:s3:::team-recipes/tuned/a.yaml", "arn:aws:s3:us-east-1:123456789012:accesspoint/recipes"
+    found = variant("data")
+    for resource in (key, f"{point}/object/v1/a.yaml"):
+        assert found.allows("Plan", "s3:GetObject", resource)
+        assert not found.allows("Plan", "s3:PutObject", resource)
+        assert not found.allows("Replica", "s3:GetObject", resource)
+        assert not template.allows("Plan", "s3:GetObject", resource)
+    assert not found.allows("Plan", "s3:GetObject", "arn:aws:s3:::team-recipes/other.yaml")
+    assert not found.allows("Plan", "s3:GetObject", f"{point}/object/v2/a.yaml")
+
+
 def test_a_bucket_that_another_account_has_taken_over_is_left_alone(template: Template) -> None:
     foreign = {"aws:ResourceAccount": "999999999999"}
     named = [item for item in template.statements for resource in item.resources if resource.startswith(BUCKET)]

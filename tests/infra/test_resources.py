@@ -27,12 +27,12 @@ def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Templa
     assert "VersioningConfiguration" not in bucket
 
 
-def test_only_source_and_packages_expire_and_not_before_the_last_run_that_can_need_them_has_ended(
+def test_only_source_packages_and_recipes_expire_and_not_before_the_last_run_that_can_need_them_has_ended(
     template: Template,
 ) -> None:
     rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     expiring = [rule for rule in rules if "ExpirationInDays" in rule]
-    assert [rule["Prefix"] for rule in expiring] == ["source/", "packages/"]
+    assert [rule["Prefix"] for rule in expiring] == ["source/", "packages/", "recipes/"]
     # An execution lives a year, and what it needs of these may be a month old when it begins.
     assert min(rule["ExpirationInDays"] for rule in expiring) >= 366 + REFRESH_DAYS
 

@@ -38,7 +38,13 @@ VARIANTS: Mapping[str, Tables] = {
             "data": ["s3://team-data/sets/", "s3://team-data/labels/", "s3://public/"],
             "data_kms_key_arns": [KEY],
             "further_role_arns": [ROLE],
-        }
+        },
+        "recipes": {
+            "sources": [
+                "s3://team-recipes/tuned/",
+                "s3://arn:aws:s3:us-east-1:123456789012:accesspoint/recipes/v1/",
+            ]
+        },
     },
     "policies": {"replicas": {"policy_arns": [POLICY]}},
     "unwatched": {"watch": {"health_alarms": False, "dashboard": False}},

@@ -29,7 +29,7 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
         count = f"{source.files} file{'' if source.files == 1 else 's'}, {source.bytes:,} bytes"
         yield f"Source: {count} from {source.folder}, as {source.key}; not uploaded."
     if (recipe := dry.recipe) is not None:
-        yield f"Recipe: {recipe.name} of the family {recipe.family}, digest {recipe.digest[:DIGEST_SHOWN]}."
+        yield f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest[:DIGEST_SHOWN]}."
         yield from source_lines(recipe.sources)
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)

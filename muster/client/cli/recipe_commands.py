@@ -41,10 +41,10 @@ app = typer.Typer(
 
 
 def _load(named: NamedRecipe, account: AccountOptions) -> Recipe:
-    from muster.client.recipes.recipe import Recipe  # noqa: PLC0415
+    from muster.client.recipes.recipe import Recipe, read_sources  # noqa: PLC0415
 
     with busy("Reading the recipe"):
-        return Recipe.read(named, account.session)
+        return Recipe(named, read_sources(named, account.session))
 
 
 @app.command(name="list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -20,11 +20,11 @@ def _sources(context: typer.Context, incomplete: str) -> list[str]:
     checkout = context.params.get("checkout")
     if not checkout:
         return []
-    from muster.client.recipes.checkout import recipe_names  # noqa: PLC0415
+    from muster.client.recipes.catalog import checkout_recipes  # noqa: PLC0415
     from muster.contract.errors import MusterError  # noqa: PLC0415
 
     try:
-        return [name for name in recipe_names(checkout) if name.startswith(incomplete)]
+        return [one.name for one in checkout_recipes(checkout).recipes if one.name.startswith(incomplete)]
     except MusterError:
         return []
 
@@ -42,18 +42,23 @@ def _placeholders(context: typer.Context, incomplete: str) -> list[str]:
 
 def _known(context: typer.Context) -> RecipeTemplate | None:
     """The template that the command line names; None where AWS would have to be asked, or nothing can be read."""
-    from muster.client.recipes.recipe import Recipe  # noqa: PLC0415
+    from muster.client.recipes.recipe import Recipe, read_sources  # noqa: PLC0415
     from muster.contract.errors import MusterError  # noqa: PLC0415
 
     options = context.params
     places = PlaceOptions(checkout=options.get("checkout"), override_spec=options.get("override_spec"))
-    source = options.get("source")
-    if source is None or source.startswith("s3://"):
-        return None
+    sources = [options.get("source"), options.get("a"), *(options.get("sources") or ())]
     try:
-        return Recipe.load(places.named(source).request).template()
-    except MusterError:
+        named = places.named(next(source for source in sources if source is not None))
+        return Recipe(named, read_sources(named, _no_session)).template()
+    except (MusterError, StopIteration):
         return None
+
+
+def _no_session() -> NoReturn:
+    """Tab is no reason to ask AWS, which may take seconds."""
+    message = "the recipe is not on this machine"
+    raise UsageError(message)
 
 
 _HELP = "A file, an s3:// URI, a spec whose recipe is meant, or with --checkout a path in it."

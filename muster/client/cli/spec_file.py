@@ -24,8 +24,8 @@ class WrittenSpec(NamedTuple):
 def read_spec(path: str, name: str | None = None) -> WrittenSpec:
     """The spec in the file `path` (- is standard input), as the run `name`. What it says is not checked.
 
-    Its `source_dir` is relative to the file's folder. If the file has none, it is the folder of the trainer's module:
-    that of the file, or else the working directory.
+    Its `source_dir` and the files of its `recipe` are relative to the file's folder. If the file has no
+    `source_dir`, it is the folder of the trainer's module: that of the file, or else the working directory.
 
     Raises:
         SpecFileError: the file cannot be read.
@@ -41,6 +41,10 @@ def read_spec(path: str, name: str | None = None) -> WrittenSpec:
     if name is not None:
         document["name"] = name
     beside = Path() if path == STANDARD_INPUT else Path(path).parent
+    if "recipe" in document:
+        from muster.client.recipes.recipe_places import recipe_beside  # noqa: PLC0415
+
+        document["recipe"] = recipe_beside(document["recipe"], beside)
     source = document.get("source_dir")
     if isinstance(source, str) and source and not source.startswith("s3://"):
         document["source_dir"] = str(beside / source)

@@ -38,12 +38,12 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas."""
-    from muster.client.checks.source_check import read_checked  # noqa: PLC0415
+    from muster.client.recipes.expanded_spec import expanded_spec  # noqa: PLC0415
     from muster.client.verify.own_run import promise_line  # noqa: PLC0415
     from muster.client.verify.verification import summary_lines  # noqa: PLC0415
     from muster.client.verify.verifier import Verifier, Wishes  # noqa: PLC0415
 
-    wanted = None if spec is None else read_checked(read_spec(spec).document)
+    wanted = None if spec is None else expanded_spec(read_spec(spec).document, stack.account().session).spec
     with busy("Asking the stack and the price list"):
         wishes = Wishes(run=run, instance_type=instance_type, image=image, spec=wanted)
         verifier = Verifier(stack.muster(), wishes)

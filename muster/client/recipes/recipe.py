@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Self
+
+from pydantic import JsonValue
 
 from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
 from muster.client.recipes.recipe_places import NamedRecipe, named_recipe, with_override
 from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, recipe_sources, recipe_values
+from muster.contract.recipe.recipe_sources import RecipeSources
+from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     import boto3
-    from pydantic import JsonValue
 
     from muster.client.aws.light_session import AnySession
     from muster.client.recipes.recipe_template import RecipeTemplate
-    from muster.contract.recipe.recipe_sources import RecipeSources
-    from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
 
 class Recipe:
@@ -57,16 +57,7 @@ class Recipe:
 
             return session or open_session(profile, region)
 
-        return cls.read(named, opened)
-
-    @classmethod
-    def read(cls, named: NamedRecipe, session: Callable[[], AnySession]) -> Self:
-        """As `load`; the session is opened where AWS must be asked."""
-        from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
-        from muster.contract.recipe.gathering import gather  # noqa: PLC0415
-        from muster.contract.recipe.recipe_request import read_request  # noqa: PLC0415
-
-        return cls(named, gather(read_request(named.request), ClientReader(session)))
+        return cls(named, read_sources(named, opened))
 
     @property
     def name(self) -> str:
@@ -114,6 +105,20 @@ class Recipe:
         from muster.client.recipes.recipe_template import template_of  # noqa: PLC0415
 
         return template_of(self._sources)
+
+
+def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> RecipeSources:
+    """What a recipe is made of. The session is opened only for a recipe that is in S3 or in a hub.
+
+    Raises:
+        SpecError: as `Recipe.load`.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
+    from muster.contract.recipe.gathering import gather  # noqa: PLC0415
+    from muster.contract.recipe.recipe_request import read_request  # noqa: PLC0415
+
+    return gather(read_request(named.request), ClientReader(session))
 
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> ResolvedRecipe:

@@ -55,7 +55,7 @@ def _key(key: str) -> str:
 def value_at(document: JsonValue, path: Path) -> JsonValue:
     """The value at a path of the document; KeyError, IndexError or TypeError where it has none."""
     for part in path:
-        document = document[part]  # type: ignore[index,call-overload]
+        document = document[part]  # type: ignore[index]
     return document
 
 

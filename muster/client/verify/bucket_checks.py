@@ -16,6 +16,7 @@ from muster.client.verify.bucket_policy import Policy, refuses
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, judged
 from muster.contract.layout import RunLayout
+from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 
 PLACE, POLICY, PRIVACY, ENCRYPTION, LIFECYCLE = (
@@ -32,7 +33,10 @@ WRITTEN_ONCE = (
     *(_RUN.plan, _RUN.result, _RUN.announced, _RUN.finished, _RUN.page),
     *(_RUN.lineage, _RUN.continued_by, _RUN.document),
 )
-SWAPPED = (_RUN.fence, _RUN.record(0), _RUN.roll_up_shard(0), f"{SOURCE}verify.tar.gz", f"{PACKAGES}verify.zip")
+SWAPPED = (
+    *(_RUN.fence, _RUN.record(0), _RUN.roll_up_shard(0)),
+    *(f"{SOURCE}verify.tar.gz", f"{PACKAGES}verify.zip", f"{RECIPES}verify.json"),
+)
 KEPT = ("control/", "runs/", "rendezvous/", "checkpoints/")
 """Prefixes under which nothing may expire by age: a run, or its continuation after any time, needs it."""
 
@@ -197,7 +201,7 @@ def _is_too_early(prefix: str, days: int) -> bool:
     def covers(part: str) -> bool:
         return part.startswith(prefix) or prefix.startswith(part)
 
-    return any(map(covers, KEPT)) or (days < EXPIRY_DAYS and any(map(covers, (SOURCE, PACKAGES))))
+    return any(map(covers, KEPT)) or (days < EXPIRY_DAYS and any(map(covers, (SOURCE, PACKAGES, RECIPES))))
 
 
 def expiry_days(rules: Iterable[LifecycleRule], key: str) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_catalog import CatalogEntry, RecipeCatalog
 from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX, Checkout
 from muster.contract.recipe.recipe_sources import SourceText
-from muster.contract.spec.yaml_text import load_yaml
+from muster.contract.recipe.recipe_text import load_recipe_text, recipe_yaml
 
 ROOTS = ("recipes_collection/recipes/", "hyperpod_recipes/recipes_src/", "recipes/")
 """The folders in which the public recipes' versions keep their recipes."""
@@ -40,9 +39,9 @@ def checkout_recipe(checkout: Checkout, folder: str, base: str) -> SourceText:
     root = _root_of(path)
     category = path[len(root) :].partition("/")[0]
     folders = ConfigFolders((posixpath.dirname(path), root + category), read)
-    values = composed(path, text, folders, load_yaml)
+    values = composed(path, text, folders, load_recipe_text)
     place = posixpath.join(folder, path)
-    return SourceText(place=place, text=text if values is None else json.dumps(values, indent=2))
+    return SourceText(place=place, text=text if values is None else recipe_yaml(values))
 
 
 def _found(files: Sequence[str], folder: str, base: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -12,23 +12,19 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.evaluation import fill_evaluation
-from muster.contract.recipe.families.facts import facts
+from muster.contract.recipe.families.facts import Openings, facts, model_place
 from muster.contract.recipe.families.general import fill_general
 from muster.contract.recipe.families.llmft import fill_llmft
 from muster.contract.recipe.families.nova import fill_nova
 from muster.contract.recipe.families.own_trainer import fill_trainer
-from muster.contract.recipe.families.values import value_at
+from muster.contract.recipe.families.values import mapping_at, value_at
 from muster.contract.recipe.recipe_reference import Family, RecipeReference
 from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.unresolved import (
-    problems_beside,
-    problems_of_spec,
-    reference_of,
-    with_problems_beside,
-)
+from muster.contract.recipe.unresolved import problems_beside, reference_of, with_problems_beside
+from muster.contract.spec.spec_reader import spec_problems
 
 _FILL: Mapping[Family, Callable[[Draft], None]] = {
     "nova": fill_nova,
@@ -44,6 +40,15 @@ _COUNT: Mapping[Family, Path] = {
     "general": ("trainer", "num_nodes"),
 }
 """Where the recipes of a family have the number of instances of their job."""
+_MODEL: Mapping[Family, tuple[tuple[str, ...], ...]] = {
+    "nova": (("run", "model_name_or_path"),),
+    "llmft": (
+        ("training_config", "model_config", "model_name_or_path"),
+        ("training_config", "actor_rollout_ref", "model", "path"),
+    ),
+    "evaluation": (("run", "model_name_or_path"),),
+}
+"""Where the recipes of a family name the model from which training starts; the first one that a recipe has."""
 _OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
 
 
@@ -72,13 +77,14 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
         SpecError: as `expand`.
     """
     request = _request(document)
+    openings = Openings.of(sources)
     try:
-        family, resolved = _resolved(document, sources)
+        family, resolved = _resolved(document, openings)
     except SpecError as error:
         raise with_problems_beside(error, document) from None
     if family is None:
         raise SpecError([_unknown_family(resolved), *problems_beside(document)])
-    draft = Draft(dict(document), request, sources, resolved)
+    draft = Draft(dict(document), request, openings, resolved)
     if request.kwargs is not None and document.get("trainer") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
     _FILL[family](draft)
@@ -86,7 +92,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
         name=sources.name, family=family, digest=resolved.digest, sources=sources.digest, kwargs=request.kwargs
     )
     draft.document["recipe"] = reference.model_dump(mode="json", exclude_none=True)
-    found = problems_of_spec(_with_stand_ins(draft.document, (one.field for one in draft.problems)))
+    found = spec_problems(_with_stand_ins(draft.document, (one.field for one in draft.problems)))
     if draft.problems or found:
         raise SpecError([*draft.problems, *found])
     return Expansion(draft.document, reference, (resolved,))
@@ -97,17 +103,18 @@ def _request(document: Mapping[Any, Any]) -> RecipeRequest:
     return read_request(document.get("recipe")) if reference is None else RecipeRequest(kwargs=reference.kwargs)
 
 
-def _resolved(document: Mapping[Any, Any], sources: RecipeSources) -> tuple[Family | None, ResolvedRecipe]:
+def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    given = facts(document, sources, None)
+    sources = openings.sources
+    given = facts(document, openings, None)
     completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
     resolved = resolve(completed)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
-    if (of_family := facts(document, sources, family)) != given:
+    if (of_family := facts(document, openings, family)) != given:
         completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
         resolved = resolve(completed)
-    return family, _with_count(document, family, completed, resolved)
+    return family, _with_model(document, family, _with_count(document, family, completed, resolved))
 
 
 def _with_count(
@@ -131,6 +138,39 @@ def _with_count(
     return resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
 
 
+def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: ResolvedRecipe) -> ResolvedRecipe:
+    """The recipe with the model that the spec names under `model`, where the recipe names another.
+
+    Raises:
+        SpecError: the recipe has no place for a model.
+    """
+    paths = () if family is None else _MODEL.get(family, ())
+    place = model_place(document, nova=family == "nova")
+    if place is None or not paths:
+        return resolved
+    path = next((one for one in paths if _names_model(resolved.document, one)), None)
+    if path is None:
+        allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
+        statement = "the recipe has no place for a model"
+        raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
+    return replace(
+        resolved,
+        document=_with_value(resolved.document, path, place),
+        origins={**resolved.origins, path: Origin.VALUE},
+    )
+
+
+def _names_model(recipe: Mapping[str, JsonValue], path: tuple[str, ...]) -> bool:
+    return path[-1] in mapping_at(recipe, *path[:-1])
+
+
+def _with_value(recipe: dict[str, JsonValue], path: tuple[str, ...], value: JsonValue) -> dict[str, JsonValue]:
+    """A copy of the mapping, with another value at a path that it has."""
+    name, *rest = path
+    below = recipe[name]
+    return {**recipe, name: _with_value(below, tuple(rest), value) if rest and isinstance(below, dict) else value}
+
+
 def _unknown_family(resolved: ResolvedRecipe) -> Problem:
     sections = ", ".join(list(resolved.document)[:16]) or "nothing"
     statement = f"it is of no family that Muster knows; it has {sections}"
@@ -151,14 +191,19 @@ def _without_recipe(document: Mapping[Any, Any]) -> dict[Any, Any]:
     return {name: value for name, value in document.items() if name != "recipe"}
 
 
-def expanded_again(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
-    """The expansion of an expanded spec, which must be what it is already: so nothing was changed since.
+def expanded_again(given: Mapping[Any, Any], found: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """The expansion of an expanded spec, which must be what was `given`: so nothing was changed since.
+
+    Args:
+        given: the spec as it was expanded before.
+        found: the same, with the model that it names looked up again.
+        sources: those of its recipe.
 
     Raises:
         SpecError: the recipe or the spec has another form now.
     """
-    again = expansion(document, sources)
-    if reference_of(document) != again.reference or _without_recipe(document) != _without_recipe(again.document):
+    again = expansion(found, sources)
+    if reference_of(given) != again.reference or _without_recipe(given) != _without_recipe(again.document):
         statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
         remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
         raise SpecError([StatedProblem("recipe", statement, remedy)])

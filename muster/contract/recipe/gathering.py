@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.recipe.checkout_recipe import checkout_recipe
-from muster.contract.recipe.hub_collection import CollectedRecipe, HubModel, UnfitError, read_document, select
+from muster.contract.recipe.hub_collection import (
+    CollectedRecipe,
+    HubModel,
+    UnfitError,
+    read_document,
+    select,
+    tokens_of,
+)
 from muster.contract.recipe.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
 from muster.contract.recipe.recipe_reader import PUBLIC_HUB, TEXT_BYTES_MAX, HubContent, RecipeReader
 from muster.contract.recipe.recipe_request import HubRecipe, RecipeRequest
@@ -72,30 +79,31 @@ class _Gathering:
     _account: str | None = None
 
     def sources(self, request: RecipeRequest, default_hub: str | None) -> RecipeSources:
-        recipe = self._text("file", request.file)
-        base = self._base(request)
-        override_spec = self._text("override_spec", request.override_spec)
-        name = _name_of(request.file or request.base or "recipe")
-        image: str | None = None
-        weights: str | None = None
-        if request.hub is not None:
-            found = self._tried("hub", lambda: self._selected(request.hub, default_hub) if request.hub else None)
-            if found is not None:
-                content, model, chosen = found
-                name, image, weights = chosen.name or content.model, chosen.image or None, model.weights
-                base = self._object("hub", chosen.template)
-                override_spec = self._override_spec(chosen)
-        return RecipeSources(
-            name=name[:256],
-            base=base,
-            override_spec=override_spec,
-            recipe=recipe,
+        sources = RecipeSources(
+            name=_name_of(request.file or request.base or "recipe")[:256],
+            base=self._base(request),
+            override_spec=self._text("override_spec", request.override_spec),
+            recipe=self._text("file", request.file),
             overrides=request.overrides,
             values=request.values,
             inputs=request.inputs,
-            image=image,
-            weights=weights,
         )
+        hub = request.hub
+        found = None if hub is None else self._tried("hub", lambda: self._selected(hub, default_hub))
+        if found is None:
+            return sources
+        content, model, chosen = found
+        of_hub = {
+            "base": self._object("hub", chosen.template),
+            "override_spec": self._override_spec(chosen),
+            "hub_model": content.model,
+            "sequence_length": tokens_of(chosen.sequence_length),
+            "image": chosen.image or None,
+            "weights": model.weights,
+        }
+        if request.file is None:
+            of_hub["name"] = chosen.name[:256] or content.model
+        return sources.model_copy(update=of_hub)
 
     def _base(self, request: RecipeRequest) -> SourceText | None:
         if request.base is None or request.checkout is None:
@@ -112,9 +120,9 @@ class _Gathering:
             return None
 
         def read() -> SourceText:
-            if not in_s3(place):
-                return SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
-            return self._read_object(place)
+            if in_s3(place):
+                return self._read_object(place)
+            return SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
 
         return self._tried(name, read)
 

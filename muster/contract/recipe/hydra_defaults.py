@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from pydantic import JsonValue
+
 from muster.contract.recipe.places import PlaceError
 
 FILES_MAX = 200
@@ -22,9 +24,9 @@ DEPTH_MAX = 16
 TEXT_MAX = 4 * 1024 * 1024
 """Of all files of one recipe together, in characters."""
 
-Load = Callable[[str], object]
-"""The value of a YAML text. Raises ValueError."""
-Values = dict[object, object]
+Values = dict[str, JsonValue]
+Load = Callable[[str], Values]
+"""The mapping in a YAML text. Raises ValueError."""
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
@@ -59,7 +61,7 @@ class _Item:
     package: str | None
     optional: bool
     is_group: bool
-    """Written as `group: name`, which may appear once."""
+    """Written as `group: name`: the group has this one choice."""
 
     def path_from(self, base: str) -> str:
         """The configuration's path, where `base` is the group of the one that names it."""
@@ -125,7 +127,7 @@ class _Composition:
         self.values: Values = {}
         self._folders, self._load = folders, load
         self._files = self._characters = 0
-        self._placed: set[tuple[str, str]] = set()
+        self._chosen: dict[tuple[str, str], str] = {}
 
     def split(self, path: str, text: str) -> tuple[Values, Sequence[object] | None]:
         """The values of a file, and its list of defaults."""
@@ -133,15 +135,12 @@ class _Composition:
         self._characters += len(text)
         if self._files > FILES_MAX or self._characters > TEXT_MAX:
             _refuse(path, f"the recipe is composed of more than {FILES_MAX} files or {TEXT_MAX:,} characters")
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+            return {}, None
         try:
-            found = self._load(text)
+            content = dict(self._load(text))
         except ValueError as error:
             _refuse(path, str(error))
-        if found is None:
-            return {}, None
-        if not isinstance(found, dict):
-            _refuse(path, "it is not a mapping")
-        content = dict(found)
         defaults = content.pop("defaults", None)
         if defaults is not None and not isinstance(defaults, list):
             _refuse(path, "its defaults are not a list")
@@ -167,6 +166,13 @@ class _Composition:
 
     def _add_item(self, parent: _Config, item: _Item, above: tuple[str, ...]) -> None:
         config = item.path_from(parent.group)
+        if item.is_group:
+            # What a file's own header says does not tell two of them apart.
+            key = (item.group_from(parent.group), item.package_from(parent.package, parent.group, None))
+            if self._chosen.setdefault(key, item.name) != item.name:
+                _refuse(
+                    parent.path, f"its defaults have {item.name!r} where others have {self._chosen[key]!r}: {key[0]}"
+                )
         found = self._folders.find(config)
         if found is None:
             if item.optional:
@@ -180,10 +186,6 @@ class _Composition:
         if package and not _PACKAGE.fullmatch(package):
             _refuse(parent.path, f"its defaults have the package {package[:_PARTS_SHOWN]!r}")
         group = item.group_from(parent.group)
-        if item.is_group:
-            if (group, package) in self._placed:
-                _refuse(parent.path, f"its defaults have the group {group!r} twice for one package")
-            self._placed.add((group, package))
         content, defaults = self.split(path, text)
         self.add(_Config(path, group, package, content, defaults), above)
 
@@ -244,14 +246,16 @@ def _placed(package: str, content: Values) -> Values:
     return placed
 
 
-def merge(target: Values, over: Mapping[object, object]) -> None:
+def merge(target: Values, over: Mapping[str, JsonValue]) -> None:
     """Lay values over others: mappings are merged, everything else is replaced, and `???` replaces nothing."""
     for key, value in over.items():
         known = target.get(key)
+        if isinstance(known, dict | list) and isinstance(value, dict | list) and type(known) is not type(value):
+            names = {dict: "mapping", list: "list"}
+            _refuse(key[:_PARTS_SHOWN], f"a {names[type(value)]} is laid over a {names[type(known)]}")
         if isinstance(value, dict):
             if isinstance(known, str) and _INTERPOLATED.fullmatch(known):
-                name = f"{key}"[:_PARTS_SHOWN]
-                _refuse(name, f"a mapping is laid over the interpolation {known[:_PARTS_SHOWN]}")
+                _refuse(key[:_PARTS_SHOWN], f"a mapping is laid over the interpolation {known[:_PARTS_SHOWN]}")
             below: Values = known if isinstance(known, dict) else {}
             merge(below, value)
             target[key] = below

@@ -93,6 +93,9 @@ class _NotFoundError(Exception):
 class _NoPlaceError(Exception):
     """A path that cannot be one. It is no reason for a default."""
 
+    def __str__(self) -> str:
+        return ", ".join(self.args)
+
 
 class _RefersToMissingError(Exception):
     pass
@@ -334,7 +337,7 @@ class _Resolution:
                 rest = rest[1:]
                 above = self._parents.get(id(found))
                 if above is None:
-                    raise _NoPlaceError(f"{key[:_NAME_SHOWN]}, which leads out of the recipe")
+                    raise _NoPlaceError(key[:_NAME_SHOWN], "which leads out of the recipe")
                 found = above.parent
             parts = _split(rest)
         else:
@@ -367,7 +370,7 @@ class _Resolution:
             value = holder[part]
         elif isinstance(holder, list):
             if not re.fullmatch(r"-?[0-9]{1,9}", part):
-                raise _NoPlaceError(f"{part[:_NAME_SHOWN]!r} as an index of a list")
+                raise _NoPlaceError(part[:_NAME_SHOWN], "which is no index of a list")
             if not -len(holder) <= int(part) < len(holder):
                 raise _NotFoundError(".".join(passed))
             key = int(part) % len(holder)

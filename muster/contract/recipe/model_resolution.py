@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from muster.contract.aws.session_tags import model_tag
 from muster.contract.errors import Problem, SpecError, StatedProblem
@@ -35,12 +35,12 @@ Runs = Callable[[str], EarlierRun | None]
 
 
 def find_model(
-    source: ModelSource, runs: Runs, reader: RecipeReader | None = None, default_hub: str | None = None
+    source: ModelSource, runs: Runs | None, reader: RecipeReader | None = None, default_hub: str | None = None
 ) -> ModelSource:
     """The source with the place of its model.
 
-    A run's model is looked up even where the place is known: it decides what the replicas may read. Without a `reader`
-    no hub is asked.
+    A run's model is looked up even where the place is known: it decides what the replicas may read. Without `runs` no
+    run is looked up, and without a `reader` no hub is asked.
 
     Raises:
         SpecError: the model cannot be found; with every problem.
@@ -48,7 +48,7 @@ def find_model(
     problems = list(source.problems())
     if problems:
         raise SpecError(problems)
-    if source.run is not None:
+    if source.run is not None and runs is not None:
         return _of_run(source, source.run, runs)
     if source.hub is not None and source.s3 is None and reader is not None:
         try:
@@ -59,8 +59,8 @@ def find_model(
 
 
 def with_found_model(
-    document: Mapping[str, JsonValue], runs: Runs, reader: RecipeReader | None = None, default_hub: str | None = None
-) -> dict[str, JsonValue]:
+    document: Mapping[Any, Any], runs: Runs | None, reader: RecipeReader | None = None, default_hub: str | None = None
+) -> dict[Any, Any]:
     """A spec's document with what its field `model` means; the document as it is where it names none.
 
     Raises:

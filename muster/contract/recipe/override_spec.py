@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -15,6 +14,7 @@ from muster.contract.spec.private_values import kind_of
 
 _NAMES_MAX = 4_096
 _CONDITIONS = "conditional_constraints"
+_BY_NAME, _OTHERWISE = "Name", "default"
 _CONDITIONAL = ("default", "enum", "min", "max")
 
 MACHINES = frozenset({"instance_type", "replicas"})
@@ -147,14 +147,14 @@ def _parameter(name: str, entry: JsonValue, recipe: str, problems: Problems) -> 
 
 
 def _conditional(entry: dict[str, JsonValue], recipe: str) -> dict[str, JsonValue]:
-    """The entry with the limits of this recipe: {enum: {Name: {RECIPE: [...]}}}, or {enum: {RECIPE: [...]}}."""
+    """The entry with the limits of this recipe: {enum: {Name: {RECIPE: [...], default: [...]}}}, or without `Name`."""
     conditions = entry.get(_CONDITIONS)
-    if not isinstance(conditions, Mapping):
+    if not isinstance(conditions, dict):
         return entry
     chosen: dict[str, JsonValue] = {}
     for key in _CONDITIONAL:
         cases = conditions.get(key)
-        for group in (cases, *(cases.values() if isinstance(cases, Mapping) else ())):
-            if isinstance(group, Mapping) and recipe in group and key not in chosen:
-                chosen[key] = group[recipe]
+        cases = cases.get(_BY_NAME, cases) if isinstance(cases, dict) else None
+        if isinstance(cases, dict) and (case := next((name for name in (recipe, _OTHERWISE) if name in cases), None)):
+            chosen[key] = cases[case]
     return {**entry, **chosen}

@@ -35,6 +35,7 @@ class Filled:
     document: dict[str, JsonValue]
     origins: dict[Path, Origin] = field(default_factory=dict)
     whole: dict[str, list[Path]] = field(default_factory=dict)  # where each name is all of a value
+    names: set[str] = field(default_factory=set)
     faults: list[tuple[Path, str, str]] = field(default_factory=list)
 
 
@@ -95,6 +96,7 @@ class _Filler:
         whole = _WHOLE.fullmatch(text)
         if whole:
             name = whole[2]
+            self.filled.names.add(name)
             self.filled.whole.setdefault(name, []).append(path)
             filling = self.value_of(name)
             if filling is None:
@@ -112,6 +114,7 @@ class _Filler:
             if found[1]:
                 parts.append(found[0][1:])
                 continue
+            self.filled.names.add(found[2])
             filling = self.value_of(found[2])
             if filling is None:
                 continue

@@ -17,6 +17,10 @@ TEXT_MAX = 1_048_576
 """Bytes of a recipe's text. The largest public recipes have a hundredth of it."""
 NODES_MAX = 50_000
 """Values of a recipe, counted as often as aliases and interpolations repeat them."""
+DEPTH_MAX = 32
+"""Of mappings and lists in each other."""
+NAME_MAX = 256
+"""Characters of a key. YAML allows no more than 1,024 on a line."""
 _ALIASES_MAX = 256
 
 LITERAL = "# literal: nothing in this file is a placeholder or an interpolation\n"
@@ -71,7 +75,9 @@ def _key(text: str) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_RULES = Rules(_value, _key, aliases=_ALIASES_MAX, nodes=NODES_MAX, braces=True, quick=True)
+_RULES = Rules(
+    _value, _key, depth=DEPTH_MAX, name=NAME_MAX, aliases=_ALIASES_MAX, nodes=NODES_MAX, braces=True, quick=True
+)
 
 # A value that begins with a placeholder without quotes and continues after it, such as `{{folder}}/checkpoints`: YAML
 # takes it for a mapping and then fails. In templates it is text.

@@ -18,12 +18,17 @@ from muster.contract.recipe.override_spec import MACHINES, Parameter, parse_over
 from muster.contract.recipe.placeholders import Filled, Filling, fill, placeholder_names
 from muster.contract.recipe.recipe_problems import Problems, field, path_name
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import LITERAL, NODES_MAX, TEXT_MAX, load_recipe_text, recipe_yaml
+from muster.contract.recipe.recipe_text import (
+    DEPTH_MAX,
+    LITERAL,
+    NAME_MAX,
+    NODES_MAX,
+    TEXT_MAX,
+    load_recipe_text,
+    recipe_yaml,
+)
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 
-DEPTH_MAX = 32
-"""Of mappings and lists in each other."""
-_KEY_MAX = 256
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 _SYNTHETIC = "training_config"
 _ESCAPED_LENGTH = 12  # characters of YAML for one of a text, at most, with its share of indentation
@@ -57,7 +62,7 @@ def load_source(source: SourceText, origin: Origin, problems: Problems) -> dict[
         remedy = "give it as `base`, with the folder of the public recipes as `checkout`"
         problems.state(name, "its `defaults` are other files, which are not here", remedy)
         return {}
-    return document if _is_bounded(name, document, problems) else {}
+    return document
 
 
 def parameters_of(sources: RecipeSources) -> dict[str, Parameter]:
@@ -108,6 +113,7 @@ class _Resolution:
         self._sources = sources
         self._problems = Problems()
         self._parameters: dict[str, Parameter] = {}
+        self._placeholders: set[str] = set()
         self._unknown: dict[str, None] = {}
         self._base_origin = Origin.BASE
 
@@ -120,6 +126,7 @@ class _Resolution:
         self._raise_problems()
         filled = fill(base.document, self._filling, plain=base.literal)
         merged = self._merged(filled, base)
+        self._placeholders |= filled.names
         if recipe is not None:
             self._merge_recipe(merged, recipe)
         merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
@@ -127,11 +134,11 @@ class _Resolution:
         self._report_placeholders()
         found = interpolated(merged.document, values["inputs"])
         document = found.document
-        self._check_inputs(values["inputs"], [base, recipe], found.used)
+        self._check_inputs(values["inputs"], found.used)
         for fault in found.faults:
             self._problems.state(field(fault.path, self._origin_at(merged, fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
-        origins = self._checked(document, merged.origins)
+        origins = self._checked(document, merged.origins, faulty)
         self._validate(document, merged, faulty)
         self._raise_problems()
         named = {name: paths[0] for name, paths in merged.named.items() if _has(document, paths[0])}
@@ -208,7 +215,7 @@ class _Resolution:
                 if name in wanted:
                     named[name] = [path]
                     wanted.discard(name)
-        embedded = frozenset() if base.literal else frozenset(set(placeholder_names(base.document)) - set(named))
+        embedded = frozenset(filled.names - set(named))
         fixed: dict[Path, str] = {}
         if self._sources.hub_model is not None:
             for path, _ in leaves(filled.document):
@@ -218,15 +225,14 @@ class _Resolution:
 
     def _merge_recipe(self, merged: Merged, recipe: _Base) -> None:
         filled = fill(recipe.document, self._filling, plain=recipe.literal)
+        self._placeholders |= filled.names
         for path, found, remedy in filled.faults:
             self._problems.state(field(path, Origin.RECIPE), found, remedy)
         merge_recipe(merged, filled.document, self._problems)
 
-    def _check_inputs(self, inputs: dict[str, JsonValue], documents: list[_Base | None], used: frozenset[str]) -> None:
+    def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
         """An input that nothing refers to is refused: it would change nothing."""
-        names = used | {
-            name for one in documents if one is not None and not one.literal for name in placeholder_names(one.document)
-        }
+        names = used | self._placeholders
         for name in inputs:
             if name not in names:
                 near = self._problems.nearest(name, names)
@@ -237,8 +243,10 @@ class _Resolution:
 
     # The check of the result.
 
-    def _checked(self, document: dict[str, JsonValue], marks: dict[Path, Origin]) -> dict[Path, Origin]:
-        """The source of every leaf. What JSON or YAML cannot hold is a problem."""
+    def _checked(
+        self, document: dict[str, JsonValue], marks: dict[Path, Origin], faulty: set[Path]
+    ) -> dict[Path, Origin]:
+        """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
         origins: dict[Path, Origin] = {}
         length, problems = 0, self._problems
         pending: list[tuple[Path, JsonValue, Origin]] = [((), document, self._base_origin)]
@@ -254,6 +262,7 @@ class _Resolution:
             for item in _scalars(value):
                 length += len(item) if isinstance(item, str) else 4
                 if isinstance(item, float) and not math.isfinite(item):
+                    faulty.add(path)
                     problems.wrong(path, origin, item, "JSON cannot represent this number; write a finite one")
                 elif isinstance(item, str) and not item.isascii() and not _is_unicode(item):
                     problems.state(field(path, origin), "it contains a lone surrogate", "use valid Unicode")
@@ -382,10 +391,10 @@ def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
             problems.state(name, words, "flatten it" if depth > DEPTH_MAX else "keep data in S3")
             return False
         if isinstance(value, dict):
-            long = next((key for key in value if len(key) > _KEY_MAX or not _is_unicode(key)), None)
+            long = next((key for key in value if len(key) > NAME_MAX or not _is_unicode(key)), None)
             if long is not None:
                 problems.state(
-                    name, f"a name of {len(long):,} characters", f"allowed: {_KEY_MAX} characters of Unicode"
+                    name, f"a name of {len(long):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
                 )
                 return False
             pending += [(item, depth + 1) for item in value.values()]

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.errors import Problem, SpecError, all_problems
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.recipe.places import PlaceError, in_s3
 from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.recipe.recipe_request import RecipeRequest, read_request
-from muster.contract.spec.spec_reader import parse_spec, unstorable_problems
+from muster.contract.spec.spec_reader import spec_problems, unstorable_problems
 
 _LOCAL = ("file", "base", "override_spec", "checkout")
 _UNKNOWN_DIGEST = "0" * 64
@@ -45,7 +45,7 @@ def reference_of(document: Mapping[Any, Any]) -> RecipeReference | None:
     try:
         return RecipeReference.model_validate(found)
     except ValidationError:
-        raise SpecError(problems_of_spec(document)) from None
+        raise SpecError(spec_problems(document)) from None
 
 
 def _is_reference(found: object) -> bool:
@@ -53,27 +53,20 @@ def _is_reference(found: object) -> bool:
 
 
 def problems_beside(document: Mapping[Any, Any]) -> list[Problem]:
-    """Problems of a spec whose recipe is not known: of what a recipe could fill in, nothing is missing."""
-    return problems_of_spec({**document, "recipe": _stand_in(document).model_dump(mode="json", exclude_none=True)})
+    """Problems of a spec whose recipe is not known: of what a recipe could fill in, nothing is missing.
+
+    Its model may not be known either.
+    """
+    rest = {name: value for name, value in document.items() if name != "model"}
+    if rest.get("recipe") is not None and not _is_reference(rest["recipe"]):
+        rest["recipe"] = _stand_in(document).model_dump(mode="json", exclude_none=True)
+    return spec_problems(rest)
 
 
 def with_problems_beside(error: SpecError, document: Mapping[Any, Any]) -> SpecError:
-    """An error of the recipe together with the problems of the rest of the spec."""
-    return SpecError([*all_problems(error), *problems_beside(document)])
-
-
-def problems_of_spec(document: Mapping[Any, Any]) -> list[Problem]:
-    """The problems of an ordinary spec."""
-    try:
-        parse_spec(document)
-    except SpecError as error:
-        return all_problems(error)
-    return []
-
-
-def all_problems(error: SpecError) -> list[Problem]:
-    """The problems of an error; those that it only counts are counted."""
-    return [*error.problems, *[StatedProblem("the spec", "not shown", "")] * error.more]
+    """An error of the recipe or the model together with the problems of the rest of the spec."""
+    told = {problem.field for problem in error.problems}
+    return SpecError([*all_problems(error), *(one for one in problems_beside(document) if one.field not in told)])
 
 
 def check_elsewhere(document: Mapping[Any, Any]) -> None:

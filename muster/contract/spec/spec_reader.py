@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from muster.contract.errors import PROBLEMS_SHOWN, Problem, SpecError, StatedProblem
+from muster.contract.errors import PROBLEMS_SHOWN, Problem, SpecError, StatedProblem, all_problems
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
@@ -96,13 +96,13 @@ def parse_spec(value: object) -> Spec:
     return spec
 
 
-def spec_problems(value: object) -> tuple[Problem, ...]:
-    """The problems of a parsed document, as `parse_spec` raises them."""
+def spec_problems(value: object) -> list[Problem]:
+    """The problems of a parsed document, as `parse_spec` raises them; those that it only counts are counted."""
     try:
         parse_spec(value)
     except SpecError as error:
-        return error.problems
-    return ()
+        return all_problems(error)
+    return []
 
 
 def unstorable_problems(document: Mapping[object, object]) -> list[Problem]:

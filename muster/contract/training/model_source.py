@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
@@ -136,7 +136,7 @@ class ModelFields(Document):
             yield StatedProblem("model", f"set together with a channel named {MODEL_CHANNEL}", remedy)
 
 
-def with_model(document: Mapping[str, JsonValue], source: ModelSource) -> dict[str, JsonValue]:
+def with_model(document: Mapping[Any, Any], source: ModelSource) -> dict[Any, Any]:
     """A spec's document with a model that was found: its channel or its package, and where it was found.
 
     What the document sets itself stays; a document that has all this already stays as it is.

@@ -111,7 +111,10 @@ def test_replicas_with_different_checkpoints_need_a_rank() -> None:
         (_earlier(_replica(0)), "one has left no model;"),
         (_earlier(_replica(0, outcome=ReplicaOutcome.FAILED)), "one has left no model: replica 0 is failed"),
         (_earlier(_replica(0, problem="its manifest is damaged")), "one has left no model: its manifest is damaged"),
-        (_earlier(_replica(0), model_problem="the writer ended before"), "one has left no model: the writer ended before"),
+        (
+            _earlier(_replica(0), model_problem="the writer ended"),
+            "one has left no model: the writer ended",
+        ),
     ],
 )
 def test_what_has_no_model_says_why(run: EarlierRun | None, words: str) -> None:

@@ -115,7 +115,7 @@ def test_a_windows_path_is_a_file():
 def test_all_places_are_tried_and_all_problems_found():
     request = {"file": "no.yaml", "base": "s3://bucket/no.yaml", "override_spec": "https://example.com/x.json"}
     fields = [problem.partition(":")[0] for problem in _problems(request)]
-    assert fields == ["recipe.file", "recipe.base", "recipe.override_spec"]
+    assert fields == ["recipe.base", "recipe.override_spec", "recipe.file"]
 
 
 def test_a_request_that_contradicts_itself_names_each_field():
@@ -138,6 +138,14 @@ def test_unknown_fields_and_wrong_types_name_the_nearest():
         read_request(["a"])
 
 
+def test_a_file_beside_a_hub_has_the_name():
+    hubs = {"SageMakerPublicHub": _hub(_item())}
+    reader = MemoryReader(texts={"mine.yaml": "a: 1"}, objects=_FILES, hubs=hubs)
+    request = {"file": "mine.yaml", "hub": {"model": "llama", "technique": "SFT"}}
+    sources = gather(read_request(request), reader)
+    assert (sources.name, sources.recipe is not None, sources.base is not None) == ("mine", True, True)
+
+
 def test_a_file_is_bounded():
     [problem] = _problems({"file": "r.yaml"}, MemoryReader(texts={"r.yaml": " " * (TEXT_BYTES_MAX + 1)}))
     assert "1,048,577 bytes" in problem
@@ -147,7 +155,7 @@ def test_a_hubs_recipe_has_its_template_parameters_image_and_weights():
     hubs = {"SageMakerPublicHub": _hub(_item(), TrainingArtifactUri="s3://hub-files/weights/")}
     reader = MemoryReader(objects=_FILES, hubs=hubs)
     sources = gather(read_request({"hub": {"model": "llama", "technique": "SFT"}}), reader)
-    assert sources.name == "llama_sft_lora"
+    assert (sources.name, sources.hub_model, sources.sequence_length) == ("llama_sft_lora", "llama", 8192)
     assert sources.base == SourceText(place="s3://hub-files/template.yaml", text="run: {name: '{{name}}'}")
     assert sources.image == "111122223333.dkr.ecr.us-west-2.amazonaws.com/images:sft"
     assert sources.weights == "s3://hub-files/weights/"

@@ -243,3 +243,14 @@ def test_given_clients_are_used_and_say_the_region() -> None:
     assert MusterExecutor(logs_client=logs, region="us-west-2")._muster._cloud.session.region_name == "us-west-2"
     with pytest.raises(PickledSessionError, match="with a boto3 session or with clients"):
         pickle.dumps(executor)
+
+
+def test_a_recipe_is_left_to_the_launch() -> None:
+    fields = {**FIELDS, "recipe": {"file": "mine.yaml", "kwargs": "training_config"}}
+    assert launch_spec(fields, "m:train", {"trainer_kwargs": {"lr": 0.1}}) == {
+        **fields,
+        "trainer": "m:train",
+        "kwargs": {"lr": 0.1},
+    }
+    with pytest.raises(SpecError, match="recipe: set for a trainer that brings its own loop"):
+        launch_spec(fields, "m:train", {"rendezvous_uri": "s3://bucket/meeting"})

@@ -12,7 +12,7 @@ import pytest
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
-from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, new_run_name, spec_of
+from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, document_of, new_run_name, spec_of
 from muster.torchx.command import (
     ARGUMENT_MAX,
     RANK,
@@ -307,3 +307,14 @@ def test_a_name_is_new_and_begins_as_it_was_asked() -> None:
     # It leaves room for the number of a continuation.
     assert len(second) == 36
     assert new_run_name("app", None) != new_run_name("app", None)
+
+
+def test_a_recipe_is_named_by_an_option_or_by_the_file_of_a_spec() -> None:
+    application = Application("app", "node", "image", "run", (), 1)
+    named = document_of("app-1", application, {"recipe": "mine.yaml"}, {"recipe": {"hub": {}}})
+    assert named["recipe"] == "mine.yaml"
+    assert document_of("app-1", application, {}, {"recipe": {"base": "x"}})["recipe"] == {"base": "x"}
+    assert "recipe" not in document_of("app-1", application, {}, {})
+    # The rest of the spec is checked where the recipe is not known yet.
+    with pytest.raises(SpecError, match="spott: unknown field"):
+        document_of("app-1", application, {"recipe": "mine.yaml"}, {"spott": True})

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
 from muster.contract.recipe.families.values import mapping_at, text_at
+from muster.contract.training.model_source import is_object
 
 DATA = "/opt/ml/input/data"
 """SageMaker mounts each channel in a folder of its name below this one."""
 MODEL_MOUNT = f"{DATA}/model"
-
-# A name that ends so is an object's: `v1.2` and `llama-3.1-8b` are folders, `train.jsonl` and `part-0.json.gz` are not.
-_OBJECT = re.compile(r"[^/]*\.[A-Za-z][A-Za-z0-9]*")
 
 
 def channels_of(document: Mapping[str, JsonValue]) -> Iterator[Mapping[str, JsonValue]]:
@@ -35,5 +32,5 @@ def mount_of(channel: Mapping[str, JsonValue]) -> str:
     a folder look alike: a last part with an extension that begins with a letter is an object.
     """
     folder = f"{DATA}/{channel.get('channel_name')}"
-    last = text_at(mapping_at(channel, "data_source", "s3_data_source"), "s3_uri").rpartition("/")[2]
-    return f"{folder}/{last}" if _OBJECT.fullmatch(last) else folder
+    uri = text_at(mapping_at(channel, "data_source", "s3_data_source"), "s3_uri")
+    return f"{folder}/{uri.rpartition('/')[2]}" if is_object(uri) else folder

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.recipe.families.facts import Openings
 from muster.contract.recipe.recipe_request import RecipeRequest
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe
@@ -25,9 +26,14 @@ class Draft:
 
     document: dict[str, JsonValue]
     request: RecipeRequest
-    sources: RecipeSources
+    openings: Openings
     resolved: ResolvedRecipe
     problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def sources(self) -> RecipeSources:
+        """What the recipe was resolved from."""
+        return self.openings.sources
 
     @property
     def recipe(self) -> dict[str, JsonValue]:
@@ -50,6 +56,14 @@ class Draft:
         found = self.document.get("input_data_config")
         if found is None or isinstance(found, list):
             self.document["input_data_config"] = [*(found or []), channel]
+
+    def drop_channel(self, name: str) -> None:
+        """Leave a channel out."""
+        found = self.document.get("input_data_config")
+        if isinstance(found, list):
+            self.document["input_data_config"] = [
+                one for one in found if not isinstance(one, dict) or one.get("channel_name") != name
+            ]
 
     def replace_source(self, name: str, source: dict[str, JsonValue]) -> None:
         """Give the channel of this name another source in S3."""

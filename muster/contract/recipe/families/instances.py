@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from muster.contract.recipe.families.draft import Draft
-from muster.contract.recipe.families.facts import override_spec
 from muster.contract.recipe.families.values import mapping_at, value_at
 
 _TYPE_NAMES, _COUNT_NAMES = ("instance_type", "instance_types"), ("replicas", "instance_count", "num_nodes")
@@ -37,12 +36,10 @@ def check_count(draft: Draft, *path: str) -> None:
     if isinstance(count, int) and not isinstance(count, bool):
         draft.fill("instance_count", count)
     found = draft.document.get("instance_count")
-    spec = override_spec(draft.sources)
-    limits = next((mapping_at(spec, name) for name in _COUNT_NAMES if value_at(spec, name, "enum")), {})
-    allowed = limits.get("enum")
-    if isinstance(allowed, list) and isinstance(found, int) and found not in allowed:
-        remedy = "choose one of these"
-        draft.refuse("instance_count", found, remedy, f"the recipe allows {', '.join(map(str, allowed))} instances")
+    limits = next((one for name in _COUNT_NAMES if (one := draft.openings.parameters.get(name)) is not None), None)
+    if limits is not None and found is not None and (mistake := limits.mistake(found)) is not None:
+        allowed, remedy = mistake
+        draft.refuse("instance_count", found, remedy, f"the recipe allows {allowed} instances")
 
 
 def instance_types(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
@@ -68,9 +65,10 @@ def _parts(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, Mapping[str
 
 def _allowed_types(draft: Draft) -> list[str]:
     """The types in the recipe itself, or else in its override specification."""
-    spec = override_spec(draft.sources)
-    lists = [draft.recipe.get("instance_types"), *(value_at(spec, name, "enum") for name in _TYPE_NAMES)]
-    found = next((one for one in lists if isinstance(one, list) and one), [])
+    named = draft.recipe.get("instance_types")
+    parameters = draft.openings.parameters
+    chosen = [parameters[name].choices or () for name in _TYPE_NAMES if name in parameters]
+    found = next((one for one in (named, *chosen) if isinstance(one, list | tuple) and one), ())
     # The hub's documents leave the prefix out here and there.
     texts = [one for one in found if isinstance(one, str) and one]
     return [one if one.startswith("ml.") else f"ml.{one}" for one in texts]

@@ -43,6 +43,9 @@ def _fill_model(draft: Draft) -> None:
     if group := text_at(run, "model_package_group"):
         package["model_package_group_arn"] = group
     draft.fill_part("model_package_config", package)
+    if text_at(draft.document, "model", "s3"):
+        # The weights stay where they are: the service reads them itself.
+        draft.drop_channel("model")
 
 
 def _fill_distillation(draft: Draft) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from muster.contract.recipe.families.channels import channel_named
 from muster.contract.recipe.families.draft import RECIPE_MOUNT, Draft
-from muster.contract.recipe.families.facts import needs_weights
 from muster.contract.recipe.families.values import leaf_names, mapping_at, text_at
 from muster.contract.recipe.recipe_reference import RECIPE_FILE
 
@@ -24,8 +25,8 @@ def fill_own_image(draft: Draft) -> None:
 
 def fill_weights(draft: Draft) -> None:
     """The channel of the base model's weights, where the hub has them and the recipe does not name others."""
-    if needs_weights(draft.sources) and channel_named(draft.document, "model") is None:
-        source = {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": draft.sources.weights}}
+    if draft.openings.need_weights and channel_named(draft.document, "model") is None:
+        source: dict[str, JsonValue] = {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": draft.sources.weights}}
         draft.add_channel({"channel_name": "model", "data_source": source, "input_mode": "File"})
 
 

@@ -113,6 +113,7 @@ def test_stronger_sources_win() -> None:
 
 
 def test_every_problem_is_reported_at_once() -> None:
+    optim = "training_config.optim"
     assert problems(
         recipe="trainig_config: 1",
         overrides={"lr": 1, "kindd": 2, "training_config.optim.betas.5": 1},
@@ -120,11 +121,10 @@ def test_every_problem_is_reported_at_once() -> None:
         values={"save_steps": 100, "learning_rate": 5.0},
     ) == [
         "recipe.trainig_config (recipe): unknown name; did you mean training_config?",
-        "recipe.inputs.nam: there is no placeholder {{nam}}; did you mean name?",
-        "recipe.lr (overrides): it could be training_config.optim.lr, training_config.sched.lr; "
-        "write one of these paths",
+        f"recipe.lr (overrides): it could be {optim}.lr, training_config.sched.lr; write one of these paths",
         "recipe.kindd (overrides): unknown name; did you mean training_config.optim.kind?",
         "recipe.training_config.optim.betas.5 (overrides): no such place in the list; allowed: 0 to 1",
+        "recipe.inputs.nam: there is no placeholder {{nam}}; did you mean name?",
         "recipe.training_config.optim.lr (values): found 5.0; allowed: 1e-07 to 0.001; lower it",
         "recipe.training_config.save_steps (values): found 100; allowed: at most max_steps, 10",
     ]

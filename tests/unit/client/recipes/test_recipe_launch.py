@@ -1,0 +1,135 @@
+"""A launch with a recipe: what is stored, what the execution gets, and what its plan makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.sdk import Muster
+from muster.contract.errors import SpecError
+from muster.contract.recipe.recipe_reference import sources_key
+from muster.contract.recipe.recipe_sources import RecipeSources
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.plan import Plan
+from muster.control.planning import make_plan
+from tests.memory.harness import ControlHarness
+from tests.support.memory_client import client_of
+
+RECIPE = """run: {name: first, model_type: llm_finetuning_aws}
+training_config: {learning_rate: 0.1, steps: 10}
+"""
+SPEC: dict[str, Any] = {
+    "name": "with-recipe",
+    "replicas": 1,
+    "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/llmft:1",
+    "instance_type": "ml.p5.48xlarge",
+    "recipe": {"file": "recipe.yaml", "overrides": {"steps": 20}},
+}
+
+
+@pytest.fixture
+def harness() -> Iterator[ControlHarness]:
+    with ControlHarness().installed() as harness:
+        yield harness
+
+
+@pytest.fixture
+def muster(harness: ControlHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Muster:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    found = Muster("Muster", region="us-east-1")
+    found._cloud = client_of(harness.cloud)
+    return found
+
+
+def started(harness: ControlHarness, name: str = "with-recipe") -> dict[str, Any]:
+    arn = harness.cloud.workflow.execution_arn(name)
+    found: dict[str, Any] = json.loads(
+        harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)["input"]
+    )
+    return found
+
+
+def planned(harness: ControlHarness) -> Plan:
+    request = harness.plan_request("with-recipe")
+    request = request.model_copy(update={"input": started(harness)})
+    return make_plan(harness.plane.store, harness.deployment, request)
+
+
+def test_the_sources_are_stored_and_the_execution_gets_an_ordinary_spec(
+    harness: ControlHarness, muster: Muster
+) -> None:
+    muster.launch(SPEC)
+    asked = started(harness)
+    assert asked["recipe"]["family"] == "llmft"
+    assert asked["hyper_parameters"] == {"sagemaker_recipe_local_path": "/opt/ml/input/data/recipe/recipe.yaml"}
+    key = sources_key(asked["recipe"]["sources"])
+    assert harness.keys("recipes/") == [key.removeprefix("recipes/")]
+    stored = harness.plane.store.get(key)
+    assert stored is not None
+    sources = RecipeSources.from_json(stored.body, key)
+    assert (sources.name, sources.overrides) == ("recipe", {"steps": 20})
+
+
+def test_the_plan_resolves_the_recipe_again_and_writes_it_for_the_replicas(
+    harness: ControlHarness, muster: Muster
+) -> None:
+    muster.launch(SPEC)
+    plan = planned(harness)
+    assert plan.spec.recipe is not None
+    (channel,) = [one for one in training_job_request(plan, 0, 1)["InputDataConfig"] if one["ChannelName"] == "recipe"]
+    prefix = channel["DataSource"]["S3DataSource"]["S3Uri"]
+    assert prefix == f"s3://{harness.cloud.bucket}/recipes/{plan.spec.recipe.digest}/"
+    found = harness.plane.store.get(f"recipes/{plan.spec.recipe.digest}/recipe.yaml")
+    assert found is not None
+    assert "steps: 20" in found.body.decode()
+
+
+def test_the_same_files_are_the_same_run_from_any_folder(
+    harness: ControlHarness, muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = muster.launch(SPEC)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = {**SPEC, "recipe": {**SPEC["recipe"], "file": "../recipe.yaml"}}
+    assert muster.launch(again) == first
+    assert len(harness.keys("recipes/")) == 1
+
+
+def test_an_expanded_spec_is_launched_as_it_is(harness: ControlHarness, muster: Muster) -> None:
+    muster.launch(SPEC)
+    run = muster.launch({**started(harness), "name": "again"})
+    assert run.name == "again"
+    assert started(harness, "again")["recipe"] == started(harness)["recipe"]
+
+
+def test_every_problem_is_found_before_anything_is_stored(
+    harness: ControlHarness, muster: Muster, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mine.py").write_text("def trian(context, steps): ...\n")
+    wrong = {
+        **SPEC,
+        "trainer": "mine:train",
+        "source_dir": "code",
+        "spott": True,
+        "recipe": {"file": "recipe.yaml", "kwargs": "training_config", "overrides": {"stps": 1}},
+    }
+    with pytest.raises(SpecError) as caught:
+        muster.launch(wrong)
+    fields = [problem.field for problem in caught.value.problems]
+    assert fields == ["trainer", "recipe.stps (overrides)", "spott"]
+    assert harness.keys("") == []
+
+
+def test_the_kwargs_of_a_trainer_come_from_its_section(harness: ControlHarness, muster: Muster) -> None:
+    spec = {**SPEC, "trainer": "m:train", "kwargs": {"steps": 5}, "replicas": 2}
+    muster.launch({**spec, "recipe": {"file": "recipe.yaml", "kwargs": "training_config"}})
+    asked = started(harness)
+    assert asked["kwargs"] == {"learning_rate": 0.1, "steps": 5}
+    assert asked["recipe"]["family"] == "trainer"
+    assert planned(harness).spec.kwargs == asked["kwargs"]
