@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from muster.contract.recipe.interpolation import MISSING, Literal, referred_mapping
+from muster.contract.recipe.placeholders import copied
 from muster.contract.recipe.recipe_problems import Problems, path_name
 from muster.contract.recipe.recipe_problems import field as field_name
 from muster.contract.recipe.resolved_recipe import Origin, Path
 
 _SHOWN = 8
+_SAME_MAX = 256
 _INDEX = re.compile(r"[0-9]{1,6}")
 
 
@@ -81,7 +83,7 @@ class _Source:
     def __init__(self, merged: Merged, origin: Origin, problems: Problems, *, by_name: bool) -> None:
         self._merged, self._origin, self._problems, self._by_name = merged, origin, problems, by_name
         self._placed: dict[Path, JsonValue] = {}
-        self._leaves: list[Path] | None = None
+        self._leaves: dict[str, list[Path]] | None = None  # by their last parts
 
     def merge(self, values: dict[str, JsonValue]) -> None:
         if self._origin is Origin.VALUE:
@@ -146,7 +148,7 @@ class _Source:
             elif len(parts) == 1 and self._is_name(parts[0]):
                 self._place_name(parts[0], value)
             else:
-                ends = [path for path in self._all_leaves() if path[: len(above)] == above and _ends(path, parts)]
+                ends = self._ending(parts, above)
                 if len(ends) == 1:
                     self._place(ends[0], value)
                 elif ends:
@@ -166,10 +168,15 @@ class _Source:
             self._problems.state(field_name(path, self._origin), "set twice, to different values", "keep one of them")
         self._placed[path] = value
 
-    def _all_leaves(self) -> list[Path]:
+    def _ending(self, parts: tuple[str, ...], above: Path = ()) -> list[Path]:
+        """The leaves below a path that end with these parts."""
         if self._leaves is None:
-            self._leaves = [path for path, _ in leaves(self._merged.document)]
-        return self._leaves
+            self._leaves = {}
+            for path, _ in leaves(self._merged.document):
+                self._leaves.setdefault(str(path[-1]), []).append(path)
+        # Where a name is very frequent, only whole paths find its places: looking at all of them takes too long.
+        same = self._leaves.get(parts[-1], [])[:_SAME_MAX]
+        return [path for path in same if path[: len(above)] == above and _ends(path, parts)]
 
     # What is wrong with an address.
 
@@ -184,18 +191,16 @@ class _Source:
             self._problems.state(field_name(path, self._origin), "no such place in the list", f"allowed: {allowed}")
             return
         wanted = [str(part) for part in parts]
-        same = [one for one in self._all_leaves() if _ends(one, wanted[-1:])]
-        if same:
-            near: str | None = path_name(same[0])
-        else:
+        near: str | None = None
+        if same := self._ending(tuple(wanted[-1:])):
+            near = path_name(same[0])
+        elif self._problems.may_search:
             here = [path_name((*above, key)) for key in holder] if isinstance(holder, dict) else []
             names = [*self._merged.named, *self._merged.embedded]
             near = self._problems.nearest(path_name((*above, wanted[0])), here)
             near = near or self._problems.nearest(wanted[-1], names)
-            if near is None and (
-                last := self._problems.nearest(wanted[-1], (str(one[-1]) for one in self._all_leaves()))
-            ):
-                near = next(path_name(one) for one in self._all_leaves() if one[-1] == last)
+            if near is None and (last := self._problems.nearest(wanted[-1], self._leaves or ())):
+                near = path_name(self._ending((last,))[0])
         remedy = f"did you mean {near}?" if near else "the recipe has no such value; `muster recipe show` prints it"
         self._problems.state(field_name(path, self._origin), "unknown name", remedy)
 
@@ -261,10 +266,3 @@ def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:
 def _ends(path: Path, parts: Iterable[str]) -> bool:
     wanted = tuple(parts)
     return len(path) >= len(wanted) and tuple(str(part) for part in path[len(path) - len(wanted) :]) == wanted
-
-
-def copied(value: JsonValue) -> JsonValue:
-    """A copy whose mappings and lists are objects of their own."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
