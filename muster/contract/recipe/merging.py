@@ -20,6 +20,7 @@ from muster.contract.recipe.resolved_recipe import Origin, Path
 
 _SHOWN = 8
 _SAME_MAX = 256
+_REFERRING_MAX = 64
 _INDEX = re.compile(r"[0-9]{1,6}")
 
 
@@ -83,6 +84,7 @@ class _Source:
     def __init__(self, merged: Merged, origin: Origin, problems: Problems, *, by_name: bool) -> None:
         self._merged, self._origin, self._problems, self._by_name = merged, origin, problems, by_name
         self._placed: dict[Path, JsonValue] = {}
+        self._referring: list[Path] = []  # interpolations of which some values are replaced
         self._leaves: dict[str, list[Path]] | None = None  # by their last parts
 
     def merge(self, values: dict[str, JsonValue]) -> None:
@@ -92,8 +94,16 @@ class _Source:
                 self._place_name(key, item)
             values = {key: item for key, item in values.items() if key not in named}
         self._assign(values, (), self._merged.document)
-        for path in self._without_conflicts():
-            self._set(path, self._placed[path])
+        paths = self._without_conflicts()
+        parts: dict[Path, list[Path]] = {(): [], **{above: [] for above in sorted(self._referring, key=_in_order)}}
+        for path in paths:
+            parts[max((one for one in parts if path[: len(one)] == one), key=len)].append(path)
+        # An interpolation of which some values are replaced stands for a mapping: as it is after the rest of the source.
+        for above, within in parts.items():
+            if above and (referred := referred_mapping(self._merged.document, above)) is not None:
+                self._put(above, referred)
+            for path in within:
+                self._set(path, self._placed[path])
 
     # Where a value belongs.
 
@@ -117,9 +127,12 @@ class _Source:
     def _descend(self, item: JsonValue, path: Path, found: JsonValue) -> None:
         if isinstance(item, dict) and isinstance(found, str) and not isinstance(found, Literal) and "${" in found:
             referred = referred_mapping(self._merged.document, path)
+            if referred is not None and len(self._referring) >= _REFERRING_MAX:
+                statement = f"one of more than {_REFERRING_MAX} interpolations of which some values are replaced"
+                self._problems.state(field_name(path, self._origin), statement, "replace all of it")
+                return
             if referred is not None:
-                # The interpolation stands for this mapping, of which some values are replaced.
-                self._put(path, referred)
+                self._referring.append(path)
                 found = referred
         if isinstance(item, dict) and isinstance(found, dict):
             self._assign(item, path, found) if found or not item else self._open_all(item, path)
@@ -245,6 +258,10 @@ class _Source:
 
 def _is_open(holder: JsonValue) -> bool:
     return holder is None or (isinstance(holder, dict) and not holder) or holder == MISSING
+
+
+def _in_order(path: Path) -> tuple[int, list[str]]:
+    return len(path), [str(part) for part in path]
 
 
 def _part(holder: JsonValue, key: str) -> str | int | None:
