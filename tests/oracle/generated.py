@@ -1,4 +1,4 @@
-"""Recipes that nobody wrote: trees with references of every form, and scalars on the edge between number and text."""
+"""Generated recipes: trees with references of every form, and scalars on the edge between number and text."""
 
 from __future__ import annotations
 

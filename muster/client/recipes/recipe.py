@@ -89,7 +89,8 @@ class Recipe:
         for path, value in (overrides or {}).items():
             changed = with_override(changed, path, value)
         for name, given in (("values", values), ("inputs", inputs)):
-            changed = {**changed, name: {**(changed.get(name) or {}), **(given or {})}}
+            if given:
+                changed = {**changed, name: {**(changed.get(name) or {}), **given}}
         named = self._named._replace(request=changed)
         sources = self._sources.model_copy(
             update={name: changed.get(name) or {} for name in ("overrides", "values", "inputs")}
