@@ -196,7 +196,9 @@ class Incarnation:
             return Ending(min(over, key=over.__getitem__))  # the limit that was reached first
         if self._full:
             self._kill()
-            return Ending(Cause.VOLUME_FULL)
+            # A program whose last act filled the volume has ended by itself, though its end is learned of only now.
+            ended = all(instance.child.exit_code == 0 for instance in self.instances)
+            return Ending(Cause.EXITED, 0) if ended else Ending(Cause.VOLUME_FULL)
         return self._hit(running)
 
     def _hit(self, running: float) -> Ending | None:
