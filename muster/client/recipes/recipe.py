@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import JsonValue
 
+from muster.client.errors import OptionError
 from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
 from muster.client.recipes.recipe_places import NamedRecipe, named_recipe, with_override
 from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, recipe_sources, recipe_values
@@ -79,11 +80,15 @@ class Recipe:
         *,
         values: Mapping[str, JsonValue] | None = None,
         inputs: Mapping[str, JsonValue] | None = None,
+        rank: int = 0,
     ) -> Resolution:
         """The recipe without placeholders and interpolations, with further overrides, values and inputs.
 
+        Where a spec with `sweep` names the recipe, that of `rank`.
+
         Raises:
             SpecError: the recipe has problems, all of which are listed.
+            OptionError: the spec has no such rank.
         """
         changed = self._named.request
         for path, value in (overrides or {}).items():
@@ -95,7 +100,10 @@ class Recipe:
         sources = self._sources.model_copy(
             update={name: changed.get(name) or {} for name in ("overrides", "values", "inputs")}
         )
-        return Resolution(named, sources, _resolved(named, sources))
+        recipes = _resolved(named, sources)
+        if len(recipes) > 1 and not 0 <= rank < len(recipes):
+            raise OptionError(str(rank), f"the ranks are 0 to {len(recipes) - 1}", "rank")
+        return Resolution(named, sources, recipes[rank if len(recipes) > 1 else 0], len(recipes))
 
     def template(self) -> RecipeTemplate:
         """The recipe before it is resolved: its base with the placeholders, and what its values may be.
@@ -122,15 +130,16 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
     return gather(read_request(named.request), ClientReader(session), private_hub())
 
 
-def _resolved(named: NamedRecipe, sources: RecipeSources) -> ResolvedRecipe:
+def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:
+    """One recipe, or with `sweep` one for each rank."""
     if named.spec is None:
         from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
 
-        return resolve(sources)
+        return (resolve(sources),)
     # The other fields of a spec give values to its recipe, too.
     from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
 
-    return expansion({**named.spec, "recipe": named.request}, sources).recipes[0]
+    return expansion({**named.spec, "recipe": named.request}, sources).recipes
 
 
 class Resolution:
@@ -139,8 +148,10 @@ class Resolution:
     Two are equal that have the same digest: their replicas get the same recipe.
     """
 
-    def __init__(self, named: NamedRecipe, sources: RecipeSources, resolved: ResolvedRecipe) -> None:
+    def __init__(self, named: NamedRecipe, sources: RecipeSources, resolved: ResolvedRecipe, recipes: int) -> None:
         self._named, self._sources, self._resolved = named, sources, resolved
+        self.recipes = recipes
+        """How many recipes the spec has: with `sweep` one for each rank, else 1."""
 
     @property
     def name(self) -> str:

@@ -99,6 +99,16 @@ def test_the_recipe_of_a_spec_is_the_one_that_its_replicas_get(muster: Callable[
     assert shown["training_config.max_steps"] == (2, "overrides")
 
 
+def test_of_a_sweep_the_recipe_of_one_rank_is_shown(muster: Callable[..., Result], tmp_path: Path) -> None:
+    swept = SPEC.replace("replicas: 1", "replicas: 2").replace("  overrides: {training_config: {max_steps: 1000}}", "")
+    (tmp_path / "sweep.yaml").write_text(f"{swept}\nsweep: {{max_steps: [10, 20]}}\n")
+    assert values(muster("resolve", "sweep.yaml", "--json"))["training_config.max_steps"][0] == 10
+    shown = muster("resolve", "sweep.yaml", "--rank", "1").stdout
+    assert shown.endswith("This is the recipe of rank 1. The others, up to rank 1: --rank.\n")
+    assert ["training_config.max_steps", "20", "overrides"] in [line.split() for line in shown.splitlines()]
+    assert str(muster("resolve", "sweep.yaml", "--rank", "2").exception) == "rank: found '2'; the ranks are 0 to 1."
+
+
 def test_a_users_recipe_is_laid_over_the_base(muster: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("training_config: {learning_rate: 0.001}\n")
     shown = values(muster("resolve", "base.yaml", *FILLED, "--recipe", "mine.yaml", "--json"))
