@@ -11,8 +11,9 @@ from pydantic import JsonValue
 
 from muster.client.errors import OptionError
 from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
-from muster.client.recipes.recipe_places import NamedRecipe, named_recipe, with_override
-from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, recipe_sources, recipe_values
+from muster.client.recipes.recipe_places import Fields, NamedRecipe, named_recipe, with_override
+from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, path_text, recipe_sources, recipe_values
+from muster.contract.errors import SpecError
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
@@ -84,13 +85,14 @@ class Recipe:
     ) -> Resolution:
         """The recipe without placeholders and interpolations, with further overrides, values and inputs.
 
-        Where a spec with `sweep` names the recipe, that of `rank`.
+        They replace those that the spec or the mapping has, whose `values` an override here replaces, too. Where a spec
+        with `sweep` names the recipe, the recipe is that of `rank`.
 
         Raises:
             SpecError: the recipe has problems, all of which are listed.
             OptionError: the spec has no such rank.
         """
-        changed = self._named.request
+        changed = self._without_values_of(overrides or {})
         for path, value in (overrides or {}).items():
             changed = with_override(changed, path, value)
         for name, given in (("values", values), ("inputs", inputs)):
@@ -104,6 +106,24 @@ class Recipe:
         if len(recipes) > 1 and not 0 <= rank < len(recipes):
             raise OptionError(str(rank), f"the ranks are 0 to {len(recipes) - 1}", "rank")
         return Resolution(named, sources, recipes[rank if len(recipes) > 1 else 0], len(recipes))
+
+    def _without_values_of(self, overrides: Mapping[str, JsonValue]) -> Fields:
+        """The request without the `values` of what is overridden now: they come before the overrides of a spec."""
+        request, own = self._named.request, self._sources.values
+        suspects = [name for name in own if any(path.rpartition(".")[2] == name for path in overrides)]
+        if not suspects:
+            return request
+        try:
+            named = _resolved(self._named, self._sources)[0].named
+        except SpecError:
+            named = {}  # perhaps because of what is overridden now
+        paths = {name: path_text(path) for name, path in named.items()}
+        hidden = {
+            name
+            for name in suspects
+            if name not in paths or any(f".{paths[name]}".endswith(f".{path}") or path == name for path in overrides)
+        }
+        return {**request, "values": {name: value for name, value in own.items() if name not in hidden}}
 
     def template(self) -> RecipeTemplate:
         """The recipe before it is resolved: its base with the placeholders, and what its values may be.
