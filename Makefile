@@ -17,6 +17,8 @@ TORCH := $(VENV)/.ready-torch
 # So are the frameworks whose examples the tests run.
 FRAMEWORKS := $(VENV)/.ready-frameworks
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
+# What AWS's own SDK makes of recipes: the tests compare ours with it.
+SAGEMAKER := build/sagemaker/.ready
 # The static gate's checkers pin packages of their own.
 GATE := build/gate/.ready
 # So does the builder of the documentation's site.
@@ -89,6 +91,15 @@ build/torchx/%/.ready: requirements-torchx-%.txt $(VENV)/.ready
 	  > $$(build/torchx/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
 	@touch $@
 
+# The SageMaker SDK, without what it needs for things that have nothing to do with recipes; .venv's packages behind it.
+$(SAGEMAKER): requirements-sagemaker.txt $(DEV)
+	@echo "Installing the SageMaker SDK into build/sagemaker (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/sagemaker
+	@$(UV_PIP) install --quiet --no-deps --python build/sagemaker/bin/python -r $<
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(build/sagemaker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	@touch $@
+
 $(GATE): requirements-gate.txt $(VENV)/.ready
 	@echo "Installing the static gate's checkers into build/gate (once)"
 	@$(BIN)/python -m venv --clear --without-pip build/gate
@@ -153,7 +164,7 @@ upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE
 soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)

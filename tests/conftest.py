@@ -41,6 +41,7 @@ LONGEST_FIRST = (
     "faults",
     "infra",
     "page",
+    "oracle",
     "conformance",
     "integration",
 )
