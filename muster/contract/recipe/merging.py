@@ -21,6 +21,7 @@ from muster.contract.recipe.resolved_recipe import Origin, Path
 _SHOWN = 8
 _SAME_MAX = 256
 _REFERRING_MAX = 64
+_DOTS_MAX = 64
 _INDEX = re.compile(r"[0-9]{1,6}")
 
 
@@ -116,15 +117,12 @@ class _Source:
                 self._descend(item, (*above, part), holder[part])  # type: ignore[index]
             elif above and _is_open(holder):
                 # What the base leaves open may get any names.
-                self._open(key, item, above)
-            elif "." in key.strip(".") and (head := _part(holder, key.split(".", 1)[0])) is not None:
-                rest = {key.split(".", 1)[1]: item}
-                self._descend(rest, (*above, head), holder[head])  # type: ignore[index]
+                self._place((*above, *_names_in(values, key)), item)
+            elif (divided := _divided(holder, key)) is not None:
+                head, rest = divided
+                self._descend(_Rest({rest: item}), (*above, head), holder[head])  # type: ignore[index]
             else:
                 self._elsewhere(key, item, above, holder)
-
-    def _open(self, key: str, item: JsonValue, above: Path) -> None:
-        self._place((*above, *key.split(".")) if "." in key.strip(".") and self._by_name else (*above, key), item)
 
     def _descend(self, item: JsonValue, path: Path, found: JsonValue) -> None:
         if isinstance(item, dict) and isinstance(found, str) and not isinstance(found, Literal) and "${" in found:
@@ -136,38 +134,27 @@ class _Source:
             if referred is not None:
                 self._referring.append(path)
                 found = referred
-        if isinstance(item, dict) and isinstance(found, dict):
-            self._assign(item, path, found) if found or not item else self._open_all(item, path)
-        elif (
-            isinstance(item, dict)
-            and item
-            and isinstance(found, list)
-            and all(_INDEX.fullmatch(key.split(".", 1)[0]) for key in item)
-        ):
+        if isinstance(item, dict) and (isinstance(found, dict) or _has_indices(item, found)):
             self._assign(item, path, found)
         elif isinstance(item, dict) and item and _is_open(found):
-            self._open_all(item, path)
+            self._assign(item, path, {})
         else:
             self._place(path, item)
-
-    def _open_all(self, item: dict[str, JsonValue], path: Path) -> None:
-        for key, value in sorted(item.items()):
-            self._open(key, value, path)
 
     def _elsewhere(self, key: str, item: JsonValue, above: Path, holder: JsonValue) -> None:
         """A value whose path does not exist: it may be addressed by a name, or by the end of a path."""
         if isinstance(item, dict) and item and self._by_name:
             places = self._merged.named.get(key) or self._ending(tuple(key.split(".")), above)
             if len(places) == 1 and _is_open(self._merged.at(places[0])):
-                self._open_all(item, places[0])
+                self._assign(item, places[0], {})
                 return
         for rest, value in sorted(leaves({key: item}), key=lambda leaf: _in_order(leaf[0])):
             parts = tuple(part for one in rest for part in str(one).split("."))
             if not self._by_name:
                 self._unknown((*above, *rest), parts, holder, above)
-            elif len(parts) == 1 and self._is_name(parts[0]):
+            elif len(parts) == 1 and parts[0] in self._merged.named:
                 self._place_name(parts[0], value)
-            else:
+            elif parts != (key,) or above or key not in self._merged.embedded:
                 ends = self._ending(parts, above)
                 if len(ends) == 1:
                     self._place(ends[0], value)
@@ -238,10 +225,12 @@ class _Source:
     def _set(self, path: Path, value: JsonValue) -> None:
         if value == MISSING and isinstance(value, str):
             return  # a value that is still to be set replaces none
-        if path in self._merged.fixed:
+        decided = next((one for one in self._merged.fixed if one[: len(path)] == path), None)
+        if decided is not None:
             if self._merged.at(path) != value:
                 name = field_name(path, self._origin)
-                self._problems.state(name, "the recipe of the hub decides this value", self._merged.fixed[path])
+                statement = f"the recipe of the hub decides {'this value' if decided == path else path_name(decided)}"
+                self._problems.state(name, statement, self._merged.fixed[decided])
             return
         self._put(path, _ordered(value))
         self._merged.origins[path] = self._origin
@@ -261,6 +250,29 @@ class _Source:
             for known in [one for one in self._merged.origins if one[: len(path)] == path]:
                 del self._merged.origins[known]
         _store(holder, path[-1], copied(value))
+
+
+class _Rest(dict[str, JsonValue]):
+    """The rest of a path with dots, and its value: a key that has dots itself is written in a mapping of its own."""
+
+
+def _names_in(values: Mapping[str, JsonValue], key: str) -> list[str]:
+    return key.split(".") if isinstance(values, _Rest) else [key]
+
+
+def _divided(holder: JsonValue, key: str) -> tuple[str | int, str] | None:
+    """The beginning of a path with dots that a mapping or list has, and the rest. Keys may have dots themselves."""
+    dots = [index for index, one in enumerate(key) if one == "." and 0 < index < len(key) - 1]
+    for dot in dots[:_DOTS_MAX]:
+        part = _part(holder, key[:dot])
+        if part is not None:
+            return part, key[dot + 1 :]
+    return None
+
+
+def _has_indices(item: Mapping[str, JsonValue], found: JsonValue) -> bool:
+    """Whether a mapping names places of a list."""
+    return bool(item) and isinstance(found, list) and all(_INDEX.fullmatch(key.split(".", 1)[0]) for key in item)
 
 
 def _is_open(holder: JsonValue) -> bool:

@@ -36,6 +36,7 @@ class Filled:
     origins: dict[Path, Origin] = field(default_factory=dict)
     whole: dict[str, list[Path]] = field(default_factory=dict)  # where each name is all of a value
     names: set[str] = field(default_factory=set)
+    unfilled: list[tuple[Path, str]] = field(default_factory=list)  # what has no value
     faults: list[tuple[Path, str, str]] = field(default_factory=list)
 
 
@@ -102,6 +103,7 @@ class _Filler:
             self.filled.whole.setdefault(name, []).append(path)
             filling = self.value_of(name)
             if filling is None:
+                self.filled.unfilled.append((path, name))
                 return None
             self.filled.origins[path] = filling.origin
             if not self._count(filling.value):
@@ -126,6 +128,8 @@ class _Filler:
             filling = self.value_of(name)
             value = None if filling is None else self._as_text(filling.value, name, path)
             if filling is None or value is None:
+                if filling is None:
+                    self.filled.unfilled.append((path, name))
                 failed = True
                 continue
             self.filled.origins[path] = max(self.filled.origins.get(path, Origin.BASE), filling.origin, key=_STRENGTH)

@@ -113,7 +113,6 @@ class _Resolution:
         self._problems = Problems()
         self._parameters: dict[str, Parameter] = {}
         self._placeholders: set[str] = set()
-        self._unknown: dict[str, None] = {}
 
     def result(self) -> ResolvedRecipe:
         self._parameters = _parameters(self._sources, self._problems)
@@ -124,11 +123,12 @@ class _Resolution:
         filled = fill(base.document, self._filling, plain=base.literal)
         merged = self._merged(filled, base)
         self._placeholders |= filled.names
+        unfilled = [(path, name, base.origin) for path, name in filled.unfilled]
         if recipe is not None:
-            self._merge_recipe(merged, recipe)
+            unfilled += self._merge_recipe(merged, recipe)
         merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
         merge_values(merged, values["values"], Origin.VALUE, self._problems)
-        self._report_placeholders()
+        self._report_unfilled(unfilled, merged)
         found = interpolated(merged.document, values["inputs"])
         document = found.document
         self._check_inputs(values["inputs"], found.used)
@@ -186,19 +186,20 @@ class _Resolution:
             return Filling(sources.inputs[name], Origin.INPUT, plain=True)
         if name in self._parameters:
             return Filling(self._parameters[name].default, Origin.DEFAULT, plain=False)
-        self._unknown[name] = None
         return None
 
-    def _report_placeholders(self) -> None:
-        sources = self._sources
-        known = [*self._parameters, *sources.inputs]
-        for name in self._unknown:
+    def _report_unfilled(self, unfilled: list[tuple[Path, str, Origin]], merged: Merged) -> None:
+        """Placeholders without a value, each once, unless a stronger source has set what they are in."""
+        known = [*self._parameters, *self._sources.inputs]
+        reported: set[str] = set()
+        for path, name, origin in unfilled:
+            if name in reported or merged.origin_at(path) is not origin:
+                continue
+            reported.add(name)
             near = self._problems.nearest(name, known)
             remedy = f"did you mean {{{{{near}}}}}?" if near else f"set {name} under `inputs`"
-            statement = "a placeholder without a value"
-            self._problems.state(
-                f"recipe {{{{{name}}}}}", statement, rf"{remedy}; for plain text, write \{{{{{name}}}}}"
-            )
+            plain = rf"for plain text, write \{{{{{name}}}}}"
+            self._problems.state(field(path, origin), f"{{{{{name}}}}} has no value", f"{remedy}; {plain}")
 
     def _merged(self, filled: Filled, base: _Base) -> Merged:
         for path, found, remedy in filled.faults:
@@ -219,12 +220,14 @@ class _Resolution:
             }
         return Merged(filled.document, base.origin, filled.origins, named, embedded, fixed)
 
-    def _merge_recipe(self, merged: Merged, recipe: _Base) -> None:
+    def _merge_recipe(self, merged: Merged, recipe: _Base) -> list[tuple[Path, str, Origin]]:
+        """Merge the user's recipe. Its placeholders without a value are returned."""
         filled = fill(recipe.document, self._filling, plain=recipe.literal)
         self._placeholders |= filled.names
         for path, found, remedy in filled.faults:
             self._problems.state(field(path, Origin.RECIPE), found, remedy)
         merge_recipe(merged, filled.document, self._problems)
+        return [(path, name, Origin.RECIPE) for path, name in filled.unfilled]
 
     def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
         """An input that nothing refers to is refused: it would change nothing."""

@@ -247,7 +247,7 @@ def test_problems_of_the_recipe_and_of_the_rest_of_the_spec_come_together() -> N
     fields = problems({**SPEC, "replcas": 2, "volume_gb": 0}, found)
     assert "replcas" in fields
     assert "volume_gb" in fields
-    assert any(field.startswith("recipe {{") for field in fields)
+    assert any(field.startswith("recipe.") and field.endswith(" (base)") for field in fields)
 
 
 def test_problems_of_the_family_and_of_the_rest_of_the_spec_come_together() -> None:

@@ -183,6 +183,7 @@ def test_values_behind_an_interpolation_are_those_after_the_whole_source(order: 
         ({"training_config": {"sched": {"lr": None}}}, {"training_config.sched.lr": None}),
         ({"override_config": {"a": {"b": 1}}}, {"training_config.override_config": {"a": {"b": 1}}}),
         ({"training_config.override_config.a.b": 1}, {"training_config.override_config": {"a": {"b": 1}}}),
+        ({"training_config": {"override_config": {"a.b": 1}}}, {"training_config.override_config": {"a.b": 1}}),
         ({"training_config": {"optim": {}}}, {}),
         ({"training_config.max_steps": "???"}, {}),
         ({"training_config": {"sched": "none"}}, {"training_config.sched": "none"}),
@@ -284,7 +285,7 @@ def test_an_input_and_a_directly_set_value_fill_parts_of_texts() -> None:
         (
             "a: '{{x}}'",
             {},
-            r"recipe {{x}}: a placeholder without a value; set x under `inputs`; for plain text, write \{{x}}",
+            r"recipe.a (recipe): {{x}} has no value; set x under `inputs`; for plain text, write \{{x}}",
         ),
         (
             "a: '{{x}} b'",
@@ -368,6 +369,36 @@ def test_secrets_are_not_shown() -> None:
 def test_a_recipe_that_is_only_a_part_of_itself_is_refused() -> None:
     [problem] = problems(None, None, "defaults: [/hydra_config/llmft/default, _self_]\nrun: {name: a}")
     assert "its `defaults` are other files, which are not here; give it as `base`" in problem
+
+
+def test_what_holds_a_value_of_the_hub_cannot_be_replaced_as_a_whole() -> None:
+    [problem] = problems("run: {model_type: verl, name: a}", None, recipe="run: null", hub_model="some")
+    assert problem.startswith(
+        "recipe.run (recipe): the recipe of the hub decides run.model_type; choose another recipe"
+    )
+
+
+def test_a_placeholder_needs_no_value_where_a_stronger_source_sets_its_place() -> None:
+    base = "run: {name: '{{name}}', path: 's3://{{folder}}/x'}"
+    assert resolved(base, None, recipe="run: {name: a, path: b}").document == {"run": {"name": "a", "path": "b"}}
+    [problem] = problems(base, None, overrides={"run.name": "a"})
+    assert problem.startswith("recipe.run.path (base): {{folder}} has no value; set folder under `inputs`")
+    assert problems(base, None, overrides={"run.name": "a", "run.folder": "b"})[0].startswith(
+        "recipe.run.folder (overr"
+    )
+    assert resolved(base, None, overrides={"name": "a", "folder": "b"}).document["run"] == {
+        "name": "a",
+        "path": "s3://b/x",
+    }
+
+
+def test_keys_with_dots_are_reached() -> None:
+    text = "layers: {model.embed: {dim: 1}, other: 2}"
+    assert alone(text, overrides={"layers": {"model.embed": {"dim": 3}}})["layers"] == {
+        "model.embed": {"dim": 3},
+        "other": 2,
+    }
+    assert alone(text, overrides={"layers.model.embed.dim": 3})["layers"] == {"model.embed": {"dim": 3}, "other": 2}
 
 
 def test_no_recipe_is_a_problem() -> None:
