@@ -40,6 +40,9 @@ _NAME_SHOWN = 64
 _NEAREST_MAX, _KNOWN_MAX = 16, 1_024
 _EVALUATIONS_MAX = 250_000
 _LONG = 4_096
+_COMMON = 10**18
+# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
+_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 
 MISSING = "???"
 """OmegaConf's mark of a value that is still to be set."""
@@ -121,11 +124,19 @@ class _Known:
 
 @dataclass(frozen=True)
 class Interpolated:
-    """A document without interpolations, what cannot be computed, and the names of `inputs` that were referred to."""
+    """A document without interpolations.
+
+    Args:
+        document: the values.
+        faults: what cannot be computed.
+        used: the names of `inputs` that were referred to.
+        yaml_most: bytes that its YAML has at most.
+    """
 
     document: dict[str, JsonValue]
     faults: list[Fault]
     used: frozenset[str]
+    yaml_most: int
 
 
 def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Interpolated:
@@ -157,6 +168,7 @@ class _Resolution:
         self._long: dict[int, bool] = {}  # whether a long text of the document is an interpolation
         self._nodes = 0
         self._copied_characters = 0
+        self._other_characters = 0  # of keys and long numbers
         self._is_full = False
         self._characters = 0
         self._faults: dict[tuple[object, ...], Fault] = {}
@@ -166,7 +178,8 @@ class _Resolution:
         self._find_parents()
         result = self._copy(self._document)
         document = result if isinstance(result, dict) else {}
-        return Interpolated(document, list(self._faults.values()), frozenset(self._given))
+        most = self._nodes * _NODE_MOST + (self._copied_characters + self._other_characters) * _CHARACTER_MOST
+        return Interpolated(document, list(self._faults.values()), frozenset(self._given), most)
 
     def value_of(self, place: _Place, text: str) -> JsonValue:
         """The value of one interpolation."""
@@ -192,6 +205,7 @@ class _Resolution:
         self._copied.append(id(value))
         copied: JsonValue
         if isinstance(value, dict):
+            self._other_characters += sum(map(len, value))
             copied = {key: self._copy_item(value, key, item) for key, item in value.items()}
         else:
             copied = [self._copy_item(value, index, item) for index, item in enumerate(value)]
@@ -211,7 +225,7 @@ class _Resolution:
             return self._copy_part(item, _Place(parent, key))
         if kind is str and "${" in item:  # type: ignore[operator]
             return self._copy_interpolated(_Place(parent, key), str(item))
-        return self._copy_text(item) if isinstance(item, str) else item
+        return self._copy_scalar(item)
 
     def _copy_interpolated(self, place: _Place, text: str) -> JsonValue:
         self._height = 0
@@ -227,12 +241,16 @@ class _Resolution:
                 self._add(Fault(self._path_of(place), "an interpolation of what it lies in", "refer to a smaller part"))
                 return None
             return self._copy_part(value, place)
-        return self._copy_text(value) if isinstance(value, str) else value
+        return self._copy_scalar(value)
 
-    def _copy_text(self, text: str) -> JsonValue:
-        self._copied_characters += len(text)
+    def _copy_scalar(self, value: JsonValue) -> JsonValue:
+        if not isinstance(value, str):
+            if isinstance(value, int) and not -_COMMON < value < _COMMON:
+                self._other_characters += value.bit_length() // 3
+            return value
+        self._copied_characters += len(value)
         if self._copied_characters <= TEXT_MAX:
-            return str(text)
+            return str(value)
         if not self._is_full:
             self._is_full = True
             found = f"more than {TEXT_MAX:,} bytes when it is resolved"

@@ -136,6 +136,9 @@ class _Resolution:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
+        if not self._problems.found and found.yaml_most > TEXT_MAX and len(recipe_yaml(document).encode()) > TEXT_MAX:
+            # It could not be read again.
+            self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
         self._raise_problems()
         named = {name: paths[0] for name, paths in merged.named.items() if _has(document, paths[0])}
@@ -246,27 +249,21 @@ class _Resolution:
         """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
         origins: dict[Path, Origin] = {}
         problems = self._problems
-        size = _YamlSize()
         pending: list[tuple[Path, JsonValue, Origin]] = [((), document, merged.origin)]
         while pending:
             path, value, origin = pending.pop()
             origin = merged.origins.get(path, origin)
             if isinstance(value, dict) and (value or not path):
                 pending += [((*path, key), item, origin) for key, item in reversed(value.items())]
-                for key in value:
-                    size.add(key, len(path))
                 continue
             if path:
                 origins[path] = origin
             for item in _scalars(value):
-                size.add(item, len(path) if item is value else 2 * DEPTH_MAX)
                 if isinstance(item, float) and not math.isfinite(item):
                     faulty.add(path)
                     problems.wrong(path, origin, item, "JSON cannot represent this number; write a finite one")
                 elif isinstance(item, str) and not item.isascii() and not _is_unicode(item):
                     problems.state(field(path, origin), "it contains a lone surrogate", "use valid Unicode")
-        if not problems.found and size.exceeds(document):
-            problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         return origins
 
     def _validate(self, document: dict[str, JsonValue], merged: Merged, faulty: set[Path]) -> None:
@@ -288,26 +285,6 @@ class _Resolution:
         if mistake is not None:
             allowed, remedy = mistake
             self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
-
-
-@dataclass
-class _YamlSize:
-    """The size of a document's YAML, which is written only where it could be too long to be read again."""
-
-    least: int = 0
-    most: int = 0
-
-    def add(self, value: JsonValue, depth: int) -> None:
-        """Add a key or a value: with its indentation, quotes and colon, and escapes of its characters."""
-        digits = value.bit_length() // 3 + 1 if isinstance(value, int) else 24
-        length = len(value) if isinstance(value, str) else digits
-        plain = not isinstance(value, str) or (value.isascii() and value.isprintable())
-        self.least += len(value) if isinstance(value, str) else 1
-        self.most += 2 * depth + 8 + length * (2 if plain else 12)
-
-    def exceeds(self, document: dict[str, JsonValue]) -> bool:
-        """Whether it is longer than what is read."""
-        return self.least > TEXT_MAX or (self.most > TEXT_MAX and len(recipe_yaml(document).encode()) > TEXT_MAX)
 
 
 @dataclass

@@ -401,5 +401,12 @@ def test_keys_with_dots_are_reached() -> None:
     assert alone(text, overrides={"layers.model.embed.dim": 3})["layers"] == {"model.embed": {"dim": 3}, "other": 2}
 
 
+@pytest.mark.parametrize("value", ["9" * 399, "x" * 500, '"' + "\\u2028" * 90 + '"', "[" + "'', " * 20 + "]"])
+def test_a_recipe_that_could_not_be_read_again_is_refused(value: str) -> None:
+    lines = "\n".join(f"a{number}: ${{b}}" for number in range(4_000))
+    [problem] = problems(None, None, f"b: {value}\n{lines}")
+    assert "more than 1,048,576 bytes when it is resolved; keep data in S3" in problem or "more than 50,000" in problem
+
+
 def test_no_recipe_is_a_problem() -> None:
     assert problems(None, None) == ["recipe: there is none; name a file, a base or a model of the hub"]
