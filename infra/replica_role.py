@@ -1,8 +1,7 @@
 """The role under which the replicas' containers run. It has no access to control/, nor to what another run wrote.
 
 All runs of a stack share the role, but not its rights: each session carries the tags of its run (launcher_role.py), and
-the policy names them. A session without the tags gets nothing in the bucket but the objects of source/ and packages/,
-and resolved recipes.
+the policy names them. A session without the tags gets nothing in the bucket.
 """
 
 from __future__ import annotations

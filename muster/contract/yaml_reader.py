@@ -56,7 +56,8 @@ class Rules:
         name: how many characters a key may have.
         aliases: how many there may be.
         nodes: how many values there may be, with those that aliases repeat.
-        braces: whether `{{name}}` without quotes is text; otherwise it is a mapping as a key, which is refused.
+        braces: the names in `{{name}}` that make it text without quotes; otherwise it is a mapping as a key, which is
+            refused.
         quick: whether libyaml reads it, where there is one: ten times faster, with less exact places of mistakes.
     """
 
@@ -66,7 +67,7 @@ class Rules:
     name: int | None = None
     aliases: int = 0
     nodes: int | None = None
-    braces: bool = False
+    braces: re.Pattern[str] | None = None
     quick: bool = False
 
 
@@ -244,13 +245,14 @@ class _Reading:
         self._count(1, event)
 
     def _may_be_braces(self, top: _Open) -> bool:
-        return self.rules.braces and not top.value and top.braces is None and not top.is_key
+        return self.rules.braces is not None and not top.value and top.braces is None and not top.is_key
 
     def _end(self, event: yaml.Event) -> None:
         done = self.open.pop()
         if done.is_key:
             names = list(done.value) if type(done.value) is dict else []
-            if len(names) != 1 or done.value != {names[0]: None}:
+            form = self.rules.braces
+            if form is None or len(names) != 1 or done.value != {names[0]: None} or not form.fullmatch(names[0]):
                 _refuse("this key is not a string; write it in quotes", event.start_mark)
             self.open[-1].braces = self.open[-1].key = names[0]
             return

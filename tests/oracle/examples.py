@@ -214,6 +214,42 @@ EXAMPLES = (
         Refused("recipe.training_config.learning_rate (recipe)"),
     ),
     Example(
+        "A default outside of its own limits",
+        _case(
+            "own-limits",
+            base="training_config: {steps: '{{steps}}', other: 1}\n",
+            spec=_spec(steps={"type": "integer", "default": 10, "min": 1000}),
+            overrides={"training_config": {"other": 2}},
+        ),
+        "training_config/steps",
+        Refused("10 is below minimum 1000"),
+        10,
+    ),
+    Example(
+        "Types of lists and numbers",
+        _case(
+            "type",
+            base="training_config: {ranks: '{{ranks}}'}\n",
+            spec=_spec(ranks={"type": "list", "default": [0]}),
+            overrides={"training_config": {"ranks": 5}},
+        ),
+        "training_config/ranks",
+        5,
+        Refused("recipe.training_config.ranks (overrides)"),
+    ),
+    Example(
+        "A list of allowed values",
+        _case(
+            "allowed",
+            base="training_config: {metrics: '{{metrics}}'}\n",
+            spec=_spec(metrics={"default": "all", "enum": ["all", "f1", "bleu"]}),
+            overrides={"training_config": {"metrics": ["f1", "bleu"]}},
+        ),
+        "training_config/metrics",
+        Refused("is not in allowed values"),
+        ["f1", "bleu"],
+    ),
+    Example(
         "All problems at once",
         _case(
             "all",
@@ -292,6 +328,24 @@ EXAMPLES = (
         "c",
         "x-{'b': 1}",
         Refused("recipe.c (recipe)"),
+    ),
+    Example(
+        "A reference that is replaced",
+        _case(
+            "replaced",
+            recipe="run: {name: own, results_dir: '${base_results_dir}/${.name}'}\n",
+            overrides={"run": {"results_dir": "/opt/ml/model"}},
+        ),
+        "run/results_dir",
+        Refused("Interpolation key 'base_results_dir' not found"),
+        "/opt/ml/model",
+    ),
+    Example(
+        "A list instead of a mapping",
+        _case("list", recipe="a: {b: 1}\n", overrides={"a": [1, 2]}),
+        "a",
+        Refused("Cannot merge DictConfig with ListConfig"),
+        [1, 2],
     ),
     # What YAML means.
     Example(

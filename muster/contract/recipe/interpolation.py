@@ -8,6 +8,7 @@ repeats it.
 from __future__ import annotations
 
 import copy
+import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,18 +27,19 @@ from muster.contract.recipe.interpolation_grammar import (
     Text,
     parse_interpolation,
 )
-from muster.contract.recipe.recipe_text import NODES_MAX
+from muster.contract.recipe.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
 from muster.contract.recipe.resolved_recipe import Path
 
 CHAIN_MAX = 80
 """Of interpolations that lie in each other or depend on each other. Python's own limit is some hundred."""
-COPIED_MAX = 64
-"""Of mappings and lists in each other, with those that interpolations repeat."""
 _CHARACTERS_MAX = 4_194_304  # of all texts that interpolations make
 _TEXT_MAX = 262_144
 _NUMBER_END = 10**400
 _CYCLE_SHOWN = 8
 _NAME_SHOWN = 64
+_NEAREST_MAX, _KNOWN_MAX = 16, 1_024
+_EVALUATIONS_MAX = 250_000
+_LONG = 4_096
 
 MISSING = "???"
 """OmegaConf's mark of a value that is still to be set."""
@@ -85,9 +87,9 @@ class _FailedError(Exception):
 
 
 class _NotFoundError(Exception):
-    def __init__(self, key: str, *, known: Sequence[str] = ()) -> None:
-        super().__init__(key)
-        self.key, self.known = key, known
+    def __init__(self, passed: Sequence[str], holder: JsonValue) -> None:
+        super().__init__()
+        self.passed, self.holder = passed, holder
 
 
 class _NoPlaceError(Exception):
@@ -158,7 +160,12 @@ class _Resolution:
         self._copied: list[int] = []  # mappings and lists that are being copied
         self._depth = 0  # of evaluations in each other
         self._height = 0  # of the evaluations that the running one has made
+        self._evaluations = 0
+        self._searched = 0
+        self._long: dict[int, bool] = {}  # whether a long text of the document is an interpolation
         self._nodes = 0
+        self._copied_characters = 0
+        self._is_full = False
         self._characters = 0
         self._faults: dict[tuple[object, ...], Fault] = {}
 
@@ -209,10 +216,10 @@ class _Resolution:
             return None
         kind = type(item)
         if kind is dict or kind is list:
-            return self._copy(item)
+            return self._copy_part(item, _Place(parent, key))
         if kind is str and "${" in item:  # type: ignore[operator]
             return self._copy_interpolated(_Place(parent, key), str(item))
-        return str(item) if kind is Literal else item
+        return self._copy_text(item) if isinstance(item, str) else item
 
     def _copy_interpolated(self, place: _Place, text: str) -> JsonValue:
         self._height = 0
@@ -227,12 +234,26 @@ class _Resolution:
             if id(value) in self._copied:
                 self._add(Fault(self._path_of(place), "an interpolation of what it lies in", "refer to a smaller part"))
                 return None
-            if len(self._copied) > COPIED_MAX:
-                self._add(Fault(self._path_of(place), "mappings that repeat each other too deeply", "write them out"))
-                return None
-        return (
-            self._copy(value) if isinstance(value, dict | list) else (str(value) if isinstance(value, str) else value)
-        )
+            return self._copy_part(value, place)
+        return self._copy_text(value) if isinstance(value, str) else value
+
+    def _copy_text(self, text: str) -> JsonValue:
+        self._copied_characters += len(text)
+        if self._copied_characters <= TEXT_MAX:
+            return str(text)
+        if not self._is_full:
+            self._is_full = True
+            found = f"more than {TEXT_MAX:,} bytes when it is resolved"
+            self._add(Fault((), found, "keep data in S3"))
+        return None
+
+    def _copy_part(self, value: JsonValue, place: _Place) -> JsonValue:
+        """The copy of a mapping or list that lies in others."""
+        if len(self._copied) < DEPTH_MAX:
+            return self._copy(value)
+        found = f"more than {DEPTH_MAX} levels of nesting"
+        self._add(Fault(self._path_of(place), found, "flatten it, or repeat less by interpolations"))
+        return None
 
     # The value of one interpolation. Mappings and lists are those of the document, not copies.
 
@@ -268,6 +289,9 @@ class _Resolution:
     def _evaluate(self, element: Element, place: _Place) -> JsonValue:
         if self._depth >= CHAIN_MAX:
             raise self._too_long(self._running[0])
+        self._evaluations += 1
+        if self._evaluations > _EVALUATIONS_MAX:
+            raise _FailedError(self._running[0], "more interpolations than can be computed", "write some values out")
         outer, self._height = self._height, 0
         self._depth += 1
         try:
@@ -319,11 +343,7 @@ class _Resolution:
         try:
             return self._select(key, place)
         except _NotFoundError as error:
-            near = _nearest(error.key, error.known)
-            name = _split(error.key)[0]
-            given = f"set {name} under `inputs`" if name == error.key else f"add {error.key[:_NAME_SHOWN]}"
-            remedy = f"did you mean {near}?" if near else f"{given}, or set this value itself"
-            raise _FailedError(place, f"${{{key}}}, but there is no {error.key}", remedy) from None
+            raise self._not_found(place, key, error) from None
         except _NoPlaceError as error:
             raise _FailedError(place, str(error), "correct the path") from None
 
@@ -345,7 +365,7 @@ class _Resolution:
             parts = _split(rest)
             if self._root:
                 if parts[0] != self._root:
-                    raise _NotFoundError(parts[0])
+                    raise _NotFoundError(parts[:1], self._document)
                 parts = parts[1:]
         passed: list[str] = []
         for part in parts:
@@ -365,23 +385,31 @@ class _Resolution:
                         self._used.add(part)
                         return literal(self._inputs[part])
                     self.absent.add(part)
-                raise _NotFoundError(".".join(passed), known=[".".join([*passed[:-1], key]) for key in holder])
+                raise _NotFoundError(passed, holder)
             key = part
             value = holder[part]
         elif isinstance(holder, list):
             if not re.fullmatch(r"-?[0-9]{1,9}", part):
                 raise _NoPlaceError(part[:_NAME_SHOWN], "which is no index of a list")
             if not -len(holder) <= int(part) < len(holder):
-                raise _NotFoundError(".".join(passed))
+                raise _NotFoundError(passed, holder)
             key = int(part) % len(holder)
             value = holder[key]
         elif isinstance(holder, str) and holder == MISSING:
             raise _RefersToMissingError
         else:
-            raise _NotFoundError(".".join(passed))
-        if type(value) is str and "${" in value:
+            raise _NotFoundError(passed, holder)
+        if type(value) is str and self._is_interpolation(value):
             return self._value_at(_Place(holder, key), value)
         return value
+
+    def _is_interpolation(self, text: str) -> bool:
+        if len(text) < _LONG:
+            return "${" in text
+        # Many values may refer to one long text.
+        if id(text) not in self._long:
+            self._long[id(text)] = "${" in text
+        return self._long[id(text)]
 
     # Resolvers.
 
@@ -438,6 +466,22 @@ class _Resolution:
 
     # Problems.
 
+    def _not_found(self, place: _Place, key: str, error: _NotFoundError) -> _FailedError:
+        missing = ".".join(error.passed)
+        self._searched += 1
+        known = list(error.holder) if isinstance(error.holder, dict) and self._searched <= _NEAREST_MAX else []
+        near = difflib.get_close_matches(error.passed[-1][:_NAME_SHOWN], known[:_KNOWN_MAX], n=1, cutoff=0.6)
+        if near:
+            remedy = f"did you mean {'.'.join([*error.passed[:-1], near[0]])}?"
+        else:
+            given = (
+                f"set {missing[:_NAME_SHOWN]} under `inputs`"
+                if len(error.passed) == 1
+                else f"add {missing[:_NAME_SHOWN]}"
+            )
+            remedy = f"{given}, or set this value itself"
+        return _FailedError(place, f"${{{key}}}, but there is no {missing}", remedy)
+
     def _fail(self, failed: _FailedError) -> None:
         # What depends on a faulty value is not reported a second time.
         self._add(Fault(self._path_of(failed.place), failed.found, failed.remedy))
@@ -493,13 +537,6 @@ def _split(key: str) -> list[str]:
     if begin < len(key):
         parts.append(key[begin:])
     return parts
-
-
-def _nearest(key: str, known: Sequence[str]) -> str | None:
-    import difflib  # noqa: PLC0415 - only a faulty recipe needs it
-
-    near = difflib.get_close_matches(key[:200], known[:1_000], n=1, cutoff=0.6)
-    return near[0] if near else None
 
 
 def _kind(value: JsonValue) -> str:

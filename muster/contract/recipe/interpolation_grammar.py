@@ -20,6 +20,7 @@ _COMMA = re.compile(r"[ \t]*,[ \t]*")
 _CLOSE = {closing: re.compile(rf"[ \t]*\{closing}") for closing in "]}"}
 _ESCAPED = re.compile(r"(?:\\[\\()\[\]{}:=, \t])+")
 _UNQUOTED = re.compile(r"[A-Za-z0-9_/\-+.%*@?|:]+|\$(?!\{)|\\", re.ASCII)
+_PAIR_NAME = re.compile(r"([A-Za-z0-9_/\-+.$%*@?|\\](?:[ \t]*[A-Za-z0-9_/\-+.$%*@?|\\])*)[ \t]*:[ \t]*", re.ASCII)
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9](?:_?[0-9])*)")
 _NUMBER = re.compile(
     r"[+-]?(?:(?:(?:0|[1-9](?:_?[0-9])*)?\.[0-9](?:_?[0-9])*|(?:0|[1-9](?:_?[0-9])*)\.?)(?:[eE][+-]?[0-9](?:_?[0-9])*)?"
@@ -250,17 +251,11 @@ class _Parser:
         if self._closes("}"):
             return ()
         while True:
-            colon = re.compile(r"[ \t]*:[ \t]*")
-            begin = self._at
-            while not colon.match(self._text, self._at):
-                found = re.compile(r"[A-Za-z0-9_/\-+.$%*@?|\\ \t]", re.ASCII).match(self._text, self._at)
-                if not found:
-                    self._fail("a colon is missing in {name: value}")
-                self._at = found.end()
-            name = self._text[begin : self._at]
-            if not name or name in (key for key, _ in pairs):
-                self._fail("a name in {name: value} is missing, or appears twice")
-            self._skip(colon)
+            found = _PAIR_NAME.match(self._text, self._at)
+            if not found or found[1] in (key for key, _ in pairs):
+                self._fail("a name and a colon are missing in {name: value}, or the name appears twice")
+            self._at = found.end()
+            name = found[1]
             pairs.append((name, self._element()))
             if len(pairs) > _ITEMS_MAX:
                 self._fail(f"more than {_ITEMS_MAX} values")

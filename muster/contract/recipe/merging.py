@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from muster.contract.recipe.interpolation import MISSING, Literal, referred_mapping
+from muster.contract.recipe.placeholders import copied
 from muster.contract.recipe.recipe_problems import Problems, path_name
 from muster.contract.recipe.recipe_problems import field as field_name
 from muster.contract.recipe.resolved_recipe import Origin, Path
 
 _SHOWN = 8
+_SAME_MAX = 256
+_REFERRING_MAX = 64
 _INDEX = re.compile(r"[0-9]{1,6}")
 
 
@@ -81,7 +84,8 @@ class _Source:
     def __init__(self, merged: Merged, origin: Origin, problems: Problems, *, by_name: bool) -> None:
         self._merged, self._origin, self._problems, self._by_name = merged, origin, problems, by_name
         self._placed: dict[Path, JsonValue] = {}
-        self._leaves: list[Path] | None = None
+        self._referring: list[Path] = []  # interpolations of which some values are replaced
+        self._leaves: dict[str, list[Path]] | None = None  # by their last parts
 
     def merge(self, values: dict[str, JsonValue]) -> None:
         if self._origin is Origin.VALUE:
@@ -90,8 +94,16 @@ class _Source:
                 self._place_name(key, item)
             values = {key: item for key, item in values.items() if key not in named}
         self._assign(values, (), self._merged.document)
-        for path in self._without_conflicts():
-            self._set(path, self._placed[path])
+        paths = self._without_conflicts()
+        parts: dict[Path, list[Path]] = {(): [], **{above: [] for above in sorted(self._referring, key=_in_order)}}
+        for path in paths:
+            parts[max((one for one in parts if path[: len(one)] == one), key=len)].append(path)
+        # An interpolation of which some values are replaced stands for a mapping: as it is after the rest of the source.
+        for above, within in parts.items():
+            if above and (referred := referred_mapping(self._merged.document, above)) is not None:
+                self._put(above, referred)
+            for path in within:
+                self._set(path, self._placed[path])
 
     # Where a value belongs.
 
@@ -115,9 +127,12 @@ class _Source:
     def _descend(self, item: JsonValue, path: Path, found: JsonValue) -> None:
         if isinstance(item, dict) and isinstance(found, str) and not isinstance(found, Literal) and "${" in found:
             referred = referred_mapping(self._merged.document, path)
+            if referred is not None and len(self._referring) >= _REFERRING_MAX:
+                statement = f"one of more than {_REFERRING_MAX} interpolations of which some values are replaced"
+                self._problems.state(field_name(path, self._origin), statement, "replace all of it")
+                return
             if referred is not None:
-                # The interpolation stands for this mapping, of which some values are replaced.
-                self._put(path, referred)
+                self._referring.append(path)
                 found = referred
         if isinstance(item, dict) and isinstance(found, dict):
             self._assign(item, path, found) if found or not item else self._open_all(item, path)
@@ -146,7 +161,7 @@ class _Source:
             elif len(parts) == 1 and self._is_name(parts[0]):
                 self._place_name(parts[0], value)
             else:
-                ends = [path for path in self._all_leaves() if path[: len(above)] == above and _ends(path, parts)]
+                ends = self._ending(parts, above)
                 if len(ends) == 1:
                     self._place(ends[0], value)
                 elif ends:
@@ -166,10 +181,15 @@ class _Source:
             self._problems.state(field_name(path, self._origin), "set twice, to different values", "keep one of them")
         self._placed[path] = value
 
-    def _all_leaves(self) -> list[Path]:
+    def _ending(self, parts: tuple[str, ...], above: Path = ()) -> list[Path]:
+        """The leaves below a path that end with these parts."""
         if self._leaves is None:
-            self._leaves = [path for path, _ in leaves(self._merged.document)]
-        return self._leaves
+            self._leaves = {}
+            for path, _ in leaves(self._merged.document):
+                self._leaves.setdefault(str(path[-1]), []).append(path)
+        # Where a name is very frequent, only whole paths find its places: looking at all of them takes too long.
+        same = self._leaves.get(parts[-1], [])[:_SAME_MAX]
+        return [path for path in same if path[: len(above)] == above and _ends(path, parts)]
 
     # What is wrong with an address.
 
@@ -184,18 +204,16 @@ class _Source:
             self._problems.state(field_name(path, self._origin), "no such place in the list", f"allowed: {allowed}")
             return
         wanted = [str(part) for part in parts]
-        same = [one for one in self._all_leaves() if _ends(one, wanted[-1:])]
-        if same:
-            near: str | None = path_name(same[0])
-        else:
+        near: str | None = None
+        if same := self._ending(tuple(wanted[-1:])):
+            near = path_name(same[0])
+        elif self._problems.may_search:
             here = [path_name((*above, key)) for key in holder] if isinstance(holder, dict) else []
             names = [*self._merged.named, *self._merged.embedded]
             near = self._problems.nearest(path_name((*above, wanted[0])), here)
             near = near or self._problems.nearest(wanted[-1], names)
-            if near is None and (
-                last := self._problems.nearest(wanted[-1], (str(one[-1]) for one in self._all_leaves()))
-            ):
-                near = next(path_name(one) for one in self._all_leaves() if one[-1] == last)
+            if near is None and (last := self._problems.nearest(wanted[-1], self._leaves or ())):
+                near = path_name(self._ending((last,))[0])
         remedy = f"did you mean {near}?" if near else "the recipe has no such value; `muster recipe show` prints it"
         self._problems.state(field_name(path, self._origin), "unknown name", remedy)
 
@@ -242,6 +260,10 @@ def _is_open(holder: JsonValue) -> bool:
     return holder is None or (isinstance(holder, dict) and not holder) or holder == MISSING
 
 
+def _in_order(path: Path) -> tuple[int, list[str]]:
+    return len(path), [str(part) for part in path]
+
+
 def _part(holder: JsonValue, key: str) -> str | int | None:
     """The key or index that a part of a path means in a mapping or list, if it is there."""
     if isinstance(holder, dict):
@@ -261,10 +283,3 @@ def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:
 def _ends(path: Path, parts: Iterable[str]) -> bool:
     wanted = tuple(parts)
     return len(path) >= len(wanted) and tuple(str(part) for part in path[len(path) - len(wanted) :]) == wanted
-
-
-def copied(value: JsonValue) -> JsonValue:
-    """A copy whose mappings and lists are objects of their own."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value

@@ -106,7 +106,8 @@ def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str,
 def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         message = f"the name {twice[:64]!r} appears twice"
         raise ValueError(message)
     return found

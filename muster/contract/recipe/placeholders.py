@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from muster.contract.recipe.interpolation import Literal, literal
+from muster.contract.recipe.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
 from muster.contract.recipe.resolved_recipe import Origin, Path
 
-_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
-_PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({_NAME})\s*\}}\}}")
-_WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({_NAME})\s*\}}\}}\1")
+_PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
+_WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def _copy(value: JsonValue, above: Path, key: str | int, filler: _Filler, *, pla
 class _Filler:
     value_of: Callable[[str], Filling | None]
     filled: Filled
+    nodes: int = 0
+    characters: int = 0
 
     def text(self, text: str, path: Path) -> JsonValue:
         whole = _WHOLE.fullmatch(text)
@@ -102,35 +104,54 @@ class _Filler:
             if filling is None:
                 return None
             self.filled.origins[path] = filling.origin
-            return literal(filling.value) if filling.plain else _copied(filling.value)
+            if not self._count(filling.value):
+                self._fault(path, "placeholders that make the recipe too large", "keep data in S3")
+                return None
+            return literal(filling.value) if filling.plain else copied(filling.value)
         return self._parts(text, path)
 
     def _parts(self, text: str, path: Path) -> JsonValue:
-        parts, end, plain = list[str](), 0, False
+        parts, end, plain, opened = list[str](), 0, False, 0
+        live = "${" in text
         for found in _PLACEHOLDER.finditer(text):
             before = text[end : found.start()]
+            opened += before.count("${") - before.count("}")
             parts.append(before)
             end = found.end()
             if found[1]:
                 parts.append(found[0][1:])
                 continue
-            self.filled.names.add(found[2])
-            filling = self.value_of(found[2])
+            name = found[2]
+            self.filled.names.add(name)
+            filling = self.value_of(name)
             if filling is None:
                 continue
-            value = self._as_text(filling.value, found[2], path)
+            value = self._as_text(filling.value, name, path)
             self.filled.origins[path] = max(self.filled.origins.get(path, Origin.BASE), filling.origin, key=_STRENGTH)
-            if "${" in text and (
-                set(value) & set("$\\{}") or text.count("${", 0, found.start()) > text.count("}", 0, found.start())
-            ):
-                self._fault(
-                    path, f"{{{{{found[2]}}}}} in a text that also has an interpolation", "write them in two values"
-                )
+            if live and (opened > 0 or not set(value).isdisjoint("$\\{}")):
+                self._fault(path, f"{{{{{name}}}}} in a text that also has an interpolation", "make two values of it")
                 continue
-            plain = plain or "${" not in text
+            if not self._count(value):
+                self._fault(path, "placeholders that make the recipe too large", "keep data in S3")
+                return None
+            plain = plain or not live
             parts.append(value)
         joined = "".join([*parts, text[end:]])
         return Literal(joined) if plain else joined
+
+    def _count(self, value: JsonValue) -> bool:
+        """Whether this value, with those that took the place of other placeholders, is small enough for a recipe."""
+        pending = [value]
+        while pending and self.nodes < NODES_MAX and self.characters < TEXT_MAX:
+            one = pending.pop()
+            self.nodes += 1
+            if isinstance(one, dict):
+                pending += one.values()
+            elif isinstance(one, list):
+                pending += one
+            elif isinstance(one, str):
+                self.characters += len(one)
+        return not pending and self.nodes < NODES_MAX and self.characters < TEXT_MAX
 
     def _as_text(self, value: JsonValue, name: str, path: Path) -> str:
         if isinstance(value, dict | list) or value is None:
@@ -146,7 +167,8 @@ class _Filler:
 _STRENGTH = list(Origin).index
 
 
-def _copied(value: JsonValue) -> JsonValue:
+def copied(value: JsonValue) -> JsonValue:
+    """A copy whose mappings and lists are objects of their own."""
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value

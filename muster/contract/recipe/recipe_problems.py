@@ -17,7 +17,7 @@ _PART_SHOWN = 64
 _TEXT_SHOWN = 80
 _NUMBER_SHOWN = 10**20
 # Finding the nearest of thousands of names takes a millisecond each.
-_NEAREST_MAX, _KNOWN_MAX = 16, 4_096
+_NEAREST_MAX, _KNOWN_MAX = 16, 1_024
 
 _SECRET_NAME = re.compile(
     r"(^|[_.-])(token|secret|passw(or)?d|pwd|credentials?|api_?key|access_?key|private_?key|secret_?key)$",
@@ -68,11 +68,16 @@ class Problems:
         found = shown(path, value)
         self.found.append(Problem(field(path, origin), found, remedy, f"allowed: {allowed}" if allowed else ""))
 
+    @property
+    def may_search(self) -> bool:
+        """Whether the nearest of the known names is still looked for: only for the first problems."""
+        return self._searched < _NEAREST_MAX
+
     def nearest(self, name: str, known: Iterable[str]) -> str | None:
         """The known name that a misspelled one most likely stands for; of the first problems only."""
-        self._searched += 1
-        if self._searched > _NEAREST_MAX:
+        if not self.may_search:
             return None
+        self._searched += 1
         names = list(dict.fromkeys(known))[:_KNOWN_MAX]
         near = difflib.get_close_matches(name[:_PART_SHOWN], names, n=1, cutoff=0.6)
         return near[0] if near else None

@@ -26,6 +26,9 @@ _ALIASES_MAX = 256
 LITERAL = "# literal: nothing in this file is a placeholder or an interpolation\n"
 """The first line of a recipe whose values hold `${` or `{{` as plain text."""
 
+PLACEHOLDER_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
+"""The form of a name in `{{name}}`. Other text in braces, such as that of a template for chats, is no placeholder."""
+
 _CONSTANTS: dict[str, object] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True),
@@ -76,13 +79,21 @@ def _key(text: str) -> object:
 
 
 _RULES = Rules(
-    _value, _key, depth=DEPTH_MAX, name=NAME_MAX, aliases=_ALIASES_MAX, nodes=NODES_MAX, braces=True, quick=True
+    _value,
+    _key,
+    depth=DEPTH_MAX,
+    name=NAME_MAX,
+    aliases=_ALIASES_MAX,
+    nodes=NODES_MAX,
+    braces=re.compile(PLACEHOLDER_NAME),
+    quick=True,
 )
 
 # A value that begins with a placeholder without quotes and continues after it, such as `{{folder}}/checkpoints`: YAML
 # takes it for a mapping and then fails. In templates it is text.
 _BEGINS_WITH_BRACES = re.compile(
-    r"^(\s*(?:- +)*(?:[^\s#'\"{}\[\]][^#'\"{}\[\]]*?: +)?)(\{\{[^{}'\"#]+\}\}[^'\"]*?)(\s+#.*)?$"
+    r"^(\s*(?:- +)*(?:[^\s#'\"{}\[\]][^#'\"{}\[\]]*?: +)?)"
+    rf"(\{{\{{\s*{PLACEHOLDER_NAME}\s*\}}\}}[^'\"#]*?)(\s+#.*)?$"
 )
 _BLOCK_TEXT = re.compile(r"(?:^|[:\-] +)[|>][-+0-9]*\s*(?:#.*)?$")
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
 from muster.contract.recipe.interpolation import MISSING, interpolated
-from muster.contract.recipe.merging import Merged, leaves, merge_recipe, merge_values, value_at
+from muster.contract.recipe.merging import Merged, merge_recipe, merge_values, value_at
 from muster.contract.recipe.override_spec import MACHINES, Parameter, parse_override_spec
 from muster.contract.recipe.placeholders import Filled, Filling, fill, placeholder_names
 from muster.contract.recipe.recipe_problems import Problems, field, path_name
@@ -31,7 +31,6 @@ from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 _SYNTHETIC = "training_config"
-_ESCAPED_LENGTH = 12  # characters of YAML for one of a text, at most, with its share of indentation
 
 # What the hub's recipes decide, and where a user says it instead.
 _FIXED = {
@@ -218,9 +217,10 @@ class _Resolution:
         embedded = frozenset(filled.names - set(named))
         fixed: dict[Path, str] = {}
         if self._sources.hub_model is not None:
-            for path, _ in leaves(filled.document):
-                if path[-1] in _FIXED:
-                    fixed[path] = _FIXED[str(path[-1])]
+            first = dict(reversed([(name, [path]) for name, path in _keys(filled.document) if name in _FIXED]))
+            fixed = {
+                path: _FIXED[name] for name, paths in {**first, **named}.items() if name in _FIXED for path in paths
+            }
         return Merged(filled.document, filled.origins, named, embedded, fixed)
 
     def _merge_recipe(self, merged: Merged, recipe: _Base) -> None:
@@ -248,29 +248,27 @@ class _Resolution:
     ) -> dict[Path, Origin]:
         """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
         origins: dict[Path, Origin] = {}
-        length, problems = 0, self._problems
+        problems = self._problems
+        size = _YamlSize()
         pending: list[tuple[Path, JsonValue, Origin]] = [((), document, self._base_origin)]
         while pending:
             path, value, origin = pending.pop()
             origin = marks.get(path, origin)
             if isinstance(value, dict) and (value or not path):
                 pending += [((*path, key), item, origin) for key, item in reversed(value.items())]
-                length += sum(map(len, value)) + 2 * len(path) * len(value)
+                for key in value:
+                    size.add(key, len(path))
                 continue
             if path:
                 origins[path] = origin
             for item in _scalars(value):
-                length += len(item) if isinstance(item, str) else 4
+                size.add(item, len(path) if item is value else 2 * DEPTH_MAX)
                 if isinstance(item, float) and not math.isfinite(item):
                     faulty.add(path)
                     problems.wrong(path, origin, item, "JSON cannot represent this number; write a finite one")
                 elif isinstance(item, str) and not item.isascii() and not _is_unicode(item):
                     problems.state(field(path, origin), "it contains a lone surrogate", "use valid Unicode")
-        if (
-            not problems.found
-            and length > TEXT_MAX // _ESCAPED_LENGTH
-            and len(recipe_yaml(document).encode()) > TEXT_MAX
-        ):
+        if not problems.found and size.exceeds(document):
             problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         return origins
 
@@ -293,6 +291,26 @@ class _Resolution:
         if mistake is not None:
             allowed, remedy = mistake
             self._problems.wrong(path, self._origin_at(merged, path), value, remedy, allowed)
+
+
+@dataclass
+class _YamlSize:
+    """The size of a document's YAML, which is written only where it could be too long to be read again."""
+
+    least: int = 0
+    most: int = 0
+
+    def add(self, value: JsonValue, depth: int) -> None:
+        """Add a key or a value: with its indentation, quotes and colon, and escapes of its characters."""
+        digits = value.bit_length() // 3 + 1 if isinstance(value, int) else 24
+        length = len(value) if isinstance(value, str) else digits
+        plain = not isinstance(value, str) or (value.isascii() and value.isprintable())
+        self.least += len(value) if isinstance(value, str) else 1
+        self.most += 2 * depth + 8 + length * (2 if plain else 12)
+
+    def exceeds(self, document: dict[str, JsonValue]) -> bool:
+        """Whether it is longer than what is read."""
+        return self.least > TEXT_MAX or (self.most > TEXT_MAX and len(recipe_yaml(document).encode()) > TEXT_MAX)
 
 
 @dataclass

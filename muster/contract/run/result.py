@@ -34,14 +34,6 @@ class ReplicaOutcome(StrEnum):
     UNKNOWN = "unknown"  # its record cannot be read
 
 
-class Platform(StrEnum):
-    """Where a checkpoint that stays with AWS was trained. It can be evaluated on the same platform only."""
-
-    TRAINING_JOB = "training-job"
-    HYPERPOD = "hyperpod"
-    UNKNOWN = "unknown"  # of a newer version of Muster
-
-
 class ReplicaResult(StoredPart):
     """One replica in the settlement."""
 
@@ -52,8 +44,10 @@ class ReplicaResult(StoredPart):
     checkpoint_uri: str | None = Field(
         default=None, description="what the replica's manifest names: the folder of the run's model"
     )
-    checkpoint_platform: Platform | None = Field(
-        default=None, description="where the checkpoint was trained, if its place says so: it stays with AWS"
+    checkpoint_platform: str | None = Field(
+        default=None,
+        description="where a checkpoint that stays with AWS was trained, and can be evaluated: `training-job` or "
+        "`hyperpod`; none where its place does not say",
     )
     round: int | None = None
     checksum: str | None = None
@@ -78,11 +72,6 @@ class ReplicaResult(StoredPart):
     @classmethod
     def _known_outcome(cls, value: object) -> object:
         return known_member(ReplicaOutcome, value, ReplicaOutcome.UNKNOWN)
-
-    @field_validator("checkpoint_platform", mode="before")
-    @classmethod
-    def _known_platform(cls, value: object) -> object:
-        return known_member(Platform, value, Platform.UNKNOWN)
 
 
 class Result(StoredDocument):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from muster.contract.layout import split_s3_uri
-from muster.contract.run.result import Platform
 from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import parse_manifest
 from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
@@ -30,7 +29,7 @@ _PLAIN = ("output/output/manifest.json", "output/model/manifest.json", "manifest
 _PLACES = (_ARCHIVE, _MODEL_ARCHIVE, *_PLAIN)
 
 # The bucket of a checkpoint that stays with AWS: customer-escrow-{account}-smtj-{id}.
-_PLATFORMS = {"-smtj-": Platform.TRAINING_JOB, "-hp-": Platform.HYPERPOD}
+_PLATFORMS = {"-smtj-": "training-job", "-hp-": "hyperpod"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class ResolvedManifest:
     ended: str = ""
 
     @property
-    def platform(self) -> Platform | None:
+    def platform(self) -> str | None:
         """On which platform the checkpoint was trained, where its place says so."""
         for text in split_s3_uri(self.checkpoint_uri):
             found = [platform for mark, platform in _PLATFORMS.items() if mark in text]

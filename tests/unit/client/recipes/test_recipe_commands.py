@@ -237,3 +237,28 @@ def test_the_recipes_of_a_checkout_are_listed_and_resolved(muster: Callable[...,
     assert values(muster("resolve", name, "--checkout", checkout, "--json"))["run.name"][1] == "base"
     wrong = muster("resolve", name.replace("lora", "lra"), "--checkout", checkout)
     assert f"did you mean {name}?" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("muster recipe res", ["resolve"]),
+        ("muster recipe resolve base.yaml --set training_config.m", ["training_config.max_steps="]),
+        ("muster recipe validate jobs/run.yaml --set run.", ["run.name=", "run.model_type=", "run.results_dir="]),
+        ("muster recipe diff base.yaml x.yaml --input l", ["learning_rate="]),
+        ("muster recipe resolve --checkout clone fine-tuning/llama/llmft_llama3_1_8b_seq8", ["dpo"]),
+        # AWS is not asked, and a file that cannot be read has no names.
+        ("muster recipe resolve s3://bucket/a.yaml --set ", []),
+        ("muster recipe resolve none.yaml --set ", []),
+        ("muster recipe resolve --set ", []),
+        ("muster recipe resolve ", []),
+    ],
+)
+def test_the_shell_completes_recipes_paths_and_placeholders(
+    muster: Callable[..., Result], checkout: str, line: str, completed: list[str]
+) -> None:
+    words = line.split(" ")
+    asked = {"_MUSTER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    found = CliRunner().invoke(app, [], env=asked, prog_name="muster").stdout.split()
+    assert len(found) == len(completed)
+    assert all(one.endswith(end) for one, end in zip(found, completed, strict=True))

@@ -154,3 +154,13 @@ def test_interpolations_that_multiply_a_recipe_are_refused() -> None:
     lines = ["a0: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{level}: [{', '.join([repr(f'${{a{level - 1}}}')] * 10)}]" for level in range(1, 9)]
     assert any("more than 50,000 values" in problem for problem in problems(None, None, "\n".join(lines)))
+
+
+REFERRING = "actor: {lr: 1, n: 2}\nref: ${.actor}\nlast: ${ref}"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_values_behind_an_interpolation_are_those_after_the_whole_source(order: int) -> None:
+    overrides = dict([("actor", {"lr": 5}), ("ref", {"n": 3})][::order])
+    found = alone(REFERRING, overrides=overrides)
+    assert found == {"actor": {"lr": 5, "n": 2}, "ref": {"lr": 5, "n": 3}, "last": {"lr": 5, "n": 3}}
