@@ -63,7 +63,7 @@ class FunctionReader:
                 HubName=hub, HubContentType="Model", HubContentName=model
             )
         except ClientError as error:
-            if error_code(error) in {"ResourceNotFound", "ValidationException"}:
+            if error_code(error) in {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}:
                 return None
             if error_code(error) in {"AccessDeniedException", "AccessDenied"}:
                 _refuse(f"the function plan may not read the hub {hub}", _LAUNCH)
