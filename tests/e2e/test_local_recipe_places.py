@@ -16,6 +16,8 @@ from muster.contract.recipe.gathering import gather
 from muster.contract.recipe.places import PlaceError, S3Place
 from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
 from muster.contract.recipe.recipe_request import read_request
+from muster.control.aws.clients import Clients
+from muster.control.aws.recipe_reader import FunctionReader
 from tests.support.workshop import Workshop, turn_to
 
 HUB = "arn:aws:sagemaker:us-east-1:aws:hub/SageMakerPublicHub"
@@ -39,6 +41,8 @@ def as_user(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         key = workshop.access_key(statements)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        # It keeps the credentials of its first client.
+        monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
         return ClientReader(lambda: open_session(None, None))
 
     return reader
@@ -135,14 +139,18 @@ def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
     assert (sources.name, sources.image, sources.weights) == ("llama_sft_lora", "image", f"s3://{bucket}/weights/")
     assert sources.base is not None
     assert sources.base.text == "lr: '{{lr}}'"
+    # The function that plans a run reads the same, with the same rights.
+    account = workshop.cloud.state.account_id
+    assert gather(request, FunctionReader(Clients(), account)) == sources
     # Both the hub and what is in it must be allowed.
     for statement in (allow("sagemaker:DescribeHubContent", HUB), allow("sagemaker:DescribeHubContent", f"{MODEL}*")):
         reader = as_user(files, statement)
+        function = FunctionReader(Clients(), account)
+        assert "may not read the hub" in refusal(lambda: function.hub_content("SageMakerPublicHub", model))  # noqa: B023
         assert refusal(lambda: reader.hub_content("SageMakerPublicHub", model)).endswith("SageMakerPublicHub")  # noqa: B023
     reader = as_user(allow("sagemaker:DescribeHubContent", "*"))
     found = reader.hub_content(private, f"{model}-reference")
     assert found is not None
-    account = workshop.cloud.state.account_id
     own = f"arn:aws:sagemaker:us-east-1:{account}:hub-content/{private}/ModelReference/{model}-reference/1.0.0"
     assert found.arn == own
     assert reader.hub_content(private, model) is None

@@ -153,6 +153,10 @@ def test_stacks_have_different_job_prefixes() -> None:
         ('schedules.nightly = { at = "at night", spec_key = "inbox/x" }', "rate(1 day)"),
         ('schedules.nightly = { at = "rate(1 day)", spec_key = "control/x" }', "begins with inbox/"),
         (
+            'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1, recipe = "own.yaml" } }',
+            "schedules.nightly.spec.recipe.file: found 'own.yaml', a local file",
+        ),
+        (
             'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1 } }',
             "schedules.nightly.spec.trainer: neither trainer nor entrypoint",
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 _NAMES_MAX = 50
 # Status and page show the values of a sweep, and of an environment none.
 _SECRET = re.compile(r"SECRET|PASSWORD|CREDENTIAL|TOKEN|(^|_)KEY", re.IGNORECASE)
-_TEXTS = {
-    "hyper_parameters": (TypeAdapter(HyperParameterKey), TypeAdapter(HyperParameterValue)),
-    "environment": (TypeAdapter(EnvironmentKey), TypeAdapter(EnvironmentValue)),
-}
 
 Name = Annotated[
     str, Field(min_length=1, max_length=512, pattern=LINE), Wording("a name or a path such as kwargs.learning_rate")
@@ -119,7 +116,7 @@ def _field_problems(spec: Spec, name: str, values: Sequence[JsonValue]) -> Itera
     if field == "kwargs":
         yield from _argument_problems(spec, name, key.split("."))
         return
-    of_key, of_value = _TEXTS[field]
+    of_key, of_value = _texts(field)
     if not _fits(of_key, key):
         yield Problem(f"sweep.{name}", repr(key), "correct the name", f"a name that {field} can have")
     elif field == "environment" and key.startswith("MUSTER_"):
@@ -156,6 +153,14 @@ def _twice(sweep: Mapping[str, object]) -> Iterator[Problem]:
         over = next((other for other in sweep if name.startswith(f"{other}.") and of_spec(other)), None)
         if over is not None:
             yield StatedProblem(f"sweep.{name}", f"it is a part of {over}, which is swept as well", "leave one out")
+
+
+@cache
+def _texts(field: str) -> tuple[TypeAdapter[str], TypeAdapter[str]]:
+    """The keys and the values of a field. Made for the first sweep of texts: most specs have none."""
+    if field == "environment":
+        return TypeAdapter(EnvironmentKey), TypeAdapter(EnvironmentValue)
+    return TypeAdapter(HyperParameterKey), TypeAdapter(HyperParameterValue)
 
 
 def _fits(kind: TypeAdapter[str], value: object) -> bool:

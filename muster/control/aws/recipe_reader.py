@@ -39,7 +39,7 @@ class FunctionReader:
         """The text of an object that the role may read."""
         try:
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
-            return whole_body(answer, place.uri, limit).decode()
+            return whole_body(answer, place.uri, limit).decode("utf-8-sig")
         except ClientError as error:
             if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""
@@ -63,7 +63,7 @@ class FunctionReader:
                 HubName=hub, HubContentType="Model", HubContentName=model
             )
         except ClientError as error:
-            if error_code(error) in {"ResourceNotFound", "ValidationException"}:
+            if error_code(error) in {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}:
                 return None
             if error_code(error) in {"AccessDeniedException", "AccessDenied"}:
                 _refuse(f"the function plan may not read the hub {hub}", _LAUNCH)

@@ -109,6 +109,11 @@ def test_a_recipe_that_a_spec_only_names_is_read_by_the_plan(harness: ControlHar
     assert reference(planned(harness, again, "two")) == reference(plan)
 
 
+def test_a_recipe_that_begins_with_a_byte_order_mark_is_read(harness: ControlHarness) -> None:
+    harness.plane.store.create("own/verl.yaml", f"\ufeff{RECIPE}".encode())
+    assert stored(harness, planned(harness, SPEC))["trainer"] == {"num_nodes": 2}
+
+
 def test_the_same_execution_gets_the_same_plan_though_its_recipe_has_changed(harness: ControlHarness) -> None:
     harness.plane.store.create("own/verl.yaml", RECIPE.encode())
     first = planned(harness, SPEC)

@@ -143,6 +143,24 @@ def test_a_spec_may_name_its_run(harness: ControlHarness, starter: Starter) -> N
     assert harness.executions.live_runs() == {"mine"}
 
 
+def test_a_recipe_in_s3_is_resolved_by_the_run_itself(harness: ControlHarness, starter: Starter) -> None:
+    spec = {"replicas": 1, "instance_type": "ml.p5.48xlarge", "recipe": {"file": "s3://team/recipes/a.yaml"}}
+    assert outcomes(starter, objects_created((KEY, put(harness, json.dumps(spec))))) == [Started.STARTED]
+    [started] = harness.cloud.calls.of("StartExecution")
+    assert json.loads(started["input"]) == spec
+
+
+def test_a_recipe_that_is_a_file_is_refused_with_all_else_beside_the_spec(
+    harness: ControlHarness, starter: Starter
+) -> None:
+    text = put(harness, "replicas: 1\nvolume_gb: 0\nrecipe: own.yaml\n")
+    assert outcomes(starter, objects_created((KEY, text))) == [Started.REFUSED]
+    found = harness.plane.store.get(f"{KEY}.error.txt")
+    assert found is not None
+    assert "recipe.file: found 'own.yaml', a local file" in found.body.decode()
+    assert "volume_gb" in found.body.decode()
+
+
 def test_an_object_that_is_gone_or_was_replaced_starts_nothing(harness: ControlHarness, starter: Starter) -> None:
     etag = put(harness, TEXT)
     put(harness, json.dumps({**SPEC, "replicas": 2}))
