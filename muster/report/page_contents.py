@@ -89,7 +89,7 @@ def make_page(run: PageInput) -> Page:
                     sweep=tuple(values_of(plan.spec.sweep, 0)),
                     trains_apart=plan.spec.trains_apart,
                     recipe=None if plan.spec.recipe is None else plan.spec.recipe.shown,
-                    recipe_uri=_recipe_uri(plan),
+                    recipe_of_each=plan.spec.recipe is not None and plan.spec.recipe.ranks is not None,
                 ),
             ),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
@@ -104,21 +104,12 @@ def make_page(run: PageInput) -> Page:
 
 def _links(plan: Plan) -> Links:
     links = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
-    uri = _recipe_of_rank_0(plan)
-    return links if uri is None else links.model_copy(update={"recipe": object_link(plan.execution_arn, uri)})
-
-
-def _recipe_uri(plan: Plan) -> str:
-    uri = _recipe_of_rank_0(plan) or ""
-    one_each = plan.spec.recipe is not None and plan.spec.recipe.ranks is not None
-    return f"one for each rank, rank 0: {uri}" if one_each else uri
-
-
-def _recipe_of_rank_0(plan: Plan) -> str | None:
     recipe = plan.spec.recipe
     if recipe is None:
-        return None
-    return s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
+        return links
+    # With `sweep` the ranks have recipes of their own: the first one stands for all.
+    uri = s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
+    return links.model_copy(update={"recipe": object_link(plan.execution_arn, uri)})
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:

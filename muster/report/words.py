@@ -20,6 +20,7 @@ from muster.report.page_model import Fact, ReplicaView, RoundsView
 from muster.report.read_back import dollars
 
 _NAMED_MAX = 3  # replicas in a sentence
+_DIGEST_SHOWN = 12  # hexadecimal digits
 _REASON_SHOWN = 400  # characters of a reason in a sentence
 UTILISATION = "utilisation"
 """The metric that every front end logs."""
@@ -52,8 +53,8 @@ class RunFacts:
     sweep: Sequence[str] = ()
     """The names of the values that differ."""
     recipe: RunRecipe | None = None
-    recipe_uri: str = ""
-    """Where the resolved recipe is, or those of all ranks."""
+    recipe_of_each: bool = False
+    """Whether each rank has a recipe of its own."""
     trains_apart: bool = False
     """Whether each replica has rounds of its own."""
 
@@ -149,7 +150,9 @@ def facts(
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     of = "" if rounds.expected is None else f" of {rounds.expected}"
     if run.recipe is not None:
-        yield Fact(label="Recipe", value=run.recipe.name, note=f"{run.recipe.family}; {run.recipe_uri}")
+        each = "; one for each rank" if run.recipe_of_each else ""
+        note = f"family {run.recipe.family}, digest {run.recipe.digest[:_DIGEST_SHOWN]}{each}"
+        yield Fact(label="Recipe", value=run.recipe.name, note=note)
     if run.sweep:
         names = list(short_names(run.sweep).values())
         more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

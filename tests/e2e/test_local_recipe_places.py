@@ -12,6 +12,8 @@ from botocore.exceptions import ClientError
 
 from muster.client.aws.connection import open_session
 from muster.client.aws.recipe_reader import ClientReader
+from muster.client.errors import RecipePlaceError
+from muster.client.recipes.catalog import hub_recipes
 from muster.contract.recipe.gathering import gather
 from muster.contract.recipe.places import PlaceError, S3Place
 from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
@@ -155,6 +157,13 @@ def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
     assert found.arn == own
     assert reader.hub_content(private, model) is None
     assert reader.hub_content("no-such-hub", model) is None
+    catalog = hub_recipes(lambda: open_session(None, None), model, private)
+    assert catalog.place == f"{model} in SageMakerPublicHub"
+    assert [(one.name, one.technique, one.training_type) for one in catalog.recipes] == [
+        ("llama_sft_lora", "SFT", "LORA")
+    ]
+    with pytest.raises(RecipePlaceError, match="No recipes can be listed: there is no model named 'none'"):
+        hub_recipes(lambda: open_session(None, None), "none", None)
 
 
 def test_a_hub_answers_as_the_service_documents(workshop: Workshop) -> None:

@@ -259,8 +259,8 @@ def test_the_result_the_event_and_the_page_say_which_recipe_it_was(harness: Cont
     page = harness.plane.store.get(plan.layout.page)
     assert page is not None
     facts = {fact["label"]: fact for fact in data_in(page.body.decode())["facts"]}
-    uri = f"s3://bucket/recipes/{reference(plan).digest}/recipe.yaml"
-    assert facts["Recipe"] == {"label": "Recipe", "value": "verl", "note": f"llmft; {uri}"}
+    digest = reference(plan).digest
+    assert facts["Recipe"] == {"label": "Recipe", "value": "verl", "note": f"family llmft, digest {digest[:12]}"}
 
 
 def test_only_a_plan_of_a_recipe_imports_the_resolver() -> None:

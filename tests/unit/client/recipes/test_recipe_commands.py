@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from docs.commands_reference import ANSWERS
 from muster.client.cli.program import app
 from muster.contract.errors import MusterError
 
@@ -288,3 +289,22 @@ def test_the_shell_completes_recipes_paths_and_placeholders(
     found = CliRunner().invoke(app, [], env=asked, prog_name="muster").stdout.split()
     assert len(found) == len(completed)
     assert all(one.endswith(end) for one, end in zip(found, completed, strict=True))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "--checkout", "clone"),
+        ("show", "base.yaml", "--override-spec", "base.json"),
+        ("resolve", "jobs/run.yaml"),
+        ("diff", "base.yaml", "jobs/run.yaml", *FILLED),
+        ("validate", "jobs/run.yaml", "base.yaml"),
+    ],
+)
+def test_an_answer_in_json_has_the_fields_that_are_promised(
+    muster: Callable[..., Result], checkout: str, arguments: tuple[str, ...]
+) -> None:
+    line = muster(*arguments, "--json").stdout
+    model = ANSWERS[f"recipe {arguments[0]}"]
+    assert model.model_validate_json(line).model_dump(mode="json") == json.loads(line)
+    assert line.count("\n") == 1

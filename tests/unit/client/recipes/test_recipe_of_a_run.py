@@ -61,7 +61,7 @@ def test_the_page_and_the_list_of_ended_runs_have_it_from_the_plan() -> None:
     plan = run.plan.model_copy(update={"spec": spec})
     page = make_page(replace(run, plan=plan))
     [fact] = [fact for fact in page.facts if fact.label == "Recipe"]
-    assert (fact.value, fact.note) == ("llama-lora", f"llmft; s3://{plan.place.bucket}/recipes/{DIGEST}/recipe.yaml")
+    assert (fact.value, fact.note) == ("llama-lora", "family llmft, digest 0123456789ab")
     assert page.links.recipe is not None
     assert f"prefix=recipes/{DIGEST}/recipe.yaml" in page.links.recipe
     result = Result(
