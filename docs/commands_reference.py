@@ -138,8 +138,9 @@ failed run is not an error of the command: its status is printed as usual, and t
 If standard error is a terminal, a command shows there what it is waiting for. `NO_COLOR=1` turns colours off.
 Ctrl-C ends `--watch`, `logs -f` and `ui`; the run continues.
 
-`muster --install-completion` installs completion of commands, options and run names for bash, zsh or fish.
-`--show-completion` prints the script that would be installed. To complete the name of a run, the shell lists the
+`muster --install-completion` installs completion of commands, options and run names for bash, zsh or fish, and in
+`muster recipe` of the paths and placeholders of recipes on this machine. `--show-completion` prints the script that
+would be installed. To complete the name of a run, the shell lists the
 runs of the stack with your credentials. If this fails or takes more than a few seconds, nothing is completed.
 """
 

@@ -30,6 +30,7 @@ from docs.python_reference import python_reference
 from muster.client.launch.estimate import cost
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
+from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
@@ -37,6 +38,8 @@ from muster.contract.spec.spec_reader import parse_spec_text
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.hints import LEFT_OUT
+from muster.contract.training.model_package import ModelPackageFields
+from muster.contract.training.model_source import ModelFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.resources import ResourceFields
@@ -127,6 +130,8 @@ _PARTS: tuple[tuple[str, str, type[Document]], ...] = (
     ("The instance", _INSTANCE, ResourceFields),
     ("Time", "", TimeFields),
     ("Data and results", _STORAGE, StorageFields),
+    ("The model to start from", "", ModelFields),
+    ("Model packages", "", ModelPackageFields),
     ("Role and network", _ACCESS, AccessFields),
     ("Observing a replica", "", ObservationFields),
 )
@@ -157,7 +162,7 @@ def _sections() -> list[type[Document]]:
 
 def _documents(annotation: Any) -> Iterator[type[Document]]:
     if isinstance(annotation, type) and issubclass(annotation, Document):
-        yield annotation
+        yield WRITTEN_FORMS.get(annotation, annotation)
     for argument in get_args(annotation):
         yield from _documents(argument)
 
@@ -270,7 +275,7 @@ def _plain(annotation: type) -> str:
 
 
 def _link(model: type[Document]) -> str:
-    title = _title(model)
+    title = _title(WRITTEN_FORMS.get(model, model))
     return f"[{title[:1].lower() + title[1:]}](#{title.lower().replace(' ', '-')})"
 
 

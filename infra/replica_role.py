@@ -1,8 +1,7 @@
 """The role under which the replicas' containers run. It has no access to control/, nor to what another run wrote.
 
 All runs of a stack share the role, but not its rights: each session carries the tags of its run (launcher_role.py), and
-the policy names them. A session without the tags gets nothing in the bucket but the objects of source/ and packages/,
-and resolved recipes.
+the policy names them. A session without the tags gets nothing in the bucket.
 """
 
 from __future__ import annotations
@@ -142,12 +141,14 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
     digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
-    # Of the run whose model this one starts from. Without the tag it matches nothing.
+    # Of the run whose model this one starts from. Statements of their own: one whose variable has no value, as in a run
+    # without `model`, matches nothing at all.
     models = [f"{folder}{principal_tag(TAG_MODEL)}/*" for folder in MODEL_FOLDERS]
     recipes = f"{recipe_folder(_DIGEST)}*"  # and not their sources
     digests.append(recipes)
     statements = (
-        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*", recipes, *models),
+        read(f"runs/{run}/*", f"{SOURCE}*", f"{PACKAGES}*", recipes),
+        read(*models),
         Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (*shared, output)),
         # Replicas delete the rounds that no joiner needs any more, and SageMaker what a trainer deletes among its
         # checkpoints.
@@ -157,8 +158,9 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
         Statement(
             ("s3:ListBucket",),
             Target.BUCKET,
-            conditions={"StringLike": {"s3:prefix": [*shared, output, *digests, *models]}},
+            conditions={"StringLike": {"s3:prefix": [*shared, output, *digests]}},
         ),
+        Statement(("s3:ListBucket",), Target.BUCKET, conditions={"StringLike": {"s3:prefix": models}}),
     )
     arn = [bucket.bucket_arn]
     return policy_statements(statements, {Target.OBJECTS: arn, Target.BUCKET: arn})

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import RecipeError as RecipeError
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
+    from muster.contract.recipe.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.recipe.resolved_recipe import Origin as Origin
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
@@ -199,6 +200,7 @@ _MODULES = {
         "RunNameTakenError",
         "SpecError",
     ),
+    "muster.contract.recipe.recipe_reference": ("RunRecipe",),
     "muster.contract.recipe.resolved_recipe": ("Origin",),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
     "muster.contract.run.ended_run": ("FailureCount",),
@@ -335,6 +337,7 @@ __all__ = [
     "RunEndedError",
     "RunNameTakenError",
     "RunNotEndedError",
+    "RunRecipe",
     "RunState",
     "RunStatus",
     "RunSummary",

@@ -209,8 +209,10 @@ class Muster:
         from muster.contract.spec.spec import Spec  # noqa: PLC0415
 
         if isinstance(spec, Spec):
-            return ExpandedSpec(spec)
-        return expanded_spec(spec, lambda: self._cloud.session)
+            if spec.model is None:
+                return ExpandedSpec(spec)
+            spec = spec.model_dump(mode="json", exclude_unset=True)
+        return expanded_spec(spec, lambda: self._cloud.session, self._cloud)
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
         """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
@@ -605,8 +607,10 @@ class Run:
             raise UnfinishedRunError(self.name)
         raise NoResultError(self.name, status.reason or f"the execution {status.state}")
 
-    def model(self) -> ModelResult:
+    def model(self, rank: int | None = None) -> ModelResult:
         """The model that the run leaves; if it did not succeed or has none, that of the run which continues it.
+
+        Of a sweep: the model of replica `rank`.
 
         Raises:
             ModelPendingError: the run, or the one that continues it, has not ended.
@@ -615,10 +619,12 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
-        return self._with_model()[1]
+        return self._with_model(rank)[1]
 
-    def model_download(self, folder: Path | str) -> ModelDownload:
+    def model_download(self, folder: Path | str, rank: int | None = None) -> ModelDownload:
         """The download of the run's model into `folder`: `fetch()` fetches what is not there yet, and verifies it.
+
+        Of a sweep: of the model of replica `rank`.
 
         Raises:
             DamagedModelError: the bucket has another model than the result says.
@@ -627,10 +633,10 @@ class Run:
         """
         from muster.client.runs.model_download import ModelDownload  # noqa: PLC0415
 
-        name, model = self._with_model()
+        name, model = self._with_model(rank)
         return ModelDownload(self._cloud, name, model, Path(folder))
 
-    def _with_model(self) -> tuple[str, ModelResult]:
+    def _with_model(self, rank: int | None) -> tuple[str, ModelResult]:
         """The newest run that has a model: this one, or a continuation if it did not succeed or has none."""
         ended: list[Result] = []
         run: Run | None = self
@@ -639,13 +645,15 @@ class Run:
                 ended.append(run.result())
             except UnfinishedRunError:
                 raise ModelPendingError(run.name) from None
-            has_come_to_its_end = ended[-1].verdict is Verdict.SUCCEEDED and ended[-1].model is not None
+            has_come_to_its_end = ended[-1].verdict is Verdict.SUCCEEDED and ended[-1].model_of(rank) is not None
             following = None if has_come_to_its_end else run._observer.continuation()
             run = None if following is None else Run(self.muster, following)
         for result in reversed(ended):
-            if result.model is not None:
-                return result.run, result.model
+            if (found := result.model_of(rank)) is not None:
+                return result.run, found
         last = ended[-1]
+        if (reason := last.why_no_model(rank)) is not None:
+            raise NoModelError(last.run, reason)
         if last.model_problem is not None:
             raise NoModelError(last.run, last.model_problem)
         if last.verdict is Verdict.SUCCEEDED:

@@ -58,9 +58,17 @@ def split_s3_uri(uri: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class RunLayout:
-    """The keys of one run (no bucket: `s3_uri` joins the two)."""
+    """The keys of one run (no bucket: `s3_uri` joins the two).
+
+    The replicas of a sweep train apart: `of_rank` has the keys of one of them, where it differs from the run's.
+    """
 
     run: str
+    part: str = ""
+
+    def of_rank(self, rank: int) -> RunLayout:
+        """The keys of what replica `rank` of a sweep has for itself: run document, rendezvous and model."""
+        return RunLayout(self.run, f"r{rank}/")
 
     @property
     def plan(self) -> str:
@@ -133,12 +141,12 @@ class RunLayout:
     @property
     def document(self) -> str:
         """The run document, which the replicas read."""
-        return f"runs/{self.run}/document.json"
+        return f"runs/{self.run}/{self.part}document.json"
 
     @property
     def rendezvous(self) -> str:
         """Prefix under which the replicas exchange data."""
-        return f"rendezvous/{self.run}/"
+        return f"rendezvous/{self.run}/{self.part}"
 
     @property
     def commits(self) -> str:
@@ -164,14 +172,19 @@ class RunLayout:
         return f"output/{self.run}/"
 
     @property
+    def results(self) -> str:
+        """Below this the replicas write the model. In the output, where no job has such a name."""
+        return f"{self.output}{self.part}"
+
+    @property
     def model(self) -> str:
         """Prefix of the files of the run's model. No job is named so: a job's name ends with its attempt."""
-        return f"{self.output}{MODEL_FOLDER}"
+        return f"{self.results}{MODEL_FOLDER}"
 
     def model_manifest(self, round_: int) -> str:
         """The list of the files of the model that was written after a round: written once, after the files."""
-        return f"{self.output}{model_manifest_name(round_)}"
+        return f"{self.results}{model_manifest_name(round_)}"
 
     def model_evaluation(self, round_: int) -> str:
         """What was measured on that model: written once."""
-        return f"{self.output}{model_evaluation_name(round_)}"
+        return f"{self.results}{model_evaluation_name(round_)}"

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
+APART_MAX = 100  # replicas of a sweep with a trainer: a look at the run lists the rounds of each of them
 ATTEMPT_MAX = 999
 RERUNS_MAX = 20  # continuations, each of the run before it
 CLAIM_NUMBER_MAX = ATTEMPT_MAX * 1_000  # attempts are numbered through all runs of a lineage

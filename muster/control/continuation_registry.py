@@ -37,6 +37,9 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
         raise _refused(statement, f"write replicas: {plan.spec.replicas}, or leave resume_from out")
+    if plan.spec.sweep != spec.sweep:
+        statement = f"{parent} has other values in its sweep"
+        raise _refused(statement, "write the same values, or leave resume_from out")
     if not has_history(store, plan.shared_layout, result.committed_rounds or 0):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
         raise _refused(statement, "leave resume_from out, to train from the beginning")

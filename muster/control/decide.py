@@ -86,7 +86,8 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
     rule, types = rule_of_end(current), spec.alternatives
     if rule is not None and spec.watch.then(rule) == "stop":
         lost = _lost(rank, current, f"watch.{rule}.then is stop")
-        return lost.model_copy(update={"stops_run": True})
+        # In a sweep the others have nothing to do with it.
+        return lost.model_copy(update={"stops_run": not spec.sweep})
     budget = spec.budget(failure_class) if rule is None else Budget(max_reruns=spec.watch.max_restarts)
     # Every earlier attempt that ended in this class was followed by a rerun from this budget.
     spent = sum(_spends_the_same(attempt, current) for attempt in attempts[:-1])

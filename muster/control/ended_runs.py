@@ -50,6 +50,7 @@ def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:
         usd=result.usd,
         parent=plan.lineage.parent if plan.lineage else None,
         continued_by=continued_by,
+        recipe=None if plan.spec.recipe is None else plan.spec.recipe.name,
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import islice
 
 from muster.contract.errors import DocumentError
+from muster.contract.layout import RunLayout
 from muster.contract.run.finding import FINDING_BYTES_MAX, FINDINGS_READ_MAX, Finding, FindingDocument, is_finding
 from muster.control.active_run import ActiveRun
 from muster.control.runtime.function import logger
+from muster.control.runtime.parallel import in_parallel
 
 
 def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
@@ -20,7 +22,17 @@ def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
 
 
 def _read_findings(run: ActiveRun) -> tuple[Finding, ...]:
-    layout, store = run.plan.shared_layout, run.documents.store
+    plan = run.plan
+    if not plan.spec.trains_apart:
+        return _findings_at(run, plan.shared_layout, plan.spec.replicas)
+    by_rank = in_parallel(lambda rank: _findings_at(run, plan.rounds_layout(rank), 1), range(plan.spec.replicas))
+    found = [one.model_copy(update={"rank": rank}) for rank, some in enumerate(by_rank) for one in some]
+    return tuple(sorted(found, key=lambda finding: finding.round)[:FINDINGS_READ_MAX])
+
+
+def _findings_at(run: ActiveRun, layout: RunLayout, replicas: int) -> tuple[Finding, ...]:
+    """Those that so many replicas, which train together, have written at `layout`."""
+    store = run.documents.store
     listed = islice(store.keys(layout.findings), FINDINGS_READ_MAX)
     keys = [key for key in listed if is_finding(key.removeprefix(layout.commits))]
     found: list[Finding] = []
@@ -32,6 +44,6 @@ def _read_findings(run: ActiveRun) -> tuple[Finding, ...]:
             # Replicas wrote it.
             logger.warning("a finding is left out of the result", extra={"error": str(error)})
             continue
-        if document.run == run.plan.run and document.finding.rank < run.plan.spec.replicas:
+        if document.run == run.plan.run and document.finding.rank < replicas:
             found.append(document.finding)
     return tuple(sorted(found, key=lambda finding: finding.round))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.contract.errors import DocumentError
+from muster.contract.layout import RunLayout
 from muster.contract.run.model import (
     EVALUATION_BYTES_MAX,
     MANIFEST_BYTES_MAX,
@@ -16,6 +17,7 @@ from muster.contract.run.model import (
 )
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult
 from muster.control.active_run import ActiveRun
+from muster.control.runtime.parallel import in_parallel
 
 # A model is written after the last round of the replicas that trained longest. More rounds are looked at only where
 # the last ones of some replicas were without the others.
@@ -30,21 +32,33 @@ class FoundModel:
     problem: str | None = None
 
 
+def with_own_models(run: ActiveRun, replicas: Sequence[ReplicaResult]) -> list[ReplicaResult]:
+    """The replicas of a sweep, each with the model that it has written; `problem` says why one is missing."""
+
+    def with_own(replica: ReplicaResult) -> ReplicaResult:
+        found = _find(run, run.plan.rank_layout(replica.rank), [replica], replica.round or 0)
+        return replica.model_copy(update={"model": found.model, "problem": replica.problem or found.problem})
+
+    return in_parallel(with_own, replicas)
+
+
 def find_model(run: ActiveRun, replicas: Sequence[ReplicaResult], committed: int) -> FoundModel:
-    """The newest model that the replicas of the run have written.
+    """The newest model that the replicas of the run have written together.
 
     Args:
         replicas: with what their manifests say.
         committed: the last committed round of the lineage.
     """
-    if run.plan.spec.trainer is None:
-        return FoundModel()
+    return _find(run, run.documents.layout, replicas, committed) if run.plan.spec.has_trainer else FoundModel()
+
+
+def _find(run: ActiveRun, layout: RunLayout, replicas: Sequence[ReplicaResult], committed: int) -> FoundModel:
     ended = {replica.round for replica in replicas if replica.round is not None}
     problem: str | None = None
     rounds = ended if committed == 0 else {committed, *ended}
     for round_ in sorted(rounds, reverse=True)[:_ROUNDS_MAX]:
         try:
-            found = _model(run, round_)
+            found = _model(run, layout, round_)
         except DocumentError as error:
             problem = problem or str(error)
             continue
@@ -55,8 +69,8 @@ def find_model(run: ActiveRun, replicas: Sequence[ReplicaResult], committed: int
     return FoundModel(None, problem)
 
 
-def _model(run: ActiveRun, round_: int) -> ModelResult | None:
-    store, layout = run.documents.store, run.documents.layout
+def _model(run: ActiveRun, layout: RunLayout, round_: int) -> ModelResult | None:
+    store = run.documents.store
     key = layout.model_manifest(round_)
     body = store.read_bounded(key, MANIFEST_BYTES_MAX)
     if body is None:
@@ -71,12 +85,12 @@ def _model(run: ActiveRun, round_: int) -> ModelResult | None:
         checksum=manifest.checksum,
         manifest=store.uri(key),
         manifest_sha256=hashlib.sha256(body).hexdigest(),
-        evaluation=_evaluation(run, round_),
+        evaluation=_evaluation(run, layout, round_),
     )
 
 
-def _evaluation(run: ActiveRun, round_: int) -> dict[str, float]:
-    key = run.documents.layout.model_evaluation(round_)
+def _evaluation(run: ActiveRun, layout: RunLayout, round_: int) -> dict[str, float]:
+    key = layout.model_evaluation(round_)
     body = run.documents.store.read_bounded(key, EVALUATION_BYTES_MAX)
     if body is None:
         return {}

@@ -70,7 +70,8 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
         raise RunNameTakenError(plan.run, plan.execution_arn)
     if plan.lineage is not None:
         store.create(plan.layout.lineage, plan.lineage.to_json())
-    store.create(plan.layout.document, RunDocument.of(plan).to_json())
+    for key, document in RunDocument.every(plan).items():
+        store.create(key, document.to_json())
     return plan
 
 

@@ -53,7 +53,7 @@ def prepared_spec(store: Store, given: Mapping[Any, Any], reader: RecipeReader) 
     """The ordinary spec of one that names a model or a recipe.
 
     A recipe was resolved by a client, and is again here; or the spec only names it, and it is read with `reader`. The
-    model of an earlier run is looked up whoever has started the run: it decides what the replicas may read.
+    model of an earlier run is looked up here in any case: it decides what the replicas may read.
 
     Raises:
         SpecError: with every problem; nothing was written.
@@ -104,14 +104,13 @@ def _stored_sources(store: Store, digest: str) -> RecipeSources:
 
 def _keep(store: Store, key: str, body: bytes) -> None:
     """Let an object that its key describes exist with these bytes for as long as a run can need it."""
-    if not keep(store, key, lambda: body):
-        store.create(key, body, "application/octet-stream")
     for _ in store.attempts(store.uri(key)):
+        if not keep(store, key, lambda: body):
+            # If this fails, another plan has just stored it.
+            store.create(key, body, "application/octet-stream")
         found = store.get(key)
         if found is not None and found.body == body:
             return
-        # What a container reads must be what was checked, whoever wrote the object first.
         if found is not None:
+            # What a container reads must be what was checked. Another writer has been first.
             store.replace(key, body, found.etag, "application/octet-stream")
-        else:
-            store.create(key, body, "application/octet-stream")

@@ -14,6 +14,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.spending import usd_of_ended
+from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.control.active_run import ActiveReplica, ActiveRun
@@ -22,7 +23,7 @@ from muster.control.failed_logs import with_last_lines
 from muster.control.findings import find_findings
 from muster.control.job_details import with_details
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
-from muster.control.model_result import find_model
+from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
@@ -65,21 +66,28 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
     search = _Search(budget, may_wait, TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4)))
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
-    rounds = committed_rounds(run.documents.store, run.plan.shared_layout)
+    # The replicas of a sweep have rounds and models of their own, which their manifests name.
+    apart = run.plan.spec.trains_apart
+    rounds = 0 if apart else committed_rounds(run.documents.store, run.plan.shared_layout)
     last = last_commit(run, rounds)
     replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))
     replicas = with_last_lines(run, replicas, budget)
     verdict, reason = weigh(run.plan.spec, replicas, fence)
-    found = find_model(run, replicas, rounds)
+    found = FoundModel() if apart else find_model(run, replicas, rounds)
+    if run.plan.spec.sweep:
+        replicas = [_with_values(run.plan.spec, replica) for replica in replicas]
+    if apart:
+        replicas = with_own_models(run, replicas)
     result = Result(
         run=run.plan.run,
         verdict=verdict,
         reason=with_goal_note(with_early_finish_note(reason, replicas, rounds), verdict, last),
         settled_at=clock.now(),
         replicas=tuple(replicas),
+        recipe=None if run.plan.spec.recipe is None else run.plan.spec.recipe.shown,
         reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
-        committed_rounds=rounds,
-        parameters_identical=_identical(replicas),
+        committed_rounds=None if apart else rounds,
+        parameters_identical=None if run.plan.spec.sweep else _identical(replicas),
         model=found.model,
         model_problem=found.problem,
         findings=find_findings(run),
@@ -171,8 +179,10 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     try:
         manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
     except ManifestError as problem:
-        # A trainer with its own loop leaves no model of the run, and so no manifest.
-        if problem.kind is ManifestProblem.ABSENT and run.plan.spec.trainer == OWN_LOOP:
+        # A trainer with its own loop leaves no model of the run, and so no manifest; most programs of recipes neither.
+        spec = run.plan.spec
+        own_program = spec.trainer == OWN_LOOP or (spec.trainer is None and spec.recipe is not None)
+        if problem.kind is ManifestProblem.ABSENT and own_program:
             return replica
         if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
             raise OutOfTimeError(str(problem)) from None
@@ -180,6 +190,7 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     return replica.model_copy(
         update={
             "checkpoint_uri": manifest.checkpoint_uri,
+            "checkpoint_platform": manifest.platform,
             "round": manifest.round,
             "checksum": manifest.checksum,
             "metrics": manifest.metrics,
@@ -187,6 +198,10 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             "ended": manifest.ended or None,
         }
     )
+
+
+def _with_values(spec: Spec, replica: ReplicaResult) -> ReplicaResult:
+    return replica.model_copy(update={"values": values_of(spec.sweep, replica.rank)})
 
 
 def _identical(replicas: Sequence[ReplicaResult]) -> bool | None:

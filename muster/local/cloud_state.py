@@ -4,7 +4,7 @@
   local.json       how to reach the service (mode 0600: it holds the root credentials)
   credentials.json the root credentials, created once: a shell that `env` has set up works with the next `up`, too
   local.log        the service's log
-  hubs/            the models of SageMaker Hub, which whoever uses the cloud puts there: HUB/Model/NAME.json
+  hubs/            the models of SageMaker Hub, which its user puts there: HUB/Model/NAME.json
   certificates/    the certificate authority, created once, and the service's certificate
   run/             temporary files of the running service: job trees, functions
 """

@@ -114,6 +114,9 @@ def _barriers(
     if any(one.field in {"trainer", "entrypoint", "algorithm_name"} for one in program):
         names = ", ".join(one.field for one in program)
         yield f"they run different programs ({names}): their metrics may mean different things"
+    sweeps = [run.page.run for run in (a, b) if run.page.sweep is not None]
+    if sweeps:
+        yield f"{' and '.join(sweeps)} {'are sweeps' if len(sweeps) > 1 else 'is a sweep'}: its replicas train apart"
     units = a.page.rounds.unit, b.page.rounds.unit
     without = [run.page.run for run in (a, b) if not run.page.rounds.total]
     if without:

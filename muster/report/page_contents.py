@@ -7,18 +7,22 @@ from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
+from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import usd_so_far
+from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.private_values import without_values
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
-from muster.report.links import console_links
-from muster.report.page_model import Page, ReplicaView, RoundsView
+from muster.report.links import console_links, object_link
+from muster.report.page_model import Links, Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
+from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
 from muster.report.words import RunFacts, facts, problems, verdict
 
@@ -82,15 +86,39 @@ def make_page(run: PageInput) -> Page:
                     now=timestamps.parse(run.made_at) if run.state == "running" else None,
                     has_ended=run.ended_at is not None,
                     region=plan.region,
+                    sweep=tuple(values_of(plan.spec.sweep, 0)),
+                    trains_apart=plan.spec.trains_apart,
+                    recipe=None if plan.spec.recipe is None else plan.spec.recipe.shown,
+                    recipe_uri=_recipe_uri(plan),
                 ),
             ),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
         ),
-        links=console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run)),
+        links=_links(plan),
         replicas=tuple(replicas),
         rounds=run.rounds,
+        sweep=sweep_view(plan.spec.sweep, replicas),
         plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
+
+
+def _links(plan: Plan) -> Links:
+    links = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
+    uri = _recipe_of_rank_0(plan)
+    return links if uri is None else links.model_copy(update={"recipe": object_link(plan.execution_arn, uri)})
+
+
+def _recipe_uri(plan: Plan) -> str:
+    uri = _recipe_of_rank_0(plan) or ""
+    one_each = plan.spec.recipe is not None and plan.spec.recipe.ranks is not None
+    return f"one for each rank, rank 0: {uri}" if one_each else uri
+
+
+def _recipe_of_rank_0(plan: Plan) -> str | None:
+    recipe = plan.spec.recipe
+    if recipe is None:
+        return None
+    return s3_uri(plan.place.bucket, f"{recipe_folder(recipe.of_rank(0))}{RECIPE_FILE}")
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:

@@ -11,7 +11,7 @@ from muster.report.page_model import Fact, Page
 
 _PARTS = FileParts(
     template="page.html",
-    scripts=("uplot.min.js", "data.js", "segments.js", "timeline.js", "charts.js", "rounds.js", "page.js"),
+    scripts=("uplot.min.js", "data.js", "segments.js", "timeline.js", "charts.js", "rounds.js", "sweep.js", "page.js"),
     styles=("uplot.min.css", "page.css"),
 )
 

@@ -101,6 +101,7 @@ class Links(Document):
     logs: str
     run_jobs: str
     run_logs: str
+    recipe: str | None = None
 
 
 class Fact(Document):
@@ -109,6 +110,19 @@ class Fact(Document):
     label: str
     value: str
     note: str = ""
+
+
+class SweepView(Document):
+    """What the replicas of a sweep differ in, and what each has reached, by rank."""
+
+    names: tuple[str, ...] = Field(description="of the values that differ, in the order of the spec")
+    short: tuple[str, ...] = Field(description="the same names, as short as they can be")
+    values: tuple[tuple[str, ...], ...]
+    metrics: tuple[str, ...] = Field(default=(), description="the last metrics of the replicas, by name")
+    last: tuple[tuple[float | None, ...], ...] = Field(default=(), description="by rank and metric")
+    best: tuple[int | None, ...] = Field(
+        default=(), description="by metric: the rank with the best value; none where that is not known"
+    )
 
 
 class Page(Document):
@@ -128,4 +142,5 @@ class Page(Document):
     links: Links
     replicas: tuple[ReplicaView, ...]
     rounds: RoundsView
+    sweep: SweepView | None = Field(default=None, description="none where the replicas train together")
     plan: dict[str, JsonValue]

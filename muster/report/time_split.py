@@ -5,7 +5,7 @@ What a job waits for is in its statuses; what its program does is in the commits
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import Field
 
@@ -76,6 +76,16 @@ def measured(commit: Commit, replicas: int) -> TimeUse | None:
         held_up += [0] * (commit.waited_for + 1 - len(held_up))
         held_up[commit.waited_for] += waited
     return use.model_copy(update={"spent": tuple(spent), "held_up": tuple(held_up)})
+
+
+def summed(uses: Iterable[TimeUse | None]) -> TimeUse | None:
+    """What all replicas have spent their time on; None where none says it."""
+    known = [use for use in uses if use is not None]
+    if not known:
+        return None
+    length = max(len(use.spent) for use in known)
+    spent = [sum(use.spent[index] for use in known if index < len(use.spent)) for index in range(length)]
+    return TimeUse(rounds=max(use.rounds for use in known), spent=tuple(spent))
 
 
 def time_split(

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
+from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.report.page_model import Fact, ReplicaView, RoundsView
@@ -47,6 +49,13 @@ class RunFacts:
     """The time now, while the run is in progress."""
     has_ended: bool = False
     region: str | None = None
+    sweep: Sequence[str] = ()
+    """The names of the values that differ."""
+    recipe: RunRecipe | None = None
+    recipe_uri: str = ""
+    """Where the resolved recipe is, or those of all ranks."""
+    trains_apart: bool = False
+    """Whether each replica has rounds of its own."""
 
 
 def verdict(
@@ -139,7 +148,15 @@ def facts(
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     of = "" if rounds.expected is None else f" of {rounds.expected}"
-    yield Fact(label="Rounds", value=f"{rounds.total}{of}", note="committed")
+    if run.recipe is not None:
+        yield Fact(label="Recipe", value=run.recipe.name, note=f"{run.recipe.family}; {run.recipe_uri}")
+    if run.sweep:
+        names = list(short_names(run.sweep).values())
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        yield Fact(label="Sweep", value=f"{', '.join(names[:_NAMED_MAX])}{more}", note="by rank")
+    if run.trains_apart or not run.sweep:
+        note = "of the replica that is furthest" if run.trains_apart else "committed"
+        yield Fact(label="Rounds", value=f"{rounds.total}{of}", note=note)
     limit = "" if run.deadline_seconds is None else f"of at most {duration(run.deadline_seconds)}"
     yield Fact(label="Time", value=duration(run.seconds), note=limit)
     yield from _speed(rounds, run.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_RUN
+from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN
 from muster.infra.deploy.cdk_tools import DeployError, NodeMissingError
 from muster.infra.deploy.deployment import deploy
 from muster.infra.settings.stack_settings import Platform, StackSettings
@@ -42,6 +43,7 @@ def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: Mapping[str, 
 
 
 OF_RUN = {TAG_LINEAGE: "run", TAG_RUN: "run"}
+_numbers = itertools.count(1)
 
 
 class Caller:
@@ -53,9 +55,10 @@ class Caller:
     def __init__(self, cloud: LocalCloud, outputs: Mapping[str, str], role: str, policy: str, **tags: str) -> None:
         iam = cloud.client("iam")
         document = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
-        iam.create_user(UserName=role, Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-        iam.put_user_policy(UserName=role, PolicyName=policy, PolicyDocument=json.dumps(document))
-        key = iam.create_access_key(UserName=role)["AccessKey"]
+        user = f"caller-{next(_numbers)}"
+        iam.create_user(UserName=user, Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+        iam.put_user_policy(UserName=user, PolicyName=policy, PolicyDocument=json.dumps(document))
+        key = iam.create_access_key(UserName=user)["AccessKey"]
         self._bucket = outputs["BucketName"]
         self._s3 = cloud.client(
             "s3", aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"]
@@ -89,6 +92,26 @@ def test_a_replica_reaches_the_rendezvous_and_not_the_control_plane(
     assert replica.answer("list_objects_v2", Prefix="control/") == "AccessDenied"
     assert replica.answer("put_object", Key="runs/run/document.json", Body=b"", IfNoneMatch="*") == "AccessDenied"
     assert replica.answer("delete_object", Key="output/run/x") == "AccessDenied"
+
+
+def test_a_replica_reads_the_model_from_which_its_run_starts_and_nothing_else_of_the_other_run(
+    cloud: LocalCloud, outputs: Mapping[str, str]
+) -> None:
+    role = outputs["ReplicaRoleArn"].rpartition("/")[2]
+    for key in ("output/first/model/x", "output/first/job/x", "output/second/model/x", "checkpoints/first/r0/x"):
+        cloud.client("s3").put_object(Bucket=outputs["BucketName"], Key=key, Body=b"x")
+    replica = Caller(cloud, outputs, role, "Replica", **OF_RUN, **{TAG_MODEL: "first/model"})
+    assert replica.answer("get_object", Key="output/first/model/x") == "done"
+    assert replica.answer("list_objects_v2", Prefix="output/first/model/") == "done"
+    assert replica.answer("put_object", Key="output/first/model/x", Body=b"") == "AccessDenied"
+    for key in ("output/first/job/x", "output/second/model/x", "checkpoints/first/r0/x"):
+        assert replica.answer("get_object", Key=key) == "AccessDenied"
+    assert replica.answer("list_objects_v2", Prefix="output/first/") == "AccessDenied"
+    # What it may do without the model it may do with it, and the other way round.
+    assert replica.answer("list_objects_v2", Prefix="rendezvous/run/") == "done"
+    other = Caller(cloud, outputs, role, "Replica", **OF_RUN)
+    assert other.answer("get_object", Key="output/first/model/x") == "AccessDenied"
+    assert other.answer("list_objects_v2", Prefix="rendezvous/run/") == "done"
 
 
 def test_the_bucket_refuses_an_unconditional_write_even_of_a_function(

@@ -21,6 +21,7 @@ from muster.contract.timestamps import seconds_between
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import render
 from muster.report.page_model import ReplicaView
+from tests.support.sample_sweeps import LOST, sample_sweep
 from tests.support.waiting import wait_until
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"
@@ -496,3 +497,46 @@ def contrast(foreground: str, ground: str) -> float:
 
 def _starts(text: str) -> Any:
     return re.compile(f"^{re.escape(text)}")
+
+
+def test_a_sweep_is_side_by_side(show: Open) -> None:
+    page = show(sample_sweep(4, 20))
+    section = page.locator("#sweep")
+    heads = [text.replace(" ▲", "") for text in section.locator("thead th").all_inner_texts()]
+    assert heads == ["replica", "lr", "schedule", "seed", "accuracy", "loss", "state", "attempts", "time", "cost"]
+    rows = section.locator("tbody tr")
+    assert [cell.strip() for cell in rows.nth(1).locator("th, td").all_inner_texts()][:4] == [
+        "1",
+        "0.0002",
+        "cosine",
+        "1",
+    ]
+    assert section.locator(".best").count() == 2
+    assert rows.nth(LOST).locator("td").nth(3).inner_text() == "–"
+    expect(page.locator("#metric-chart .u-legend")).to_contain_text("2: lr 0.0004, schedule linear, seed 2")
+    expect(page.locator("#metric-chart .u-legend")).not_to_contain_text("weighted mean")
+    expect(page.locator("#rounds")).to_be_hidden()
+    # By keyboard: the largest rate first.
+    section.get_by_role("button", name="lr").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert [row.get_attribute("data-rank") for row in rows.all()] == ["3", "2", "1", "0"]
+    assert page.evaluate("document.activeElement.dataset.focus") == "sweep-value-0"
+    # What is missing comes last in both directions.
+    for _ in range(2):
+        section.get_by_role("button", name="loss").click()
+        assert rows.last.get_attribute("data-rank") == str(LOST)
+
+
+def test_a_large_sweep_begins_with_the_best_and_fits_every_screen(show: Open) -> None:
+    page = show(sample_sweep(64, 20, text=f"{EVIL} {'long' * 40}"), viewport={"width": 390, "height": 844})
+    rows = page.locator("#sweep tbody tr")
+    assert rows.count() == 64
+    assert "★" in rows.first.inner_text()
+    expect(page.locator("#metric-chart figcaption")).to_contain_text("12 of 64 replicas")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert not page.evaluate("window.evil")
+
+
+def test_a_run_that_is_no_sweep_has_no_such_table(show: Open) -> None:
+    expect(show(sample_run(2, 3)).locator("#sweep")).to_be_hidden()

@@ -13,12 +13,16 @@ from muster.local.sagemaker.request_validation import violations
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
 
 
-def requests(spec: Spec) -> list[dict[str, Any]]:
+def plan_of(spec: Spec) -> Plan:
     plan = Plan.make(
         "run", "arn:aws:states:us-east-1:123456789012:execution:Muster:run", "2026-01-01T00:00:00Z", PLACE, spec
     )
     # As the control plane does: the plan goes through its JSON.
-    plan = Plan.from_json(plan.to_json(), "plan")
+    return Plan.from_json(plan.to_json(), "plan")
+
+
+def requests(spec: Spec) -> list[dict[str, Any]]:
+    plan = plan_of(spec)
     return [training_job_request(plan, rank, attempt=2, shortages=rank) for rank in range(spec.replicas)]
 
 

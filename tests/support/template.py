@@ -59,27 +59,33 @@ class Statement:
     condition: Mapping[str, Mapping[str, str | Sequence[str]]]
 
     def applies(self, action: str, resource: str, context: Mapping[str, str]) -> bool:
-        """Whether this statement is about the request; `context` are its condition keys."""
+        """Whether this statement is about the request; `context` are its condition keys.
+
+        IAM lets a statement match nothing that has a variable without a value.
+        """
+        conditions = [
+            (operator, key, _strings(wanted))
+            for operator, block in self.condition.items()
+            for key, wanted in block.items()
+        ]
+        texts = [*self.resources, *(text for *_, wanted in conditions for text in wanted)]
+        if any(variable not in context for text in texts for variable in _VARIABLE.findall(text)):
+            return False
         return (
             any(matches(action, pattern, ignore_case=True) for pattern in self.actions)
-            and any(matches(resource, pattern) for pattern in _known(self.resources, context))
+            and any(matches(resource, _filled(pattern, context)) for pattern in self.resources)
             and all(
-                _holds(operator, context.get(key), list(_known(_strings(wanted), context)))
-                for operator, block in self.condition.items()
-                for key, wanted in block.items()
+                _holds(operator, context.get(key), [_filled(text, context) for text in wanted])
+                for operator, key, wanted in conditions
             )
         )
 
 
-def _known(values: Sequence[str], context: Mapping[str, str]) -> Iterator[str]:
-    """`values` with their policy variables replaced; those with a variable that the request does not have are left out.
+_VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
-    IAM lets nothing match a variable without a value.
-    """
-    for value in values:
-        variables = re.findall(r"\$\{([^}]+)\}", value)
-        if all(variable in context for variable in variables):
-            yield re.sub(r"\$\{([^}]+)\}", lambda found: context[found[1]], value)
+
+def _filled(text: str, context: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: context[found[1]], text)
 
 
 def matches(value: str, pattern: str, *, ignore_case: bool = False) -> bool:

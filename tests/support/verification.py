@@ -79,7 +79,10 @@ POLICY = {
         ),
         _deny(
             "s3:PutObject",
-            ["control/*/replicas/*", "control/*/rollup/*", "control/*/stopping.json", "source/*", "packages/*", "recipes/*"],
+            [
+                *("control/*/replicas/*", "control/*/rollup/*", "control/*/stopping.json"),
+                *("source/*", "packages/*", "recipes/*"),
+            ],
             {"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}},
         ),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 _MISSING = {"NoSuchKey", "NoSuchBucket"}
 _UNKNOWN = {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}
+
+
+def private_hub() -> str | None:
+    """The hub that is asked first where none is named, as the SageMaker SDK chooses it."""
+    return os.environ.get("SAGEMAKER_HUB_NAME") or None
 
 
 class ClientReader(LocalFiles):
@@ -50,7 +56,9 @@ class ClientReader(LocalFiles):
                 if error_code(error) in _MISSING:
                     _refuse(f"{place.uri} does not exist", "correct the URI")
                 if error.response["ResponseMetadata"]["HTTPStatusCode"] == 403:
-                    _refuse(f"these credentials may not read {place.uri}", "use a role that has s3:GetObject on it")
+                    statement = f"these credentials may not read {place.uri}, or it does not exist"
+                    remedy = "use a role that has s3:GetObject on it; with s3:ListBucket S3 says which of the two it is"
+                    _refuse(statement, remedy)
                 raise
             except OversizedDocumentError:
                 _refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from muster.contract.recipe.recipe_reference import RunRecipe
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef, ExecutionListItemTypeDef
@@ -39,6 +41,12 @@ class Execution:
     parent: str | None = None
     reruns: bool = False
     """Whether its rerun policy may start a continuation."""
+    sweep: Mapping[str, Sequence[JsonValue]] = field(default_factory=dict)
+    """The values of each rank, by name."""
+    recipe: RunRecipe | None = None
+    """None also where the first step of the run has to resolve it."""
+    trains_apart: bool = False
+    """Whether each replica has rounds of its own."""
 
     @classmethod
     def from_description(cls, answer: DescribeExecutionOutputTypeDef) -> Execution:
@@ -52,6 +60,9 @@ class Execution:
             replicas=_replicas(spec),
             parent=_parent(spec),
             reruns=spec.get("rerun") is not None,
+            recipe=_recipe(spec),
+            sweep=_sweep(spec),
+            trains_apart=bool(_sweep(spec)) and (spec.get("trainer") is not None or spec.get("hook") is not None),
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
@@ -85,6 +96,23 @@ def _replicas(spec: Mapping[str, JsonValue]) -> int:
     """How many replicas the input asks for; 0 when it cannot be read (a spec that was refused)."""
     replicas = spec.get("replicas")
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+
+
+def _sweep(spec: Mapping[str, JsonValue]) -> dict[str, list[JsonValue]]:
+    """The values of each rank; empty when they cannot be read."""
+    sweep = spec.get("sweep")
+    named = sweep.items() if isinstance(sweep, dict) else ()
+    return {name: values for name, values in named if isinstance(values, list)}
+
+
+def _recipe(spec: Mapping[str, JsonValue]) -> RunRecipe | None:
+    """The recipe that a client has resolved."""
+    found = spec.get("recipe")
+    texts = [found.get(name) for name in ("name", "family", "digest")] if isinstance(found, dict) else []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        return None
+    name, family, digest = map(str, texts)
+    return RunRecipe(name=name, family=family, digest=digest)
 
 
 def _parent(spec: Mapping[str, JsonValue]) -> str | None:

@@ -112,7 +112,7 @@ def _is_no_context(signature: Signature, first: ast.arg, program: Program) -> bo
 def _keyword_problems(program: Program, signature: Signature) -> Iterator[Problem]:
     meant: set[str] = set()
     for key, value in program.kwargs.items():
-        field = f"kwargs.{without_value(key)}"
+        field = f"{'sweep.' if key in program.swept else ''}kwargs.{without_value(key)}"
         if (parameter := signature.keywords.get(key)) is not None:
             expected = misfit(parameter.annotation, value, signature.definition.names.is_own)
             if expected is not None and not (value is None and signature.takes_null(key)):

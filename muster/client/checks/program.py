@@ -19,6 +19,8 @@ class Program:
     module: str | None = None
     function: str = ""
     kwargs: Mapping[str, object] = field(default_factory=dict)
+    swept: frozenset[str] = frozenset()
+    """Those of `kwargs` that a sweep sets; they have the values of rank 0."""
     words: tuple[str, ...] = ()
     """The entrypoint and its arguments."""
     source_dir: str | None = None
@@ -39,18 +41,33 @@ class Program:
         if brings_loop and isinstance(kwargs, Mapping):
             trainer, kwargs = kwargs.get("trainer"), kwargs.get("kwargs")
         named = _TRAINER.fullmatch(trainer) if isinstance(trainer, str) else None
+        swept = {} if brings_loop else _swept(document.get("sweep"))
         words = [*_texts(document.get("entrypoint")), *_texts(document.get("arguments"))]
         return cls(
             module=named[1] if named else None,
             function=named[2] if named else "",
-            kwargs={name: value for name, value in kwargs.items() if isinstance(name, str)}
-            if isinstance(kwargs, Mapping)
-            else {},
+            kwargs={**_named(kwargs), **swept},
+            swept=frozenset(swept),
             words=tuple(words) if document.get("entrypoint") else (),
             source_dir=_text(document.get("source_dir")),
             image=_text(document.get("image")),
             brings_loop=brings_loop,
         )
+
+
+def _named(kwargs: object) -> dict[str, object]:
+    found = kwargs.items() if isinstance(kwargs, Mapping) else ()
+    return {name: value for name, value in found if isinstance(name, str)}
+
+
+def _swept(sweep: object) -> dict[str, object]:
+    """The arguments that a sweep sets, each with its first value; a part of an argument makes it a mapping."""
+    found: dict[str, object] = {}
+    for name, values in sweep.items() if isinstance(sweep, Mapping) else ():
+        field, *path = name.split(".") if isinstance(name, str) else ("",)
+        if field == "kwargs" and path and isinstance(values, list) and values:
+            found[path[0]] = values[0] if len(path) == 1 else {}
+    return found
 
 
 def _text(value: object) -> str | None:

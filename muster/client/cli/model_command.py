@@ -18,12 +18,13 @@ def model(
     stack: StackOptions,
     *,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default RUN-model here.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", "-r", help="Of a sweep: the replica whose model.")] = None,
     json: Json = False,
 ) -> None:
     """Fetch the model that a run leaves, and verify it. Files that are already there are not fetched again."""
-    folder = out or Path(f"{run}-model")
+    folder = out or Path(f"{run}-model" if rank is None else f"{run}-r{rank}-model")
     with busy("Reading the run"):
-        download = stack.muster().run(run).model_download(folder)
+        download = stack.muster().run(run).model_download(folder, rank)
     try:
         fetched = _fetch(download)
     except KeyboardInterrupt:

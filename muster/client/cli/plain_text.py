@@ -12,6 +12,7 @@ from muster.client.runs.warm_pools import kept_instances, pool_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.spending import saving
+from muster.contract.run.sweep_values import in_order, short_names, value_text
 from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def _read_back_lines(attempts: Attempts) -> Iterator[str]:
 
 def _replica_line(replica: ReplicaResult) -> str:
     attempts = f"{len(replica.attempts)} attempt{'s' if len(replica.attempts) != 1 else ''}"
-    parts = [f"replica {replica.rank}: {replica.outcome}", attempts]
+    names = short_names(replica.values)
+    values = [f"{names[name]} {value_text(replica.values[name])}" for name in in_order(replica.values)]
+    parts = [f"replica {replica.rank}: {replica.outcome}", *values, attempts]
     if replica.round is not None:
         parts.append(f"round {replica.round}")
     details = latest_details({replica.rank: replica.attempts}).get(replica.rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -13,6 +14,8 @@ from muster.client.errors import OptionError, UsageError
 if TYPE_CHECKING:
     from muster.client.recipes.recipe_places import NamedRecipe
     from muster.client.recipes.recipe_template import RecipeTemplate
+
+_COMMAND_WORDS = 3  # muster recipe resolve
 
 
 def _sources(context: typer.Context, incomplete: str) -> list[str]:
@@ -47,12 +50,22 @@ def _known(context: typer.Context) -> RecipeTemplate | None:
 
     options = context.params
     places = PlaceOptions(checkout=options.get("checkout"), override_spec=options.get("override_spec"))
-    sources = [options.get("source"), options.get("a"), *(options.get("sources") or ())]
-    try:
-        named = places.named(next(source for source in sources if source is not None))
-        return Recipe(named, read_sources(named, _no_session)).template()
-    except (MusterError, StopIteration):
+    source = _typed_source()
+    if source is None:
         return None
+    try:
+        named = places.named(source)
+        return Recipe(named, read_sources(named, _no_session)).template()
+    except MusterError:
+        return None
+
+
+def _typed_source() -> str | None:
+    """The recipe on the command line. While an option waits for its value, the arguments are not parsed yet."""
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""  # bash; the other shells
+    words = typed.split()[_COMMAND_WORDS:]
+    following = zip(["", *words], words, strict=False)
+    return next((word for before, word in following if not before.startswith("-") and not word.startswith("-")), None)
 
 
 def _no_session() -> NoReturn:

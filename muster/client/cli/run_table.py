@@ -25,10 +25,11 @@ class _Row(NamedTuple):
     rounds: str
     reruns: str
     cost: str
+    recipe: str
     reason: str
 
 
-_HEADINGS = _Row("run", "state", "started (UTC)", "time", "replicas", "rounds", "reruns", "cost", "reason")
+_HEADINGS = _Row("run", "state", "started (UTC)", "time", "replicas", "rounds", "reruns", "cost", "recipe", "reason")
 _NUMBERS = {"time", "replicas", "rounds", "reruns", "cost"}
 
 
@@ -38,7 +39,9 @@ def list_lines(runs: Sequence[RunSummary], *, more: bool, width: int | None) -> 
         yield "No runs found. Start one with `muster launch SPEC`."
         return
     rows = [_row(run) for run in runs]
-    widths = {name: max(len(getattr(row, name)) for row in (_HEADINGS, *rows)) for name in _Row._fields[:-1]}
+    # Few stacks have runs with recipes: the others have room for reasons.
+    columns = [name for name in _Row._fields[:-1] if name != "recipe" or any(run.recipe for run in runs)]
+    widths = {name: max(len(getattr(row, name)) for row in (_HEADINGS, *rows)) for name in columns}
     left = None if width is None else max(_REASON_MIN, width - sum(widths.values()) - 2 * len(widths))
     for row in (_HEADINGS, *rows):
         cells = [
@@ -61,6 +64,7 @@ def _row(run: RunSummary) -> _Row:
         rounds=_number(run.rounds),
         reruns=_number(run.reruns),
         cost=_NONE if run.usd is None else dollars(run.usd),
+        recipe=run.recipe or _NONE,
         reason=" ".join(" ".join([*_classes(run), run.reason]).split()),
     )
 

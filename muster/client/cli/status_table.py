@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 from muster.client.cli.output import visible
 from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, select
+from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, recipe_line, select
+from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
 
 HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False)
 _GAP = "  "
 _STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to read
+_VALUE_WIDTH = 24  # a longer value of a sweep is cut
 _METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make room for the notes
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
@@ -35,10 +37,12 @@ class Line(NamedTuple):
 def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line]:
     """The run's headline above a table of its replicas, no larger than a terminal of this size; None: of any height."""
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
-    frame = _FRAME_LINES + len(status.remarks) + len(findings)
+    frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None)
     limit = len(status.replicas) if height is None else max(3, height - frame)
     rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
-    heading, *lines = lay_out([replace(HEADINGS, rate=f"{status.unit}/s"), *rows], width)
+    names = dict.fromkeys(name for replica in status.replicas for name in replica.values)
+    headings = replace(HEADINGS, rate=f"{status.unit}/s", values=tuple(short_names(names).values()))
+    heading, *lines = lay_out([headings, *rows], width)
     parts = [_row(headline(status), _COLOURS.get(status.state, "bold")), _row(heading, "dim")]
     parts += [_row(line, _style(row)) for line, row in zip(lines, rows, strict=True)]
     if others:
@@ -47,6 +51,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
         parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
         parts.append(Line(visible(words)))
+    if status.recipe is not None:
+        parts.append(Line(visible(recipe_line(status.recipe))))
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]
@@ -74,6 +80,9 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
     )
     status = max(status, _STATUS_WIDTH)
     left = width - (rank + attempt + status + round_ + note + 5 * len(_GAP))
+    # The values of a sweep come first: they say which replica is which.
+    values = _value_widths(rows, left)
+    left -= sum(values) + len(values) * len(_GAP)
     # Of a run that says no rate, and in a narrow terminal, the column is left out.
     shows_rates = any(row.rate not in {HEADINGS.rate, "–"} for row in rows[1:]) and left - rate - len(_GAP) >= 0
     left -= rate + len(_GAP) if shows_rates else 0
@@ -83,6 +92,7 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
         _GAP.join(
             (
                 row.rank.rjust(rank),
+                *(shortened(value, size).ljust(size) for value, size in zip(row.values, values, strict=False)),
                 row.attempt.rjust(attempt),
                 row.status.ljust(status),
                 row.round.rjust(round_),
@@ -93,3 +103,12 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def _value_widths(rows: Sequence[Row], room: int) -> list[int]:
+    """The widths of the columns of a sweep's values: as many of the first ones as there is room for, at least one."""
+    columns = zip(*(row.values for row in rows), strict=False)
+    widths = [min(_VALUE_WIDTH, max(map(len, column))) for column in columns]
+    while len(widths) > 1 and sum(widths) + len(widths) * len(_GAP) > room:
+        widths.pop()
+    return widths

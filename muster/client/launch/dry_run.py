@@ -29,6 +29,7 @@ from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
 
@@ -172,9 +173,18 @@ def dry_run(
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
             *_needs_between_instances(ranks),
+            *_kept_for_a_rerun(complete),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),
     )
+
+
+def _kept_for_a_rerun(spec: Spec) -> list[str]:
+    """What a program that is not Muster's finds again when its job is started again."""
+    if spec.recipe is None or not spec.recipe.brings_program or spec.entrypoint is not None:
+        return []
+    folder = spec.checkpoint_config.local_path or CHECKPOINT_DIR
+    return [f"if the job is interrupted, the program in the image starts again, with what it has saved below {folder}"]
 
 
 def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:

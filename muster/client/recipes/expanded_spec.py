@@ -11,6 +11,7 @@ from muster.client.checks.source_check import check_source, read_checked
 from muster.contract.errors import SpecError
 
 if TYPE_CHECKING:
+    from muster.client.aws.cloud import Cloud
     from muster.client.aws.light_session import AnySession
     from muster.contract.recipe.recipe_sources import RecipeSources
     from muster.contract.recipe.resolved_recipe import ResolvedRecipe
@@ -27,19 +28,24 @@ class ExpandedSpec:
     """One, or with `sweep` one for each rank."""
 
 
-def expanded_spec(document: Mapping[Any, object], session: Callable[[], AnySession]) -> ExpandedSpec:
+def expanded_spec(
+    document: Mapping[Any, object], session: Callable[[], AnySession], cloud: Cloud | None = None
+) -> ExpandedSpec:
     """The spec in a parsed document, whose source has not been checked yet.
 
-    The session is opened only for a recipe that is in S3 or in a hub.
+    The session is opened only for a recipe that is in S3 or in a hub, or for a model there. The model of an earlier run
+    is looked up in `cloud`; without one its place stays open.
 
     Raises:
         SpecError: the spec has problems; those of its recipe and of its source are listed with them.
         ClientError: AWS cannot be reached or refuses.
     """
+    if document.get("model") is not None:
+        document = _with_model(document, session, cloud)
     if document.get("recipe") is None:
         return ExpandedSpec(read_checked(document))
     # Most specs name no recipe, and these modules take longer to import than a spec takes to be read.
-    from muster.client.aws.recipe_reader import ClientReader  # noqa: PLC0415
+    from muster.client.aws.recipe_reader import ClientReader, private_hub  # noqa: PLC0415
     from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
     from muster.contract.recipe.gathering import gather  # noqa: PLC0415
     from muster.contract.recipe.unresolved import requested_recipe, with_problems_beside  # noqa: PLC0415
@@ -49,13 +55,33 @@ def expanded_spec(document: Mapping[Any, object], session: Callable[[], AnySessi
         if request is None:
             return ExpandedSpec(read_checked(document))
         try:
-            sources = _without_folders(gather(request, ClientReader(session)))
+            sources = _without_folders(gather(request, ClientReader(session), private_hub()))
         except SpecError as error:
             raise with_problems_beside(error, document) from None
         found = expansion(document, sources)
     except SpecError as error:
         raise _with_those_of_the_source(error, document) from None
     return ExpandedSpec(read_checked(found.document), sources, found.recipes)
+
+
+def _with_model(
+    document: Mapping[Any, object], session: Callable[[], AnySession], cloud: Cloud | None
+) -> Mapping[Any, object]:
+    """The spec with the place of the model that it names.
+
+    Raises:
+        SpecError: there is no such model; with the other problems of the spec.
+    """
+    from muster.client.aws.recipe_reader import ClientReader, private_hub  # noqa: PLC0415
+    from muster.client.runs.earlier_runs import earlier_runs  # noqa: PLC0415
+    from muster.contract.recipe.model_resolution import with_found_model  # noqa: PLC0415
+    from muster.contract.recipe.unresolved import with_problems_beside  # noqa: PLC0415
+
+    runs = None if cloud is None else earlier_runs(cloud)
+    try:
+        return with_found_model(document, runs, ClientReader(session), private_hub())
+    except SpecError as error:
+        raise with_problems_beside(error, document) from None
 
 
 def _without_folders(sources: RecipeSources) -> RecipeSources:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
 from muster.client.errors import os_reason
 from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_reader import CHECKOUT_FILES_MAX
+
+_NAMES_MAX = 1_000  # of a folder, when the nearest one is looked for
 
 
 class LocalFiles:
@@ -63,8 +67,12 @@ class LocalCheckout:
 
 def _text(path: Path, place: str, limit: int) -> str:
     try:
+        if path.exists() and not path.is_file():
+            _refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
         with path.open("rb") as file:
             body = file.read(limit + 1)
+    except FileNotFoundError:
+        _refuse(f"{place} does not exist", _instead_of(path))
     except OSError as error:
         _refuse(f"{place} cannot be read: {os_reason(error)}", "name a file that can be read")
     if len(body) > limit:
@@ -73,6 +81,16 @@ def _text(path: Path, place: str, limit: int) -> str:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError:
         _refuse(f"{place} is not UTF-8 text", "write it as YAML")
+
+
+def _instead_of(path: Path) -> str:
+    """What to do about a file that does not exist: the nearest name in its folder."""
+    try:
+        names = [entry.name for entry in islice(os.scandir(path.parent), _NAMES_MAX)]
+    except OSError:
+        return f"{path.parent} does not exist either; correct the path"
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
+    return f"did you mean {path.with_name(near[0])}?" if near else "correct the path"
 
 
 def _refuse(statement: str, remedy: str) -> NoReturn:

@@ -23,6 +23,7 @@ from muster.contract.run.result import ReplicaResult
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_model import Page, ReplicaView
 from muster.report.rounds import RoundTable
+from muster.report.sweep_rounds import SweepRounds
 
 # The tag changes this often even when nothing happens, because times and costs on the page grow.
 _TAG_SECONDS = 30
@@ -41,7 +42,7 @@ class PageSource:
         self._execution = execution
         self._observer = Observer(cloud, execution)
         self._plan: Plan | None = None
-        self._rounds: RoundTable | None = None
+        self._rounds: RoundTable | SweepRounds | None = None
         self.tag = ""
         """Changes with the page: an entity tag for HTTP."""
         self.reason = ""
@@ -62,7 +63,8 @@ class PageSource:
         settled = {replica.rank: replica for replica in result.replicas} if result else {}
         attempts = self._observer.attempts_with_logs()
         replicas = [_replica(one, attempts.get(one.rank, ()), settled.get(one.rank)) for one in status.replicas]
-        table = self._rounds = self._rounds or RoundTable(plan.spec.replicas, plan.created_at)
+        kind = SweepRounds if plan.spec.trains_apart else RoundTable
+        table = self._rounds = self._rounds or kind(plan.spec.replicas, plan.created_at)
         for commit in self._observer.new_commits():
             table.add(commit)
         table.add_last((one.rank, one.round, one.metrics) for one in settled.values())

@@ -7,7 +7,7 @@ from html import escape
 
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_status import RunStatus
-from muster.client.runs.status_text import Row, headline
+from muster.client.runs.status_text import Row, headline, recipe_line
 from muster.contract.errors import MusterError
 
 
@@ -19,7 +19,8 @@ def run_html(name: str, status: Callable[[], RunStatus]) -> str:
         return _paragraphs(name, str(error))
     rows = [Row.of(replica, now.state) for replica in now.replicas]
     cells = [(row.rank, row.attempt, row.status, row.round, row.metrics, row.note) for row in rows]
-    parts = (headline(now), now.reason) if now.reason else (headline(now),)
+    recipe = "" if now.recipe is None else recipe_line(now.recipe)
+    parts = filter(None, (headline(now), now.reason, recipe))
     return _paragraphs(*parts) + _table(("rank", "attempt", "status", "round", "metrics", "note"), cells)
 
 

@@ -12,7 +12,7 @@ from muster.client.aws.cloud import Cloud
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import ClientError, UnknownRunError
 from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
-from muster.client.runs.progress import ProgressReader
+from muster.client.runs.progress import ProgressReader, SweepReader
 from muster.client.runs.run_status import (
     Observation,
     Progress,
@@ -60,7 +60,7 @@ class Observer:
         self._cloud = cloud
         self._execution = execution
         self._run = run_name(execution)
-        self._progress: ProgressReader | None = None
+        self._progress: ProgressReader | SweepReader | None = None
         self._continued_by: str | None = None
         self._page: str | None = None
         self._result: Result | None = None
@@ -220,13 +220,14 @@ class Observer:
         body = self._cloud.objects.read(QUEUE_KEY)
         return None if body is None else Queue.from_json(body, QUEUE_KEY).before(self._run)
 
-    def _reader(self, execution: Execution) -> ProgressReader:
-        """Reads the rendezvous, which is named after the first run of the lineage."""
+    def _reader(self, execution: Execution) -> ProgressReader | SweepReader:
+        """Reads the rendezvous, which is named after the first run of the lineage; in a sweep that of each replica."""
         if self._progress is not None:
             return self._progress
         lineage = self._cloud.objects.read(RunLayout(self._run).lineage) if execution.parent is not None else None
         root = self._run if lineage is None else Lineage.from_json(lineage, "lineage.json").root
-        reader = ProgressReader(self._cloud, RunLayout(root), execution.replicas)
+        kind = SweepReader if execution.trains_apart else ProgressReader
+        reader = kind(self._cloud, RunLayout(root), execution.replicas)
         # A continuation has its lineage once it is planned.
         if execution.parent is None or lineage is not None:
             self._progress = reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -12,14 +12,22 @@ from muster.client.aws.cloud import Cloud
 from muster.client.runs.run_status import Progress
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout, s3_uri
-from muster.contract.run.commit import COMMITS_LISTED_MAX, Commit, commit_bytes_max, commit_round, parse_commit
+from muster.contract.names import APART_MAX
+from muster.contract.run.commit import (
+    COMMITS_LISTED_MAX,
+    DEFAULT_UNIT,
+    Commit,
+    commit_bytes_max,
+    commit_round,
+    parse_commit,
+)
 from muster.contract.run.finding import (
     FINDING_BYTES_MAX,
     FINDINGS_READ_MAX,
     FindingDocument,
     is_finding,
 )
-from muster.report.time_split import measured
+from muster.report.time_split import measured, summed
 
 _PARALLEL = 8
 # How many commits one look asks for while none can be read: so many of the newest, and so many of the newest that
@@ -122,6 +130,70 @@ class ProgressReader:
         except DocumentError as error:
             self._unreadable[key] = f"{uri}: {error.detail}"
             return None
+
+
+class SweepReader:
+    """Reads the rounds of each replica of a sweep, as `ProgressReader` does those of a run."""
+
+    def __init__(self, cloud: Cloud, layout: RunLayout, replicas: int) -> None:
+        ranks = range(min(replicas, APART_MAX))
+        self._readers = {rank: ProgressReader(cloud, layout.of_rank(rank), 1) for rank in ranks}
+
+    def read(self) -> Progress:
+        """The progress of all replicas: one LIST for each, and one GET for each that has a new commit."""
+        with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
+            found = list(pool.map(lambda item: _of_rank(item[1].read(), item[0]), self._readers.items()))
+        return together(found)
+
+    def commits(self) -> Iterator[Commit]:
+        """The commits that `read` has seen since the last call, rank by rank."""
+        for rank, reader in self._readers.items():
+            yield from (commit.of_rank(rank) for commit in reader.commits())
+
+    @property
+    def unreadable(self) -> int:
+        """How many commits were left out because they cannot be read."""
+        return sum(reader.unreadable for reader in self._readers.values())
+
+    def rounds(self) -> list[tuple[int, datetime]]:
+        """No round is one of the run."""
+        return []
+
+    def findings(self) -> list[tuple[FindingDocument, datetime]]:
+        """The findings of all replicas, and when each was stored."""
+        found = [(_with_rank(item, rank), at) for rank, one in self._readers.items() for item, at in one.findings()]
+        return sorted(found, key=lambda item: item[1])
+
+
+def _of_rank(progress: Progress, rank: int) -> Progress:
+    """The progress of a replica that trains by itself, in which it is rank 0, with its rank in the run."""
+    return replace(
+        progress,
+        rounds=dict.fromkeys([rank][: len(progress.rounds)], progress.rounds.get(0, 0)),
+        metrics=dict.fromkeys([rank][: len(progress.metrics)], progress.metrics.get(0, {})),
+        findings=tuple(_with_rank(item, rank) for item in progress.findings),
+    )
+
+
+def _with_rank(document: FindingDocument, rank: int) -> FindingDocument:
+    return document.model_copy(update={"finding": document.finding.model_copy(update={"rank": rank})})
+
+
+def together(found: Sequence[Progress]) -> Progress:
+    """The progress of a run whose replicas train apart: there is no round of the run, and no pace."""
+    counted = [one.samples for one in found if one.samples is not None]
+    units = [one.unit for one in found if one.round is not None]
+    return Progress(
+        rounds={rank: round_ for one in found for rank, round_ in one.rounds.items()},
+        metrics={rank: metrics for one in found for rank, metrics in one.metrics.items()},
+        findings=tuple(item for one in found for item in one.findings),
+        unreadable=tuple(item for one in found for item in one.unreadable),
+        committed_at=max((one.committed_at for one in found if one.committed_at is not None), default=None),
+        unit=next(iter(units), DEFAULT_UNIT),
+        expected_rounds=max((one.expected_rounds for one in found if one.expected_rounds is not None), default=None),
+        samples=sum(counted) if counted else None,
+        time_use=summed(one.time_use for one in found),
+    )
 
 
 def _candidates(keys: list[str], last: int | None) -> list[str]:

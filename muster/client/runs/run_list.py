@@ -55,6 +55,7 @@ class RunSummary(Document):
     )
     parent: str | None = Field(default=None, description="the run that it continues")
     continued_by: str | None = Field(default=None, description="the run that continues it")
+    recipe: str | None = Field(default=None, description="the name of the recipe that it started from")
 
 
 def list_runs(cloud: Cloud, wanted: RunFilter, limit: int) -> list[RunSummary]:
@@ -112,6 +113,7 @@ def _of_entry(item: ExecutionSummary, entry: EndedRun) -> RunSummary:
             "usd": entry.usd,
             "parent": entry.parent,
             "continued_by": entry.continued_by,
+            "recipe": entry.recipe,
         }
     )
 
@@ -126,6 +128,7 @@ def _of_execution(item: ExecutionSummary, described: Execution | None) -> RunSum
             "reason": ": ".join(filter(None, said)),
             "replicas": described.replicas or None,
             "parent": described.parent,
+            "recipe": None if described.recipe is None else described.recipe.name,
         }
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
@@ -18,6 +18,7 @@ from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
 from muster.contract.names import run_name
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, Finish
 from muster.contract.run.finding import Finding, FindingDocument
@@ -28,6 +29,7 @@ from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.spending import SpotSaving, saving
+from muster.contract.run.sweep_values import values_of
 from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
 from muster.report.time_split import TimeSplit, time_split
@@ -96,6 +98,7 @@ class ReplicaStatus(Document):
         default=None, description="how the replica finished, where others train on or did; none where none did"
     )
     metrics: dict[str, float] = Field(default_factory=dict)
+    values: dict[str, JsonValue] = Field(default_factory=dict, description="of a sweep: this replica's, by name")
     message: str = Field(default="", description="SageMaker's words on the present secondary status")
     details: JobDetails | None = Field(
         default=None, description="what the spec asked SageMaker for, of the latest attempt that has ended"
@@ -168,6 +171,7 @@ class RunStatus(Document):
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
     reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
     parent: str | None = Field(default=None, description="the run that this one continues")
+    recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none, or none yet")
     continued_by: str | None = Field(default=None, description="the run that continues this one")
     awaits_continuation: bool = Field(
         default=False, description="whether the rerun policy is about to start a continuation"
@@ -254,7 +258,7 @@ def run_status(seen: Observation) -> RunStatus:
     early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
     replicas = tuple(
         _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress).model_copy(
-            update={"finished_early": early.get(rank)}
+            update={"finished_early": early.get(rank), "values": values_of(execution.sweep, rank)}
         )
         for rank in sorted({*range(execution.replicas), *attempts})
     )
@@ -279,6 +283,7 @@ def run_status(seen: Observation) -> RunStatus:
         excluded=seen.progress.excluded,
         reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
         parent=execution.parent,
+        recipe=seen.result.recipe if seen.result else execution.recipe,
         continued_by=seen.continued_by,
         awaits_continuation=seen.awaits_continuation,
         page=seen.page,

@@ -11,9 +11,11 @@ from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
 from muster.contract.aws.job_status import BEFORE_INSTANCE, JobStatus
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
+from muster.contract.run.sweep_values import value_text
 from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
 from muster.report.time_split import clock
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
@@ -34,6 +36,8 @@ class Row:
     metrics: str
     note: str
     alert: bool
+    values: tuple[str, ...] = ()
+    """Of a sweep: the replica's own values."""
 
     @classmethod
     def of(cls, replica: ReplicaStatus, state: RunState) -> Row:
@@ -49,6 +53,7 @@ class Row:
             alert=replica.waiting_for is not None
             or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
             or replica.secondary in _SPOT_PAUSES,
+            values=tuple(map(value_text, replica.values.values())),
         )
 
 
@@ -111,6 +116,11 @@ def headline(status: RunStatus) -> str:
     return ", ".join(words)
 
 
+def recipe_line(recipe: RunRecipe) -> str:
+    """The recipe of a run."""
+    return f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest}."
+
+
 def model_line(run: str, model: ModelResult) -> str:
     """The model that a run leaves, and how to get it."""
     return f"model: {bytes_text(model.bytes)} {model_text(model)}; `muster model {run}` fetches it"
@@ -133,6 +143,9 @@ def elapsed(started_at: str, ended_at: str | None) -> str:
 
 
 def _rounds(status: RunStatus) -> str:
+    own = [replica.round for replica in status.replicas if replica.round is not None and replica.values]
+    if status.round is None and own:
+        return f"round {min(own)}" if min(own) == max(own) else f"rounds {min(own)} to {max(own)}"
     return "no round yet" if status.round is None else _round_text(status)
 
 

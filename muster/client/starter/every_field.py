@@ -12,6 +12,7 @@ from typing import get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from muster.contract.document import Document
+from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.spec import Spec
 
 _WIDTH = 100
@@ -42,7 +43,8 @@ def _commented(name: str, field: FieldInfo) -> Iterator[str]:
 def _section(annotation: object) -> type[Document] | None:
     """The section that a field holds, if any; not a list or a mapping of sections."""
     choices = get_args(annotation) if get_origin(annotation) in {types.UnionType, typing.Union} else (annotation,)
-    return next((item for item in choices if isinstance(item, type) and issubclass(item, Document)), None)
+    found = next((item for item in choices if isinstance(item, type) and issubclass(item, Document)), None)
+    return None if found is None else WRITTEN_FORMS.get(found, found)
 
 
 def _default(field: FieldInfo) -> str:

@@ -101,8 +101,7 @@ def needed(statements: Iterable[Statement]) -> Iterator[Case]:
         # What a statement wants to be absent is not given.
         absent = _keys(statement) - {key.lower() for key in context}
         absent |= _foreign(known, statement.role, statement.actions)
-        of_role = frozenset[str]().union(*(_keys(one) for one in known if one.role == statement.role))
-        absent |= (_WITHOUT_MODEL & of_role) - {key.lower() for key in context}
+        absent |= (_WITHOUT_MODEL & _keys_of(known, statement.role)) - {key.lower() for key in context}
         yield Case(statement.role, statement.role_arn, statement.actions, resources, context, True, statement, absent)
 
 
@@ -153,7 +152,7 @@ def replica_denials(site: Site, statements: Iterable[Statement]) -> Iterator[Cas
     if any(statement.role == REPLICA for statement in known):
         requests += _between_runs(site)
     for actions, resources, context in requests:
-        absent = _foreign(known, REPLICA, actions) | _WITHOUT_MODEL
+        absent = _foreign(known, REPLICA, actions) | (_WITHOUT_MODEL & _keys_of(known, REPLICA))
         if actions == _LIST and "s3:prefix" not in context:
             absent |= {"s3:prefix"}
         given = {**site.session, **context}
@@ -183,6 +182,11 @@ def _keys(statement: Statement) -> frozenset[str]:
     named = (*statement.resources, json.dumps(statement.conditions))
     keys = [key for block in statement.conditions.values() for key in block]
     return frozenset(key.lower() for key in [*keys, *(name for text in named for name in _VARIABLE.findall(text))])
+
+
+def _keys_of(statements: Iterable[Statement], role: str) -> frozenset[str]:
+    """The condition keys that the statements of a role ask for."""
+    return frozenset[str]().union(*(_keys(one) for one in statements if one.role == role))
 
 
 def _foreign(statements: Iterable[Statement], role: str, actions: Iterable[str]) -> frozenset[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
 
-from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.document import digest
+from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.evaluation import fill_evaluation
@@ -18,13 +19,21 @@ from muster.contract.recipe.families.llmft import fill_llmft
 from muster.contract.recipe.families.nova import fill_nova
 from muster.contract.recipe.families.own_trainer import fill_trainer
 from muster.contract.recipe.families.values import mapping_at, value_at
+from muster.contract.recipe.rank_recipes import (
+    hidden_problems,
+    problems_of_ranks,
+    sources_of_ranks,
+    swept_values,
+    together,
+)
 from muster.contract.recipe.recipe_reference import Family, RecipeReference
 from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.unresolved import problems_beside, reference_of, with_problems_beside
+from muster.contract.recipe.unresolved import problems_beside, reference_of
 from muster.contract.spec.spec_reader import spec_problems
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
 _FILL: Mapping[Family, Callable[[Draft], None]] = {
     "nova": fill_nova,
@@ -49,6 +58,11 @@ _MODEL: Mapping[Family, tuple[tuple[str, ...], ...]] = {
     "evaluation": (("run", "model_name_or_path"),),
 }
 """Where the recipes of a family name the model from which training starts; the first one that a recipe has."""
+RESULTS = "base_results_dir"
+"""A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
+
+It is the folder that SageMaker restores when a job is started again, so that a rerun finds what an attempt has saved.
+"""
 _OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
 
 
@@ -77,25 +91,63 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
         SpecError: as `expand`.
     """
     request = _request(document)
-    openings = Openings.of(sources)
-    try:
-        family, resolved = _resolved(document, openings)
-    except SpecError as error:
-        raise with_problems_beside(error, document) from None
+    drafts: list[_Drafted] = []
+    faults: list[list[Problem]] = []
+    for own in sources_of_ranks(document, sources):
+        try:
+            drafts.append(_drafted(document, request, Openings.of(own)))
+            faults.append([])
+        except SpecError as error:
+            faults.append(all_problems(error))
+    if any(faults):
+        raise SpecError([*problems_of_ranks(faults), *problems_beside(document)])
+    problems = [*hidden_problems(document, sources), *problems_of_ranks([one.draft.problems for one in drafts])]
+    spec = together([one.draft.document for one in drafts], problems)
+    reference = _reference(document, sources, drafts)
+    spec["recipe"] = reference.model_dump(mode="json", exclude_none=True)
+    found = spec_problems(_with_stand_ins(spec, (one.field for one in problems)))
+    if problems or found:
+        raise SpecError([*problems, *found])
+    return Expansion(spec, reference, tuple(one.draft.resolved for one in drafts))
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """The spec that the recipe of one rank completes; the same for all ranks where no value of the recipe is swept."""
+
+    family: Family
+    draft: Draft
+
+
+def _drafted(document: Mapping[Any, Any], request: RecipeRequest, openings: Openings) -> _Drafted:
+    """What a recipe makes of the spec.
+
+    Raises:
+        SpecError: the recipe cannot be resolved, or nothing runs it.
+    """
+    family, resolved = _resolved(document, openings)
     if family is None:
-        raise SpecError([_unknown_family(resolved), *problems_beside(document)])
+        raise SpecError([_unknown_family(resolved)])
     draft = Draft(dict(document), request, openings, resolved)
-    if request.kwargs is not None and document.get("trainer") is None:
+    if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
     _FILL[family](draft)
-    reference = RecipeReference(
-        name=sources.name, family=family, digest=resolved.digest, sources=sources.digest, kwargs=request.kwargs
+    return _Drafted(family, draft)
+
+
+def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequence[_Drafted]) -> RecipeReference:
+    digests = [one.draft.resolved.digest for one in drafts]
+    ranks = None
+    if swept_values(document):
+        ranks = digests if len(digests) > 1 else digests * int(document["replicas"])
+    return RecipeReference(
+        name=sources.name,
+        family=drafts[0].family,
+        digest=digests[0] if len(digests) == 1 else digest(digests),
+        sources=sources.digest,
+        ranks=ranks,
+        kwargs=drafts[0].draft.request.kwargs,
     )
-    draft.document["recipe"] = reference.model_dump(mode="json", exclude_none=True)
-    found = spec_problems(_with_stand_ins(draft.document, (one.field for one in draft.problems)))
-    if draft.problems or found:
-        raise SpecError([*draft.problems, *found])
-    return Expansion(draft.document, reference, (resolved,))
 
 
 def _request(document: Mapping[Any, Any]) -> RecipeRequest:
@@ -105,16 +157,47 @@ def _request(document: Mapping[Any, Any]) -> RecipeRequest:
 
 def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    sources = openings.sources
     given = facts(document, openings, None)
-    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
-    resolved = resolve(completed)
+    completed, resolved = _resolved_with(openings.sources, given)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
     if (of_family := facts(document, openings, family)) != given:
-        completed = sources.model_copy(update={"inputs": {**of_family, **sources.inputs}})
-        resolved = resolve(completed)
+        given = of_family
+        completed, resolved = _resolved_with(openings.sources, given)
+    own = given.keys() - openings.sources.inputs
+    resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+
+
+def _from_spec(resolved: ResolvedRecipe, *paths: Path) -> ResolvedRecipe:
+    """The recipe, whose values at these paths are inputs that follow from the spec's other fields."""
+    inputs = {path for path in paths if resolved.origins.get(path) is Origin.INPUT}
+    return replace(resolved, origins={**resolved.origins, **dict.fromkeys(inputs, Origin.SPEC)})
+
+
+def _resolved_with(sources: RecipeSources, given: Mapping[str, JsonValue]) -> tuple[RecipeSources, ResolvedRecipe]:
+    """The recipe with further inputs, and its sources with these.
+
+    Raises:
+        RecipeError: with every problem.
+    """
+    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
+    try:
+        return completed, resolve(completed)
+    except RecipeError as error:
+        if RESULTS in completed.inputs or not _refers_to_results(sources):
+            raise
+        with_results = completed.model_copy(update={"inputs": {**completed.inputs, RESULTS: CHECKPOINT_DIR}})
+        try:
+            return with_results, resolve(with_results)
+        except RecipeError as other:
+            # An input that nothing refers to is a problem; then the recipe has others than a missing folder.
+            unused = any(problem.field == f"recipe.inputs.{RESULTS}" for problem in other.problems)
+            raise (error if unused else other) from None
+
+
+def _refers_to_results(sources: RecipeSources) -> bool:
+    return any(f"${{{RESULTS}}}" in source.text for source in (sources.base, sources.recipe) if source is not None)
 
 
 def _with_count(
@@ -135,7 +218,8 @@ def _with_count(
     if resolved.origins.get(path) in _OF_THE_USER:
         allowed = f"{name} of the recipe was set to {found}"
         raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
-    return resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+    again = resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+    return replace(again, origins={**resolved.origins, path: Origin.SPEC})
 
 
 def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: ResolvedRecipe) -> ResolvedRecipe:
@@ -156,7 +240,7 @@ def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: Re
     return replace(
         resolved,
         document=_with_value(resolved.document, path, place),
-        origins={**resolved.origins, path: Origin.VALUE},
+        origins={**resolved.origins, path: Origin.SPEC},
     )
 
 

@@ -167,7 +167,7 @@ class _Composition:
     def _add_item(self, parent: _Config, item: _Item, above: tuple[str, ...]) -> None:
         config = item.path_from(parent.group)
         if item.is_group:
-            # What a file's own header says does not tell two of them apart.
+            # A file's own header does not distinguish two of them.
             key = (item.group_from(parent.group), item.package_from(parent.package, parent.group, None))
             if self._chosen.setdefault(key, item.name) != item.name:
                 _refuse(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from muster.contract.document import Document
+from muster.contract.document import Document, StoredPart
 
 RECIPES = "recipes/"
 """Resolved recipes are stored under this prefix of the stack's bucket, by digest, and so are their sources."""
@@ -17,6 +17,17 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Family = Literal["nova", "llmft", "evaluation", "general", "trainer"]
 OWN_PROGRAM: frozenset[Family] = frozenset({"nova", "llmft", "evaluation"})
 """The families whose image has the program that reads the recipe; the others bring theirs."""
+
+
+class RunRecipe(StoredPart):
+    """Which recipe a run has, as its result, its status and its events say."""
+
+    name: str = Field(description="what people call it")
+    family: str = Field(description="what runs it: `nova`, `llmft`, `evaluation`, `general` or `trainer`")
+    digest: str = Field(
+        description="of the resolved recipe, which is in the stack's bucket: `recipes/{digest}/recipe.yaml`; with "
+        "`sweep` of those of all ranks"
+    )
 
 
 class RecipeReference(Document):
@@ -35,6 +46,11 @@ class RecipeReference(Document):
     def brings_program(self) -> bool:
         """Whether the recipe's image runs a program of its own."""
         return self.family in OWN_PROGRAM
+
+    @property
+    def shown(self) -> RunRecipe:
+        """What documents about the run say of it."""
+        return RunRecipe(name=self.name, family=self.family, digest=self.digest)
 
     def of_rank(self, rank: int) -> str:
         """The digest of the recipe that `rank` reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
+from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 
 _Place = Annotated[
@@ -61,6 +63,10 @@ class RecipeRequest(Document):
     kwargs: Annotated[str | None, Field(max_length=256, pattern=LINE), Wording("a path such as training_config")] = (
         Field(default=None, description="with `trainer`: the recipe's section with its keyword arguments")
     )
+
+
+WRITTEN_FORMS: Mapping[type[Document], type[Document]] = {RecipeReference: RecipeRequest}
+"""What people write, by what a spec holds of it once it is launched."""
 
 
 def read_request(value: object) -> RecipeRequest:

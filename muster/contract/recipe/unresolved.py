@@ -65,8 +65,8 @@ def problems_beside(document: Mapping[Any, Any]) -> list[Problem]:
 
 def with_problems_beside(error: SpecError, document: Mapping[Any, Any]) -> SpecError:
     """An error of the recipe or the model together with the problems of the rest of the spec."""
-    told = {problem.field for problem in error.problems}
-    return SpecError([*all_problems(error), *(one for one in problems_beside(document) if one.field not in told)])
+    named = {problem.field for problem in error.problems}
+    return SpecError([*all_problems(error), *(one for one in problems_beside(document) if one.field not in named)])
 
 
 def check_elsewhere(document: Mapping[Any, Any]) -> None:

@@ -167,6 +167,13 @@ class Commit(StoredDocument):
         """The ranks that contributed to the round, with usable data or not."""
         return {item.rank for item in self.members} | {item.rank for item in self.excluded}
 
+    def of_rank(self, rank: int) -> Commit:
+        """The commit of a replica that trains by itself (`sweep`), in which it is rank 0, with its rank in the run."""
+        alone = [member.model_copy(update={"rank": rank}) for member in self.members[:1]]
+        use = None if self.time_use is None else self.time_use.of_replicas(0)
+        others: dict[str, object] = {"excluded": (), "excluded_before": (), "absent": (), "finished": (), "epochs": ()}
+        return self.model_copy(update={**others, "members": tuple(alone), "pace": None, "last": None, "time_use": use})
+
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""
         return rank in self.named

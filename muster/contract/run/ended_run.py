@@ -48,6 +48,7 @@ class EndedRun(StoredPart):
     )
     parent: str | None = Field(default=None, description="the run that it continues")
     continued_by: str | None = Field(default=None, description="the run that continues it")
+    recipe: str | None = Field(default=None, description="the name of the recipe that it started from")
 
 
 class EndedRuns(StoredDocument):

@@ -30,7 +30,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,
-        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), spec.arguments, spec.metrics.definitions),
+        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), _arguments(spec), spec.metrics.definitions),
         "HyperParameters": spec.hyper_parameters,
         "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan), *_recipe(plan, rank)]),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
@@ -46,7 +46,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "SessionChainingConfig": {"EnableSessionTagChaining": True},
         "Environment": {
             **spec.environment,
-            ENV_DOCUMENT: s3_uri(place.bucket, layout.document),
+            ENV_DOCUMENT: s3_uri(place.bucket, plan.rank_layout(rank).document),
             ENV_RUN: plan.run,
             ENV_RANK: str(rank),
             ENV_ATTEMPT: str(plan.claim_number(attempt)),
@@ -86,11 +86,16 @@ def _recipe(plan: Plan, rank: int) -> list[Channel]:
 
 def _entrypoint(spec: Spec) -> list[str] | None:
     """The program: the user's entrypoint, Muster's for a trainer, or None for an algorithm's own."""
+    own = spec.entrypoint if spec.hook is None else None  # the replica runs a hooked program itself
     if spec.source_dir is not None:
-        return [*BOOTSTRAP, *(spec.entrypoint or [])]
-    if spec.entrypoint is not None:
-        return spec.entrypoint
-    return REPLICA_ENTRYPOINT if spec.trainer is not None else None
+        return [*BOOTSTRAP, *(own or [])]
+    if own is not None:
+        return own
+    return REPLICA_ENTRYPOINT if spec.has_trainer else None
+
+
+def _arguments(spec: Spec) -> list[str]:
+    return spec.arguments if spec.hook is None else []
 
 
 def job_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:

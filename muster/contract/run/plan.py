@@ -84,6 +84,14 @@ class Plan(StoredDocument):
         """The keys of rendezvous and checkpoints, which all runs of a lineage share: those of its first run."""
         return RunLayout(self.lineage.root) if self.lineage else self.layout
 
+    def rounds_layout(self, rank: int) -> RunLayout:
+        """The keys of the rendezvous in which `rank` trains: the run's, or in a sweep its own."""
+        return self.shared_layout.of_rank(rank) if self.spec.trains_apart else self.shared_layout
+
+    def rank_layout(self, rank: int) -> RunLayout:
+        """The keys of the run document and the model of `rank`: the run's, or in a sweep its own."""
+        return self.layout.of_rank(rank) if self.spec.trains_apart else self.layout
+
     def claim_number(self, attempt: int) -> int:
         """The number with which an attempt claims its rank: attempts are numbered through all runs of a lineage."""
         return attempt + (self.lineage.attempts_before if self.lineage else 0)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import StoredDocument, StoredPart, known_member
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, UNIT
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.timestamps import Timestamp
+from muster.contract.training.ranks import show_ranks
 
 
 class Verdict(StrEnum):
@@ -42,6 +44,11 @@ class ReplicaResult(StoredPart):
     checkpoint_uri: str | None = Field(
         default=None, description="what the replica's manifest names: the folder of the run's model"
     )
+    checkpoint_platform: str | None = Field(
+        default=None,
+        description="where a checkpoint that stays with AWS was trained, and can be evaluated: `training-job` or "
+        "`hyperpod`; none where its place does not say",
+    )
     round: int | None = None
     checksum: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -55,6 +62,8 @@ class ReplicaResult(StoredPart):
         allow_inf_nan=False,
         description="what the instances of all its attempts cost, at on-demand prices; none where a type has no price",
     )
+    values: dict[str, JsonValue] = Field(default_factory=dict, description="of a sweep: the replica's own, by name")
+    model: ModelResult | None = Field(default=None, description="of a sweep: the model that the replica leaves")
     ended: str | None = Field(
         default=None, description="how its trainer ended, if it neither returned nor left the run itself"
     )
@@ -73,6 +82,7 @@ class Result(StoredDocument):
     reason: str
     settled_at: Timestamp
     replicas: tuple[ReplicaResult, ...]
+    recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none")
     reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
     committed_rounds: int | None = Field(
         default=None, ge=0, description="the last round committed in the rendezvous, those of the runs before included"
@@ -96,6 +106,23 @@ class Result(StoredDocument):
     findings: tuple[Finding, ...] = Field(
         default=(), description="rules of `watch` that were met, with their evidence, by round; the first ones of many"
     )
+
+    def model_of(self, rank: int | None) -> ModelResult | None:
+        """The model of the run; of a sweep that of `rank`."""
+        if rank is None:
+            return self.model
+        return next((replica.model for replica in self.replicas if replica.rank == rank), None)
+
+    def why_no_model(self, rank: int | None) -> str | None:
+        """Why there is no model of the run or of `rank`, where that depends on whether it is a sweep."""
+        own = [replica.rank for replica in self.replicas if replica.model is not None]
+        is_sweep = any(replica.values for replica in self.replicas)
+        if rank is not None and not is_sweep:
+            return "its replicas train one model together: leave the rank out"
+        if is_sweep and own and rank not in own:
+            chosen = "each replica of the sweep has its own" if rank is None else f"replica {rank} has none"
+            return f"{chosen}: choose one of the ranks {show_ranks(own)}"
+        return None
 
     @property
     def usd(self) -> float | None:

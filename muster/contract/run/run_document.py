@@ -51,6 +51,11 @@ class RunDocument(StoredDocument):
     )
 
     metrics: MetricSinks = Field(default_factory=MetricSinks, description="where metrics go beside the log")
+    sweep_rank: int | None = Field(
+        default=None,
+        ge=0,
+        description="in a sweep: the replica whose document this is; it trains by itself, as rank 0 of one",
+    )
 
     @field_validator("metrics", mode="before")
     @classmethod
@@ -59,14 +64,37 @@ class RunDocument(StoredDocument):
         return MetricSinks.model_validate(value, extra="ignore") if isinstance(value, dict) else value
 
     @classmethod
+    def every(cls, plan: Plan) -> dict[str, RunDocument]:
+        """The documents of a plan by their keys: one for all replicas, or in a sweep one for each."""
+        if not plan.spec.trains_apart:
+            return {plan.layout.document: cls.of(plan)}
+        return {plan.rank_layout(rank).document: cls._apart(plan, rank) for rank in range(plan.spec.replicas)}
+
+    @classmethod
+    def _apart(cls, plan: Plan, rank: int) -> RunDocument:
+        trainer, kwargs = plan.spec.of_rank(rank).called
+        return cls.of(plan).model_copy(
+            update={
+                "replicas": 1,
+                "trainer": trainer,
+                "kwargs": kwargs,
+                "rendezvous_uri": s3_uri(plan.place.bucket, plan.rounds_layout(rank).rendezvous),
+                "min_participants": 1,
+                "output_uri": s3_uri(plan.place.bucket, plan.rank_layout(rank).results),
+                "sweep_rank": rank,
+            }
+        )
+
+    @classmethod
     def of(cls, plan: Plan) -> RunDocument:
-        """The document of a plan."""
+        """The document that all replicas of a plan share."""
+        trainer, kwargs = plan.spec.called
         return cls(
             run=plan.run,
             plan_digest=plan.digest,
             replicas=plan.spec.replicas,
-            trainer=plan.spec.trainer,
-            kwargs=plan.spec.kwargs,
+            trainer=trainer,
+            kwargs=kwargs,
             rendezvous_uri=s3_uri(plan.place.bucket, plan.shared_layout.rendezvous),
             min_participants=plan.spec.min_participants,
             grace_seconds=plan.spec.rendezvous.grace_seconds,
@@ -80,6 +108,10 @@ class RunDocument(StoredDocument):
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),
             metrics=plan.spec.metrics,
         )
+
+    def member(self, rank: int) -> int:
+        """The number of replica `rank` among those that train together."""
+        return rank if self.sweep_rank is None else 0
 
     @property
     def rendezvous_name(self) -> str:

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document, digest
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.result import Result, Verdict
 from muster.contract.timestamps import Timestamp
 
@@ -58,6 +59,7 @@ class RunStarted(RunEvent):
     replicas: int = Field(description="how many replicas train together")
     plan_digest: str = Field(description="SHA-256 of the plan; on every job of the run as the tag muster:plan")
     parent: str | None = Field(default=None, description="the run that this run continues")
+    recipe: RunRecipe | None = Field(default=None, description="the run's recipe")
 
 
 class ReplicaLaunched(RunEvent):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
+from muster.contract.spec.hook import hook_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
+from muster.contract.spec.sweep import sweep_problems
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.overrides import Override, rank_problems
@@ -34,6 +36,7 @@ class InconsistentSpecError(ValueError):
 def inconsistencies(spec: Spec) -> Iterator[Problem]:
     """Every problem between the fields of `spec`. Pure."""
     yield from _program_problems(spec)
+    yield from sweep_problems(spec)
     yield from _recipe_problems(spec)
     yield from _membership_problems(spec)
     parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
@@ -53,34 +56,40 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     """What SageMaker would refuse, or what cannot work as a replica."""
     yield from spec.algorithm_problems()
     yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
-    yield from spec.storage_problems(trainer=spec.trainer is not None, replicas=spec.replicas)
+    yield from spec.storage_problems(trainer=spec.has_trainer, replicas=spec.replicas)
     yield from spec.resource_problems(spot=spec.spot)
-    yield from spec.process_problems(trainer=spec.trainer is not None)
+    yield from spec.process_problems(trainer=spec.has_trainer)
     yield from spec.time_problems(spot=spec.has_spot)
     image = spec.training_image_config
     yield from spec.access_problems(
-        private_registry=image is not None and image.training_repository_access_mode == "Vpc"
+        private_registry=image is not None and image.training_repository_access_mode == "Vpc",
+        alone=_program_in_image(spec) and spec.entrypoint is None and spec.source_dir is None,
     )
     yield from spec.observation_problems()
-    yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.trainer is not None)
+    yield from spec.metrics.problems(spec.metric_definitions, trainer=spec.has_trainer)
     yield from _channel_problems(spec, spec, "input_data_config")
     yield from spec.model_problems(spec.input_data_config)
 
 
 def _program_problems(spec: Spec) -> Iterator[Problem]:
-    in_image = spec.recipe is not None and spec.recipe.brings_program
-    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None and not in_image:
+    if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None and not _program_in_image(spec):
         remedy = "name the function to call, as package.module:function"
         yield StatedProblem("trainer", "neither trainer nor entrypoint is set", remedy)
     if spec.trainer is not None and spec.entrypoint is not None:
         yield StatedProblem("entrypoint", "set together with trainer", "leave one of the two out")
     if spec.entrypoint is None and spec.arguments:
         yield StatedProblem("arguments", "set without entrypoint", "pass values to a trainer in kwargs")
-    if spec.trainer is None and spec.kwargs:
+    if spec.hook is not None:
+        yield from hook_problems(spec.trainer, spec.entrypoint, spec.arguments, spec.kwargs)
+    elif spec.trainer is None and spec.kwargs:
         yield StatedProblem("kwargs", "set without trainer", "pass values to an entrypoint in arguments")
-    if spec.trainer is None and spec.on_early_finish is OnEarlyFinish.STOP:
+    if not spec.has_trainer and spec.on_early_finish is OnEarlyFinish.STOP:
         remedy = "leave it out: only replicas with a trainer have rounds"
         yield StatedProblem("on_early_finish", "stop is set without trainer", remedy)
+
+
+def _program_in_image(spec: Spec) -> bool:
+    return spec.recipe is not None and spec.recipe.brings_program
 
 
 def _recipe_problems(spec: Spec) -> Iterator[Problem]:
@@ -88,8 +97,8 @@ def _recipe_problems(spec: Spec) -> Iterator[Problem]:
     recipe = spec.recipe
     if recipe is None:
         return
-    if spec.replicas > 1 and spec.trainer is None and recipe.ranks is None:
-        allowed = "1: replicas train one model together only where Muster calls the program"
+    if spec.replicas > 1 and not spec.has_trainer and recipe.ranks is None:
+        allowed = "several replicas train one model only where Muster calls the program"
         remedy = "set replicas: 1, a trainer or hook, or sweep for recipes that differ"
         yield Problem("replicas", str(spec.replicas), remedy, allowed)
     if recipe.ranks is not None and len(recipe.ranks) != spec.replicas:
@@ -122,7 +131,7 @@ def _membership_problems(spec: Spec) -> Iterator[Problem]:
 
 
 def _watch_problems(spec: Spec) -> Iterator[Problem]:
-    if spec.trainer is None and spec.watch != Watch():
+    if not spec.has_trainer and spec.watch != Watch():
         yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
     if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
         statement = f"exclude is set, and a round needs the contributions of all {spec.replicas} replicas"
@@ -166,7 +175,7 @@ def _override_problems(spec: Spec) -> Iterator[Problem]:
             remedy = f"remove {channels - CHANNELS_MAX}"
             yield Problem(f"{field}.input_data_config", f"{channels} channels", remedy, allowed)
         if override.processes is not None and spec.processes is None:
-            for problem in merged.process_problems(trainer=spec.trainer is not None):
+            for problem in merged.process_problems(trainer=spec.has_trainer):
                 yield replace(problem, field=f"{field}.{problem.field}")
         if override.changes_instance:
             for problem in merged.resource_problems(spot=merged.spot):

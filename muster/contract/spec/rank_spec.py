@@ -1,9 +1,10 @@
-"""The spec of one rank: the run's values with the rank's override applied."""
+"""The spec of one rank: the run's values with the rank's override and its values of the sweep."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from muster.contract.spec.sweep import with_sweep
 from muster.contract.training.overrides import Override, override_of
 from muster.contract.training.resources import has_own_disks
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 def spec_of_rank(spec: Spec, rank: int) -> Spec:
     """The values that hold for `rank`."""
     override = override_of(rank, spec.overrides)
-    return spec if override is None else with_override(spec, override)
+    overridden = spec if override is None else with_override(spec, override)
+    return with_sweep(overridden, rank) if spec.sweep else overridden
 
 
 def with_override(spec: Spec, override: Override) -> Spec:

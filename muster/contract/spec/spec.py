@@ -11,11 +11,13 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import StatedProblem
 from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
+from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
+from muster.contract.spec.sweep import Sweep, with_sweep_defaults
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
@@ -71,11 +73,13 @@ class Spec(
         Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
         Wording("package.module:function"),
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
-    kwargs: dict[str, JsonValue] = Field(default_factory=dict, description="the trainer's keyword arguments")
+    kwargs: dict[str, JsonValue] = Field(
+        default_factory=dict, description="the trainer's keyword arguments; with `hook` the algorithm's settings"
+    )
     recipe: RecipeReference | None = Field(
         default=None,
-        description="a SageMaker recipe: a file, or where it is and what replaces its values (docs/recipes.md). "
-        "`muster launch` resolves it, fills in the fields that are left out, and keeps its digest here",
+        description="a SageMaker recipe: the path or URI of a file, or a mapping of where it is and what replaces its "
+        "values. `muster launch` resolves it, fills in the fields that are left out, and keeps its name and digest",
     )
     entrypoint: list[Argument] | None = Field(
         default=None,
@@ -86,6 +90,10 @@ class Spec(
     arguments: list[Argument] = Field(
         default_factory=list, max_length=100, description="the entrypoint's arguments (ContainerArguments)"
     )
+    hook: Hook | None = Field(
+        default=None,
+        description="the library whose Trainer gets Muster's callback in the entrypoint, an unmodified Python program",
+    )
     environment: dict[EnvironmentKey, EnvironmentValue] = Field(
         default_factory=dict, max_length=ENVIRONMENT_MAX, description="environment of the container"
     )
@@ -95,17 +103,23 @@ class Spec(
     overrides: Overrides = Field(
         default_factory=dict, description="different values for some ranks, by ranks such as `0-3` or `0,2,8-11`"
     )
+    sweep: Sweep = Field(
+        default_factory=dict,
+        description="values by rank, such as `kwargs.learning_rate: [0.1, 0.2]`; names without `kwargs.`, "
+        "`hyper_parameters.` or `environment.` are values of the recipe. The replicas of a sweep train apart",
+    )
     reruns: dict[FailureClass, Budget] = Field(
         default_factory=dict, description="retry budget per failure class; classes left out keep their default"
     )
     on_replica_failure: OnReplicaFailure = Field(
-        default=OnReplicaFailure.TERMINATE, description="what the loss of a replica means for the run"
+        default=OnReplicaFailure.TERMINATE,
+        description="what the loss of a replica means for the run; with `sweep` the default is `continue`",
     )
     min_replicas: int | None = Field(
         default=None,
         ge=1,
         le=names.REPLICAS_MAX,
-        description="with `continue`: how many replicas must be able to succeed; default all",
+        description="with `continue`: how many replicas must be able to succeed; default all, with `sweep` one",
     )
     on_early_finish: OnEarlyFinish = Field(
         default=OnEarlyFinish.CONTINUE,
@@ -123,6 +137,11 @@ class Spec(
         Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
         Wording("a run's name"),
     ] = Field(default=None, description="a run that has ended, which this run continues from its last committed round")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_sweep(cls, value: object) -> object:
+        return with_sweep_defaults(value) if isinstance(value, dict) else value
 
     @field_validator("reruns", mode="before")
     @classmethod
@@ -163,13 +182,13 @@ class Spec(
         return self
 
     def of_rank(self, rank: int) -> Spec:
-        """The spec of one rank: the run's values with the rank's override applied."""
+        """The spec of one rank: the run's values with the rank's override and its values of the sweep."""
         return spec_of_rank(self, rank)
 
     def resolved(self) -> Spec:
         """The spec with every default written out, so that a later version's defaults change nothing in it."""
         rendezvous = self.rendezvous.model_copy(update={"min_participants": self.min_participants})
-        processes = self.processes or (AUTO if self.trainer else None)
+        processes = self.processes or (AUTO if self.has_trainer else None)
         instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(
             update={
@@ -181,6 +200,24 @@ class Spec(
                 "rendezvous": rendezvous,
             }
         )
+
+    @property
+    def has_trainer(self) -> bool:
+        """Whether Muster's replica runs the program: only then are there rounds, and the rules of `watch`."""
+        return self.trainer is not None or self.hook is not None
+
+    @property
+    def trains_apart(self) -> bool:
+        """Whether each replica has rounds of its own: those of a sweep with a trainer."""
+        return bool(self.sweep) and self.has_trainer
+
+    @property
+    def called(self) -> tuple[str | None, dict[str, JsonValue]]:
+        """The function that a replica calls, and its keyword arguments; of a hooked program, the one that runs it."""
+        program = None if self.hook is None else hooked_program(self.entrypoint or [""], self.arguments)
+        if self.hook is None or program is None:
+            return self.trainer, self.kwargs
+        return HOOKED, hooked_kwargs(self.hook, program, self.kwargs)
 
     @property
     def has_spot(self) -> bool:
@@ -195,7 +232,7 @@ class Spec(
     @property
     def min_participants(self) -> int:
         """How many contributions make a round."""
-        return self.rendezvous.min_participants or self.quorum
+        return 1 if self.sweep else self.rendezvous.min_participants or self.quorum
 
     def budget(self, failure_class: FailureClass) -> Budget:
         """The retry budget for a class: the spec's, else the default."""

@@ -50,7 +50,8 @@ class AccessFields(Document):
     )
     vpc_config: VpcConfig | None = Field(default=None, description="the VPC in which the replicas run")
     enable_network_isolation: bool = Field(
-        default=False, description="refused when true: replicas exchange data through S3"
+        default=False,
+        description="only with a recipe whose image has the program: all others exchange data through S3",
     )
     enable_inter_container_traffic_encryption: bool | None = Field(
         default=None,
@@ -65,9 +66,9 @@ class AccessFields(Document):
         """The role's name, if the spec names it without an ARN; the client looks the ARN up."""
         return None if self.role_arn is None or self.role_arn.startswith("arn:") else self.role_arn
 
-    def access_problems(self, *, private_registry: bool) -> Iterator[Problem]:
-        """Settings with which a replica could not reach S3 or its image."""
-        if self.enable_network_isolation:
+    def access_problems(self, *, private_registry: bool, alone: bool) -> Iterator[Problem]:
+        """Settings with which a replica could not reach S3 or its image; `alone`: nothing of Muster runs in it."""
+        if self.enable_network_isolation and not alone:
             allowed = "replicas exchange data through S3 and cannot reach it when isolated"
             remedy = "leave the field out (a VPC with an S3 endpoint keeps traffic private)"
             yield Problem("enable_network_isolation", "true", remedy, allowed)
@@ -76,7 +77,7 @@ class AccessFields(Document):
             yield Problem(field, "'Vpc'", "set vpc_config", "allowed only with vpc_config")
 
     def access_request(self) -> RequestPart:
-        """The members of the request other than RoleArn. Network isolation is always off."""
+        """The members of the request other than RoleArn."""
         sections = {
             "VpcConfig": self.vpc_config,
             "RemoteDebugConfig": self.remote_debug_config,
@@ -86,4 +87,4 @@ class AccessFields(Document):
         members: RequestPart = {name: section.request() for name, section in sections.items() if section is not None}
         if self.enable_inter_container_traffic_encryption is not None:
             members["EnableInterContainerTrafficEncryption"] = self.enable_inter_container_traffic_encryption
-        return {**members, "EnableNetworkIsolation": False}
+        return {**members, "EnableNetworkIsolation": self.enable_network_isolation}

@@ -14,7 +14,7 @@ import tarfile
 import zlib
 from typing import NoReturn, Protocol
 
-from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
 from muster.control.manifest.search_limits import KIB, Limits, check
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -86,7 +86,7 @@ class _Walk:
             self._skip_sparse_map(header, block)
             self._skip(0 if header.type in _BARE else size)
         detail = f"no manifest among the first {self._limits.headers:,} headers of the archive; write it first"
-        raise ManifestError(ManifestProblem.OVERSIZE, self._uri, detail)
+        raise BeyondLimitsError(self._uri, detail)
 
     def _header(self, block: bytes) -> tarfile.TarInfo:
         try:
@@ -158,7 +158,7 @@ class _Walk:
         self._count += size
         if self._count > self._limits.unpacked_bytes:
             detail = f"no manifest in the first {self._limits.unpacked_bytes:,} unpacked bytes; write it first"
-            raise ManifestError(ManifestProblem.OVERSIZE, self._uri, detail)
+            raise BeyondLimitsError(self._uri, detail)
         try:
             data = self._unpacked.read(size)
         except EOFError:

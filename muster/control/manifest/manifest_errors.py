@@ -29,3 +29,10 @@ class ManifestError(MusterError):
         self.kind = kind
         self.uri = uri
         super().__init__(f"{uri}: {kind}: {detail}")
+
+
+class BeyondLimitsError(ManifestError):
+    """The search ended at a limit, before it was seen whether there is a manifest."""
+
+    def __init__(self, uri: str, detail: str) -> None:
+        super().__init__(ManifestProblem.OVERSIZE, uri, detail)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from muster.contract.layout import split_s3_uri
 from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import parse_manifest
-from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
 from muster.control.manifest.object_stream import ObjectSource
 from muster.control.manifest.search_limits import KIB, Limits
 from muster.control.runtime.time_budget import TimeBudget
@@ -21,9 +21,15 @@ _READ_SIZE = 256 * KIB
 _DEFAULT = Limits()
 
 # Below {output}/{job}/: what SageMaker itself uploads when a job ends comes first. A file at the other places can have
-# been put there by anyone who may write to the folder, so it never replaces what the job's own archive says.
+# been put there by anyone who may write to the folder, so it never replaces what the job's own archives say.
 _ARCHIVE = "output/output.tar.gz"
-_PLAIN = ("output/output/manifest.json", "manifest.json")  # uncompressed output; HyperPod, serverless
+_MODEL_ARCHIVE = "output/model.tar.gz"
+# Output without compression, and that of serverless jobs; a model without compression; HyperPod.
+_PLAIN = ("output/output/manifest.json", "output/model/manifest.json", "manifest.json")
+_PLACES = (_ARCHIVE, _MODEL_ARCHIVE, *_PLAIN)
+
+# The bucket of a checkpoint that stays with AWS: customer-escrow-{account}-smtj-{id}.
+_PLATFORMS = {"-smtj-": "training-job", "-hp-": "hyperpod"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,15 @@ class ResolvedManifest:
     problem: str | None = None
     ended: str = ""
 
+    @property
+    def platform(self) -> str | None:
+        """On which platform the checkpoint was trained, where its place says so."""
+        for text in split_s3_uri(self.checkpoint_uri):
+            found = [platform for mark, platform in _PLATFORMS.items() if mark in text]
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
+
 
 def resolve_manifest(
     s3: S3Client,
@@ -52,7 +67,8 @@ def resolve_manifest(
     """The manifest of `job`, whose output is under `output_uri` (the request's S3OutputPath).
 
     The first place with a manifest decides: if it cannot be read, that is an error, and the search ends. So does an
-    archive in which it cannot be seen whether there is one.
+    archive of the output in which it cannot be seen whether there is one. In an archive of the model, which is most
+    often large, only a manifest near the beginning counts.
     At most one MiB is transferred where the manifest comes first in the archive. Nothing is written to disk.
 
     Raises:
@@ -63,17 +79,18 @@ def resolve_manifest(
     folder = "/".join(part for part in (prefix.rstrip("/"), job) if part)
     budget = TimeBudget.of(limits.seconds)
     empty: str | None = None
-    for name in (_ARCHIVE, *_PLAIN):
-        with ObjectSource(s3, bucket, f"{folder}/{name}", limits, budget) as source:
+    for name in _PLACES:
+        within = replace(limits, read_bytes=limits.model_bytes) if name == _MODEL_ARCHIVE else limits
+        with ObjectSource(s3, bucket, f"{folder}/{name}", within, budget) as source:
             if source.missing:
                 continue
-            body = _packed(source, limits, budget) if name == _ARCHIVE else _plain(source, limits)
+            body = _plain(source, limits) if name in _PLAIN else _packed(source, within, budget, name)
         if body is not None:
             return _resolved(body, source.uri)
-        empty = source.uri
+        empty = empty or source.uri
     if empty is not None:
         raise ManifestError(ManifestProblem.ABSENT, empty, "the archive has no manifest.json at its root")
-    detail = f"the job wrote no manifest; none of {', '.join((_ARCHIVE, *_PLAIN))} exists in this folder"
+    detail = f"the job wrote no manifest; none of {', '.join(_PLACES)} exists in this folder"
     raise ManifestError(ManifestProblem.ABSENT, f"s3://{bucket}/{folder}/", detail)
 
 
@@ -84,8 +101,13 @@ def _plain(source: ObjectSource, limits: Limits) -> bytes:
     return io.BufferedReader(source, _READ_SIZE).read()
 
 
-def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget) -> bytes | None:
-    return manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, budget)
+def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget, name: str) -> bytes | None:
+    try:
+        return manifest_member(io.BufferedReader(source, _READ_SIZE), source.uri, limits, budget)
+    except BeyondLimitsError:
+        if name == _ARCHIVE:
+            raise
+        return None
 
 
 def _resolved(body: bytes, uri: str) -> ResolvedManifest:

@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 from muster.contract.aws.ranged_reads import object_size
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, error_message, http_status
-from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
+from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
 from muster.control.manifest.search_limits import MIB, Limits, check
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -59,7 +59,7 @@ class ObjectSource(io.RawIOBase):
             allowed = self._limits.read_bytes - self._offset
             if allowed <= 0:
                 detail = f"no manifest in the first {self._limits.read_bytes:,} bytes; write it first"
-                raise ManifestError(ManifestProblem.OVERSIZE, self.uri, detail)
+                raise BeyondLimitsError(self.uri, detail)
             chunk = self._read(min(len(view), allowed))
             if chunk:
                 view[: len(chunk)] = chunk

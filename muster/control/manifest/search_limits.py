@@ -25,6 +25,7 @@ class Limits:
     headers: int = 100_000  # of an archive
     seconds: float = 120.0  # for all layouts together; a read that hangs adds the client's own read timeout
     interruptions: int = 3  # of one object's transfer
+    model_bytes: int = 16 * MIB  # of an archive with a model, compressed: most of them are large, and have no manifest
 
 
 def check(budget: TimeBudget, uri: str) -> None:

@@ -25,6 +25,7 @@ def announce_run_started(bus: Bus, plan: Plan) -> None:
             replicas=plan.spec.replicas,
             plan_digest=plan.digest,
             parent=plan.lineage.parent if plan.lineage else None,
+            recipe=None if plan.spec.recipe is None else plan.spec.recipe.shown,
         )
     )
 

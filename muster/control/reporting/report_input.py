@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice, takewhile
+from typing import NamedTuple
 
 from muster.contract.errors import DocumentError
+from muster.contract.layout import RunLayout
 from muster.contract.run.commit import COMMITS_LISTED_MAX, commit_bytes_max, commit_round, parse_commit
 from muster.contract.run.result import ReplicaResult, Result
 from muster.control.active_run import ActiveRun
@@ -17,6 +19,7 @@ from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import render
 from muster.report.page_model import ReplicaView, RoundsView
 from muster.report.rounds import RoundTable, chosen, rounds_max
+from muster.report.sweep_rounds import SweepRounds, own_rounds_max
 
 
 def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:
@@ -67,21 +70,46 @@ def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
 
 
 def _rounds(run: ActiveRun, result: Result, budget: TimeBudget) -> RoundsView:
-    table, unread = RoundTable(run.plan.spec.replicas, run.plan.created_at), 0
-    keys = chosen(list(_commit_keys(run, budget)), rounds_max(run.plan.spec.replicas))
+    replicas, unread = run.plan.spec.replicas, 0
+    apart = run.plan.spec.trains_apart
+    table = SweepRounds(replicas, run.plan.created_at) if apart else RoundTable(replicas, run.plan.created_at)
+    keys = _own_keys(run, budget) if apart else _shared_keys(run, budget)
     for begin in range(0, len(keys), PARALLEL):
         if budget.is_spent:
             logger.warning("rounds left out of the page", extra={"rounds": len(keys) - begin})
             break
-        for key, read in in_parallel(lambda key: (key, _read(run, key)), keys[begin : begin + PARALLEL]):
+        for key, read in in_parallel(lambda key: (key, _read(run, key.key)), keys[begin : begin + PARALLEL]):
             # One after the other: of each commit as objects no more than one is in memory.
-            unread += not _added(table, run.documents.store.uri(key), read)
+            unread += not _added(table, run.documents.store.uri(key.key), read, key.rank)
     table.add_last((replica.rank, replica.round, replica.metrics) for replica in result.replicas)
     return table.view(unread)
 
 
-def _commit_keys(run: ActiveRun, budget: TimeBudget) -> Iterator[str]:
-    prefix = run.plan.shared_layout.commits
+class _Key(NamedTuple):
+    """A commit; in a sweep of one replica."""
+
+    key: str
+    rank: int | None = None
+
+
+def _shared_keys(run: ActiveRun, budget: TimeBudget) -> list[_Key]:
+    keys = chosen(list(_commit_keys(run, run.plan.shared_layout, budget)), rounds_max(run.plan.spec.replicas))
+    return [_Key(key) for key in keys]
+
+
+def _own_keys(run: ActiveRun, budget: TimeBudget) -> list[_Key]:
+    """Those of each replica of a sweep, by rank."""
+    most = own_rounds_max(run.plan.spec.replicas)
+
+    def of_rank(rank: int) -> list[_Key]:
+        keys = chosen(list(_commit_keys(run, run.plan.rounds_layout(rank), budget)), most)
+        return [_Key(key, rank) for key in keys]
+
+    return [key for keys in in_parallel(of_rank, range(run.plan.spec.replicas)) for key in keys]
+
+
+def _commit_keys(run: ActiveRun, layout: RunLayout, budget: TimeBudget) -> Iterator[str]:
+    prefix = layout.commits
     keys = takewhile(lambda _: not budget.is_spent, run.documents.store.keys(prefix))
     return (key for key in islice(keys, COMMITS_LISTED_MAX) if commit_round(key.removeprefix(prefix)) is not None)
 
@@ -93,12 +121,13 @@ def _read(run: ActiveRun, key: str) -> bytes | DocumentError:
         return error
 
 
-def _added(table: RoundTable, uri: str, read: bytes | DocumentError) -> bool:
-    """Add a commit to the table; False for one that cannot be read."""
+def _added(table: RoundTable | SweepRounds, uri: str, read: bytes | DocumentError, rank: int | None) -> bool:
+    """Add a commit to the table, of a sweep that of `rank`; False for one that cannot be read."""
     try:
         if isinstance(read, DocumentError):
             raise read
-        table.add(parse_commit(read, uri))
+        commit = parse_commit(read, uri)
+        table.add(commit if rank is None else commit.of_rank(rank))
     except DocumentError as error:
         logger.warning("a commit is left out of the page", extra={"error": str(error)})
         return False

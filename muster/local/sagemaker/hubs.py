@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.request_validation import operation_model
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import DescribeHubContentRequestTypeDef
 
+    from muster.local.ministack.host import Account
     from muster.local.sagemaker.training_service import Caller
 
 PUBLIC_HUB = "SageMakerPublicHub"

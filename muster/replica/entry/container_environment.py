@@ -73,7 +73,9 @@ def read_run_document(environment: Environment) -> RunDocument:
     problems = []
     if document.run != environment.run:
         problems.append(f"the document belongs to the run {document.run}, but {ENV_RUN} is {environment.run}")
-    if environment.rank >= document.replicas:
+    if document.sweep_rank not in {None, environment.rank}:
+        problems.append(f"{ENV_RANK} is {environment.rank}, but the document is that of rank {document.sweep_rank}")
+    elif document.member(environment.rank) >= document.replicas:
         problems.append(
             f"{ENV_RANK} is {environment.rank}, but the run has {document.replicas} replicas (ranks start at 0)"
         )

@@ -239,10 +239,11 @@ def _context(
         results=open_store(document.results_uri),
         watch=document.watch,
     )
-    rendezvous = Rendezvous.open(round_context, environment.rank, environment.attempt, metrics)
+    rank = document.member(environment.rank)
+    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics)
     return Context(
         run=document.run,
-        rank=environment.rank,
+        rank=rank,
         world_size=document.replicas,
         attempt=environment.attempt,
         incarnation=rendezvous.incarnation,

@@ -286,7 +286,10 @@ class Rendezvous:
             ParametersError: it has.
         """
         if self._training is not None:
-            message = "This process has already joined the rendezvous: put all parameters into one DiLoCo."
+            message = (
+                "This process has already joined the rendezvous: put all parameters into one DiLoCo, and train with "
+                "one Trainer."
+            )
             raise ParametersError(message)
 
     def enter(self, trained: Trained) -> None:

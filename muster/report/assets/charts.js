@@ -90,20 +90,38 @@ class Metrics {
     const metric = this.model.rounds.metrics.find((one) => one.name === byId("metric").value);
     byId("metrics").hidden = !metric;
     if (!metric) return;
+    if (this.model.data.sweep) {
+      this.drawSweep(metric);
+      return;
+    }
     const { numbers } = this.model.rounds;
     const few = this.model.replicas.length <= LINES_MAX;
     const ranks = few ? this.model.replicas.map((replica) => replica.rank) : this.selected.slice(-LINES_MAX);
-    const line = (rank) => numbers.map((_, index) => { const value = this.model.value(metric, rank, index); return Number.isNaN(value) ? null : value; });
     const series = [
       { label: "greatest", stroke: "transparent", width: 0, points: { show: false } },
       { label: "least", stroke: "transparent", width: 0, points: { show: false } },
       ...ranks.map((rank, index) => ({ label: `replica ${rank}`, stroke: RANK_COLOURS[index % RANK_COLOURS.length], width: 1.25 })),
       { label: "all (weighted mean)", stroke: () => css("--text"), width: 2.5 },
     ];
-    const data = [numbers, metric.high ?? [], metric.low ?? [], ...ranks.map(line), metric.mean ?? []];
+    const data = [numbers, metric.high ?? [], metric.low ?? [], ...ranks.map((rank) => this.line(metric, rank)), metric.mean ?? []];
     const last = (metric.mean ?? []).at(-1);
     this.chart.caption.textContent = `${metric.name} by round: the weighted mean of all replicas, and the range from the least to the greatest value${few ? "" : "; open replicas above to see their lines"}.`;
     this.chart.draw(`${metric.name} by round, last mean ${short(last)}`, series, data, { bands: [{ series: [1, 2], fill: () => css("--band") }] });
+    this.map.draw(this.model, metric);
+  }
+
+  line(metric, rank) {
+    return this.model.rounds.numbers.map((_, index) => { const value = this.model.value(metric, rank, index); return Number.isNaN(value) ? null : value; });
+  }
+
+  /** The replicas of a sweep, each with its own values: their mean says nothing. */
+  drawSweep(metric) {
+    const { sweep } = this.model.data;
+    const ranks = sweepRanks(this.model, this.selected, metric);
+    const series = ranks.map((rank, index) => ({ label: sweepLabel(sweep, rank), stroke: RANK_COLOURS[index % RANK_COLOURS.length], width: 1.75, spanGaps: true }));
+    const some = ranks.length < this.model.replicas.length;
+    this.chart.caption.textContent = `${metric.name} by round of ${some ? `${ranks.length} of ${this.model.replicas.length} replicas${this.selected.length ? ", which are open above" : "; open replicas above to see the lines of others"}` : "each replica"}.`;
+    this.chart.draw(`${metric.name} by round of ${ranks.length} replicas`, series, [this.model.rounds.numbers, ...ranks.map((rank) => this.line(metric, rank))]);
     this.map.draw(this.model, metric);
   }
 }
@@ -191,8 +209,9 @@ class Rates {
 
   update(model) {
     const { numbers, rates, unit } = model.rounds;
-    byId("rate-chart").hidden = numbers.length < 2;
-    if (numbers.length < 2) return;
+    const isShown = numbers.length > 1 && !model.data.sweep;
+    byId("rate-chart").hidden = !isShown;
+    if (!isShown) return;
     this.chart.caption.textContent = `How many ${unit} counted in each round, per second of its duration. The first round began with the launch of the jobs.`;
     this.chart.draw(`${unit} per second, last ${short(rates.at(-1))}`, [{ label: `${unit}/s`, stroke: () => css("--training"), width: 1.75 }],
       [numbers, numbers.map((_, index) => rates[index] ?? null)], { unit: `${unit}/s`, zero: true });

@@ -23,7 +23,8 @@ function drawHead(model) {
   byId("links").replaceChildren(
     link(data.links.execution, "The run in Step Functions"), " ",
     link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
-    link(data.links.run_logs, "Their logs in CloudWatch"));
+    link(data.links.run_logs, "Their logs in CloudWatch"),
+    ...(data.links.recipe ? [" ", link(data.links.recipe, "Its recipe in S3")] : []));
   byId("made").textContent = `Created ${clockTime(data.made_at)}; the time axis starts at ${clockTime(data.started_at)}.`;
 }
 
@@ -74,6 +75,7 @@ function drawDocuments(model) {
 async function begin() {
   let model = new Model(JSON.parse(byId("data").textContent));
   drawHead(model);
+  const sweep = new SweepTable(model);
   await soon();
   const timeline = new Timeline(model, (ranks) => metrics?.select(ranks));
   let metrics = null;
@@ -88,6 +90,7 @@ async function begin() {
   if (document.documentElement.dataset.mode === "live") follow((data) => {
     model = new Model(data);
     drawHead(model);
+    sweep.update(model);
     timeline.update(model);
     metrics.update(model);
     rounds.update(model);

@@ -31,8 +31,10 @@ class RoundBars {
   update(model) {
     this.model = model;
     const { numbers, seconds, times } = model.rounds;
-    byId("rounds").hidden = !numbers.length;
-    if (!numbers.length) return;
+    // The replicas of a sweep have rounds of their own.
+    const isShown = numbers.length > 0 && !model.data.sweep;
+    byId("rounds").hidden = !isShown;
+    if (!isShown) return;
     this.parts = numbers.map((_, index) => this.partsOf(index));
     const totals = seconds.map((one) => one ?? 0);
     const others = Math.max(0, ...totals.slice(1));

@@ -345,3 +345,15 @@ def test_starting_loads_no_cloud_sdk_and_no_data_science_stack() -> None:
     code = f"import sys, muster.replica.entry.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"
+
+
+def test_a_replica_of_a_sweep_trains_by_itself(containers: Containers) -> None:
+    containers.write_document(sweep_rank=2)
+    other = containers.start(rank=1)
+    outcome = containers.start(rank=2)
+    assert outcome.wait(60) == ReplicaExit.DONE, outcome.communicate()[1]
+    # In its own rounds it is rank 0 of one.
+    commit = json.loads((containers.meeting_place / keys.commit(3)).read_bytes())
+    assert [member["rank"] for member in commit["members"]] == [0]
+    assert other.wait(60) == ReplicaExit.BAD_INPUT
+    assert "MUSTER_RANK is 1, but the document is that of rank 2" in containers.failure(1)

@@ -142,3 +142,14 @@ def test_spot_and_on_demand_in_one_run_need_quota_of_both_kinds() -> None:
         "ml.g5.xlarge for spot training job usage": (3, 0),
         "ml.g5.xlarge for training job usage": (1, 0),
     }
+
+
+def test_what_a_rerun_of_a_program_in_an_image_finds_again_is_said() -> None:
+    recipe = {"name": "verl", "family": "llmft", "digest": "0" * 64, "sources": "1" * 64}
+    document = {"replicas": 1, "image": "verl:1", "instance_type": "ml.p5.48xlarge", "recipe": recipe}
+    words = "with what it has saved below "
+    assert any(f"{words}/opt/ml/checkpoints" in one for one in dry_run(parse_spec(document)).remarks)
+    own = {**document, "checkpoint_config": {"local_path": "/saved"}}
+    assert any(f"{words}/saved" in one for one in dry_run(parse_spec(own)).remarks)
+    trainer = {**document, "trainer": "a.b:c", "recipe": {**recipe, "family": "trainer"}, "source_dir": None}
+    assert not any(words in one for one in dry_run(parse_spec(trainer)).remarks)

@@ -59,3 +59,24 @@ def test_the_message_of_a_cause_is_found(cause: str, message: str) -> None:
     answer = {"name": "x", "status": "FAILED", "startDate": None, "input": '{"replicas": true}', "cause": cause}
     execution = Execution.from_description(answer)
     assert (execution.cause, execution.replicas) == (message, 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "name"),
+    [
+        ({"name": "verl", "family": "llmft", "digest": "a" * 64, "sources": "b" * 64}, "verl"),
+        # Such a recipe is resolved by the first step of the run.
+        ({"file": "s3://bucket/verl.yaml"}, None),
+        ({"name": 5, "family": "llmft", "digest": "a"}, None),
+        ("s3://bucket/verl.yaml", None),
+    ],
+)
+def test_the_recipe_of_an_execution_is_that_of_its_input(found: object, name: str | None) -> None:
+    answer = {
+        "name": "x",
+        "status": "RUNNING",
+        "startDate": None,
+        "input": json.dumps({"replicas": 1, "recipe": found}),
+    }
+    recipe = Execution.from_description(answer).recipe
+    assert (recipe and recipe.name) == name

@@ -108,6 +108,16 @@ def test_arguments_are_checked_by_name_and_type(folder: Path, kwargs: dict[str, 
     assert [text for text, part in zip(made, expected, strict=True) if part not in text] == []
 
 
+def test_arguments_of_a_sweep_are_checked_too(folder: Path) -> None:
+    sweep = {"kwargs.rounds": [1, 2], "kwargs.more.deep": [1, 2], "kwargs.rat": [0.1, 0.2], "lr": [1, 2]}
+    (problem,) = found(folder, sweep=sweep).problems
+    assert str(problem).startswith("sweep.kwargs.rat: train (")
+    assert str(problem).endswith("has no such parameter; did you mean rate?")
+    (problem,) = found(folder, sweep={"kwargs.rounds": ["1", "2"]}).problems
+    assert problem.field == "sweep.kwargs.rounds"
+    assert found(folder, sweep=[1], kwargs={"rounds": 1}).problems == ()
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus
-from muster.client.cli.status_table import HEADINGS, lay_out
+from muster.client.cli.status_table import HEADINGS, lay_out, status_lines
 from muster.client.runs.progress import advance
 from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunState, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, elapsed, headline, select
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
+from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Finish, Member
 from muster.contract.run.record import Decision, Next
@@ -322,3 +323,10 @@ def test_a_table_fits_into_its_width_and_only_metrics_give_way() -> None:
         "   0        1  Training          9",
         "   1        2  Training          –  rerun: infrastructure",
     ]
+
+
+def test_the_recipe_of_a_run_is_a_line_below_its_replicas() -> None:
+    recipe = RunRecipe(name="verl", family="llmft", digest="0" * 64)
+    lines = [line.text for line in status_lines(look().model_copy(update={"recipe": recipe}), 120, None)]
+    assert f"Recipe: verl (family llmft), digest {'0' * 64}." in lines
+    assert not [line.text for line in status_lines(look(), 120, None) if line.text.startswith("Recipe")]

@@ -163,4 +163,6 @@ def test_nothing_that_passes_the_spec_is_refused_by_the_service(fields):
         spec = parse_spec({**BASE, **fields} if "algorithm_name" not in fields else {**BASE, **fields, "image": None})
     except SpecError:
         return
+    if spec.named_role is not None:
+        return  # the client looks its ARN up
     assert [refusal for request in requests(spec) for refusal in refusals(request)] == []

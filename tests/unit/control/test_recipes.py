@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -19,9 +21,13 @@ from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.source_delivery import REFRESH_DAYS
 from muster.control.planning import PlanRequest, make_plan
+from muster.control.reporting.announcements import announce_run_started
+from muster.control.reporting.report_page import publish_page
 from muster.control.runtime import clock
+from muster.control.settle import settle
 from tests.memory import AwsError, Fault
-from tests.memory.harness import ControlHarness
+from tests.memory.harness import ControlHarness, budget
+from tests.support.page_data import data_in
 
 RECIPE = "run: {model_type: verl}\ntrainer: {num_nodes: 2}\ntraining_config: {lr: 0.1, half: '${.lr}'}\n"
 SPEC: dict[str, Any] = {
@@ -130,7 +136,7 @@ def test_a_recipe_and_its_sources_are_kept_for_as_long_as_the_run_can_need_them(
         assert clock.utc_now() - version.written_at < timedelta(seconds=5)
 
 
-def test_a_recipe_that_somebody_else_put_there_is_replaced(harness: ControlHarness) -> None:
+def test_a_recipe_that_another_writer_put_there_is_replaced(harness: ControlHarness) -> None:
     document = launched(harness)
     harness.plane.store.create(f"recipes/{document['recipe']['digest']}/recipe.yaml", b"lr: 99\n")
     plan = planned(harness, document)
@@ -225,3 +231,39 @@ def test_a_right_that_is_missing_is_named_with_the_setting(harness: ControlHarne
 @pytest.mark.parametrize("found", [5, [], {"digest": 5}, {"fil": "x"}, ""])
 def test_what_is_no_recipe_is_refused(harness: ControlHarness, found: Any) -> None:
     assert "recipe" in refusal(harness, {**SPEC, "recipe": found})
+
+
+# --- what people see of it -----------------------------------------------------------------------
+
+
+def test_the_result_the_event_and_the_page_say_which_recipe_it_was(harness: ControlHarness) -> None:
+    harness.executions.start("one", "{}")
+    plan = planned(harness, launched(harness))
+    shown = {"name": "verl", "family": "llmft", "digest": reference(plan).digest}
+    announce_run_started(harness.plane.bus, plan)
+    [entry] = harness.cloud.events.entries
+    assert entry.detail["recipe"] == shown
+    run = harness.plane.runs.require("one")
+    harness.arm()
+    harness.cloud.training.complete(harness.job(0))
+    harness.deliver()
+    result = settle(run, budget(600.0))
+    assert result.recipe is not None
+    assert result.recipe.model_dump() == shown
+    publish_page(run, result, budget(60.0))
+    page = harness.plane.store.get(plan.layout.page)
+    assert page is not None
+    facts = {fact["label"]: fact for fact in data_in(page.body.decode())["facts"]}
+    uri = f"s3://bucket/recipes/{reference(plan).digest}/recipe.yaml"
+    assert facts["Recipe"] == {"label": "Recipe", "value": "verl", "note": f"llmft; {uri}"}
+
+
+def test_only_a_plan_of_a_recipe_imports_the_resolver() -> None:
+    code = """
+import sys
+import muster.control.attempt, muster.control.planning, muster.control.react, muster.control.settle
+import muster.control.start, muster.control.stop, muster.control.sweep
+print(*[name for name in sys.modules if name == "yaml" or name.startswith("muster.contract.recipe.")])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["muster.contract.recipe.recipe_reference"]

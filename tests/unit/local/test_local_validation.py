@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from muster.local.sagemaker.documented_limits import documented_violations, tag_violations
+from muster.local.sagemaker.hubs import Hubs
 from muster.local.sagemaker.request_validation import operation_model, refuse, service_model, violations
 from muster.local.sagemaker.service_errors import ServiceError
 from tests.support.local_samples import REQUEST
+
+if TYPE_CHECKING:
+    from muster.local.sagemaker.training_service import Caller
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -167,6 +173,12 @@ def test_all_violations_are_told_at_once() -> None:
         ("DescribeTrainingJob", {}, "'trainingJobName'"),
         ("StopTrainingJob", {"TrainingJobName": "ends-"}, "regular expression pattern"),
         ("AddTags", {"ResourceArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/a"}, "'tags'"),
+        ("DescribeHubContent", {"HubName": "a", "HubContentType": "Model"}, "'hubContentName'"),
+        (
+            "ListHubContents",
+            {"HubName": "a", "HubContentType": "Model", "MaxResults": 0},
+            "value greater than or equal",
+        ),
     ],
 )
 def test_the_other_operations_are_checked_too(operation: str, request_: dict[str, Any], expected: str) -> None:
@@ -181,7 +193,10 @@ def test_tags_added_later_are_checked_like_those_given_at_once() -> None:
 
 @pytest.mark.parametrize(
     "operation",
-    ["CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTrainingJobs", "AddTags", "ListTags"],
+    [
+        *("CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTrainingJobs", "AddTags", "ListTags"),
+        *("DescribeHubContent", "ListHubContents"),
+    ],
 )
 def test_every_pattern_of_the_model_can_be_compiled(operation: str) -> None:
     import re  # noqa: PLC0415
@@ -201,3 +216,23 @@ def test_every_pattern_of_the_model_can_be_compiled(operation: str) -> None:
         waiting += [getattr(shape, name) for name in ("member", "key", "value") if hasattr(shape, name)]
     assert seen
     assert service_model().service_name == "sagemaker"
+
+
+def test_what_a_hub_answers_has_the_members_of_the_model(tmp_path: Path) -> None:
+    file = tmp_path / "hub" / "ModelReference" / "llama.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}", encoding="utf-8")
+    account: Any = SimpleNamespace(account_id="123456789012", region="us-east-1", partition="aws")
+    hubs, caller = Hubs(account, tmp_path), cast("Caller", SimpleNamespace(authorise=lambda *_: None))
+    request = {"HubName": "hub", "HubContentType": "ModelReference", "HubContentName": "llama"}
+    found = hubs.operations["DescribeHubContent"](request, caller)
+    shape = operation_model("DescribeHubContent").output_shape
+    assert shape is not None
+    assert set(shape.required_members) <= found.keys() <= shape.members.keys()
+    listed: Any = hubs.operations["ListHubContents"](request, caller)["HubContentSummaries"]
+    [summary] = listed
+    shape = operation_model("ListHubContents").output_shape
+    assert shape is not None
+    row: Any = shape.members["HubContentSummaries"]
+    row = row.member
+    assert set(row.required_members) <= summary.keys() <= row.members.keys()

@@ -5,19 +5,19 @@ Nothing is fetched when a job starts, so the spec names the program: a folder of
 
 from __future__ import annotations
 
-from muster.contract.recipe.families.channels import DATA
 from muster.contract.recipe.families.draft import RECIPE_MOUNT, Draft
 from muster.contract.recipe.families.instances import check_count, check_types
 from muster.contract.recipe.families.own_image import refuse_recipe_values
 from muster.contract.recipe.families.values import text_at, value_at
 from muster.contract.recipe.recipe_reference import RECIPE_FILE
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
 _HYDRA = {"config-path": RECIPE_MOUNT, "config-name": RECIPE_FILE}
 """How the launcher's programs find their recipe."""
 _SCORES = "lambda_arn"
 """The hyperparameter of the function that scores an evaluation."""
 # SageMaker fills or uploads these itself; a checkpoint in them is not there after a restart.
-_MANAGED = (DATA, "/opt/ml/input", "/opt/ml/model", "/opt/ml/output")
+_MANAGED = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output")
 _CHECKPOINTS = (("exp_manager", "explicit_log_dir"), ("exp_manager", "exp_dir"), ("run", "results_dir"))
 
 
@@ -48,6 +48,9 @@ def _fill_checkpoints(draft: Draft) -> None:
     """The folder in which the program keeps its checkpoints, so that SageMaker restores it for a rerun."""
     for path in _CHECKPOINTS:
         folder = text_at(draft.recipe, *path)
-        if folder.startswith("/") and not any(f"{folder}/".startswith(f"{top}/") for top in _MANAGED):
+        if not folder.startswith("/") or any(f"{folder}/".startswith(f"{top}/") for top in _MANAGED):
+            continue
+        # What is below the default is kept anyway.
+        if not f"{folder}/".startswith(f"{CHECKPOINT_DIR}/"):
             draft.fill_part("checkpoint_config", {"local_path": folder})
-            return
+        return

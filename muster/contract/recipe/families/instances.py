@@ -43,7 +43,7 @@ def check_count(draft: Draft, *path: str) -> None:
 
 
 def instance_types(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
-    """The instance types in a spec that nobody has checked, each with its field."""
+    """The instance types in a spec that is not checked yet, each with its field."""
     for prefix, part in _parts(document):
         named = part.get("instance_type")
         others, preferred = part.get("fallback_instance_types"), part.get("instance_preferences")

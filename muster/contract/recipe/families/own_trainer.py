@@ -13,7 +13,7 @@ def fill_trainer(draft: Draft) -> None:
     """The trainer's keyword arguments, from the recipe's section; those of the spec come first."""
     fill_weights(draft)
     section = draft.request.kwargs
-    if section is None or draft.document.get("trainer") is None:
+    if section is None:
         return
     found = value_at(draft.recipe, *section.split("."))
     if not isinstance(found, dict):

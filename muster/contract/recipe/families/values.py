@@ -1,4 +1,4 @@
-"""Reading a document that nobody has checked yet: a recipe's, or a spec's before it is read."""
+"""Reading a document that is not checked yet: a recipe's, or a spec's before it is read."""
 
 from __future__ import annotations
 

@@ -99,6 +99,32 @@ def test_the_recipe_of_a_spec_is_the_one_that_its_replicas_get(muster: Callable[
     assert shown["training_config.max_steps"] == (2, "overrides")
 
 
+@pytest.mark.parametrize("path", ["learning_rate", "training_config.learning_rate"])
+def test_an_option_replaces_what_a_spec_sets_directly(muster: Callable[..., Result], tmp_path: Path, path: str) -> None:
+    spec = f"{SPEC}  values: {{learning_rate: 0.001, max_steps: 3}}\n".replace(
+        "  overrides: {training_config: {max_steps: 1000}}\n", ""
+    )
+    (tmp_path / "direct.yaml").write_text(spec)
+    assert values(muster("resolve", "direct.yaml", "--json"))["training_config.learning_rate"] == (0.001, "values")
+    shown = values(muster("resolve", "direct.yaml", "--set", f"{path}=0.002", "--json"))
+    assert shown["training_config.learning_rate"] == (0.002, "overrides")
+    assert shown["training_config.max_steps"] == (3, "values")
+    # Also where the value of the spec is why it cannot be resolved.
+    (tmp_path / "direct.yaml").write_text(spec.replace("0.001", "5"))
+    shown = values(muster("resolve", "direct.yaml", "--set", f"{path}=0.002", "--json"))
+    assert shown["training_config.learning_rate"] == (0.002, "overrides")
+
+
+def test_of_a_sweep_the_recipe_of_one_rank_is_shown(muster: Callable[..., Result], tmp_path: Path) -> None:
+    swept = SPEC.replace("replicas: 1", "replicas: 2").replace("  overrides: {training_config: {max_steps: 1000}}", "")
+    (tmp_path / "sweep.yaml").write_text(f"{swept}\nsweep: {{max_steps: [10, 20]}}\n")
+    assert values(muster("resolve", "sweep.yaml", "--json"))["training_config.max_steps"][0] == 10
+    shown = muster("resolve", "sweep.yaml", "--rank", "1").stdout
+    assert shown.endswith("This is the recipe of rank 1. The others, up to rank 1: --rank.\n")
+    assert ["training_config.max_steps", "20", "overrides"] in [line.split() for line in shown.splitlines()]
+    assert str(muster("resolve", "sweep.yaml", "--rank", "2").exception) == "rank: found '2'; the ranks are 0 to 1."
+
+
 def test_a_users_recipe_is_laid_over_the_base(muster: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("training_config: {learning_rate: 0.001}\n")
     shown = values(muster("resolve", "base.yaml", *FILLED, "--recipe", "mine.yaml", "--json"))
@@ -237,3 +263,28 @@ def test_the_recipes_of_a_checkout_are_listed_and_resolved(muster: Callable[...,
     assert values(muster("resolve", name, "--checkout", checkout, "--json"))["run.name"][1] == "base"
     wrong = muster("resolve", name.replace("lora", "lra"), "--checkout", checkout)
     assert f"did you mean {name}?" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("muster recipe res", ["resolve"]),
+        ("muster recipe resolve base.yaml --set training_config.m", ["training_config.max_steps="]),
+        ("muster recipe validate jobs/run.yaml --set run.", ["run.name=", "run.model_type=", "run.results_dir="]),
+        ("muster recipe diff base.yaml x.yaml --input l", ["learning_rate="]),
+        ("muster recipe resolve --checkout clone fine-tuning/llama/llmft_llama3_1_8b_seq8", ["dpo"]),
+        # AWS is not asked, and a file that cannot be read has no names.
+        ("muster recipe resolve s3://bucket/a.yaml --set ", []),
+        ("muster recipe resolve none.yaml --set ", []),
+        ("muster recipe resolve --set ", []),
+        ("muster recipe resolve ", []),
+    ],
+)
+def test_the_shell_completes_recipes_paths_and_placeholders(
+    muster: Callable[..., Result], checkout: str, line: str, completed: list[str]
+) -> None:
+    words = line.split(" ")
+    asked = {"_MUSTER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    found = CliRunner().invoke(app, [], env=asked, prog_name="muster").stdout.split()
+    assert len(found) == len(completed)
+    assert all(one.endswith(end) for one, end in zip(found, completed, strict=True))

@@ -11,9 +11,11 @@ from muster.contract.errors import SpecError
 from muster.contract.recipe.expansion import expand, expansion
 from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.instances import instance_types
+from muster.contract.recipe.families.values import value_at
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.training.model_source import ModelSource, with_model
 
 RECIPE_FILE = "/opt/ml/input/data/recipe/recipe.yaml"
 ROLE = "arn:aws:iam::123456789012:role/distiller"
@@ -224,9 +226,9 @@ def test_an_evaluation_has_the_number_of_instances_of_its_recipe() -> None:
 # --- programs of the user's own ------------------------------------------------------------------
 
 LAUNCHER = """
-run: {results_dir: /opt/ml/checkpoints/run}
+run: {results_dir: /workspace/run}
 trainer: {devices: 8, num_nodes: 2}
-exp_manager: {exp_dir: /opt/ml/checkpoints/own, explicit_log_dir: null}
+exp_manager: {exp_dir: /workspace/own, explicit_log_dir: null}
 model: {lr: 0.1}
 """
 PROGRAM = {**SPEC, "entrypoint": ["torchrun", "train.py"], "source_dir": "s3://bucket/source/a.tar.gz"}
@@ -236,7 +238,7 @@ def test_the_launchers_program_finds_its_recipe_and_its_checkpoints() -> None:
     spec = expanded(LAUNCHER, PROGRAM)
     assert spec.arguments == ["--config-path", "/opt/ml/input/data/recipe", "--config-name", "recipe.yaml"]
     assert spec.hyper_parameters == {"config-path": "/opt/ml/input/data/recipe", "config-name": "recipe.yaml"}
-    assert spec.checkpoint_config.local_path == "/opt/ml/checkpoints/own"
+    assert spec.checkpoint_config.local_path == "/workspace/own"
     assert (spec.instance_count, spec.recipe and spec.recipe.family) == (2, "general")
 
 
@@ -246,8 +248,36 @@ def test_arguments_and_checkpoints_of_the_spec_come_first() -> None:
     assert (spec.arguments, spec.checkpoint_config.local_path) == ([], "/own")
 
 
-def test_checkpoints_are_not_where_sagemaker_does_not_restore_them() -> None:
-    assert expanded(LAUNCHER.replace("checkpoints/", "model/"), PROGRAM).checkpoint_config.local_path is None
+@pytest.mark.parametrize("folder", ["/opt/ml/model", "/opt/ml/output", "/opt/ml/checkpoints", "results"])
+def test_checkpoints_are_not_where_sagemaker_restores_none_or_restores_them_anyway(folder: str) -> None:
+    assert expanded(LAUNCHER.replace("/workspace", folder), PROGRAM).checkpoint_config.local_path is None
+
+
+PUBLIC = "run: {name: a, model_type: verl, results_dir: '${base_results_dir}/${.name}'}\ntraining_config: {lr: 0.1}\n"
+
+
+def test_the_launchers_folder_of_results_is_one_that_survives_the_job() -> None:
+    (recipe,) = expansion(SPEC, sources(PUBLIC)).recipes
+    assert recipe.document["run"]["results_dir"] == "/opt/ml/checkpoints/a"  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(
+    ("fields", "folder"),
+    [
+        ({"inputs": {"base_results_dir": "/own"}}, "/own/a"),
+        ({"overrides": {"run": {"results_dir": "/other"}}}, "/other"),
+    ],
+)
+def test_a_folder_of_results_that_the_user_names_comes_first(fields: dict[str, Any], folder: str) -> None:
+    (recipe,) = expansion(SPEC, sources(PUBLIC, **fields)).recipes
+    assert recipe.document["run"]["results_dir"] == folder  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize("overrides", [{}, {"run": {"results_dir": "/other"}}])
+def test_other_problems_are_reported_without_the_folder_of_results(overrides: dict[str, Any]) -> None:
+    found = refused(PUBLIC.replace("lr: 0.1", "lr: '${nowhere}'"), overrides=overrides)
+    assert list(found) == ["recipe.training_config.lr (base)"]
+    assert "nowhere" in found["recipe.training_config.lr (base)"]
 
 
 def test_without_a_program_the_error_says_what_to_give() -> None:
@@ -306,7 +336,7 @@ def test_a_missing_instance_type_is_said_with_those_allowed() -> None:
     assert "ml.p5.48xlarge" in found["instance_type"]
 
 
-def test_the_instance_types_of_a_spec_that_nobody_has_checked() -> None:
+def test_the_instance_types_of_a_spec_that_is_not_checked_yet() -> None:
     document = {
         "instance_type": 5,
         "fallback_instance_types": ["ml.a.b", None],
@@ -318,3 +348,77 @@ def test_the_instance_types_of_a_spec_that_nobody_has_checked() -> None:
         ("instance_preferences[0]", "ml.c.d"),
         ("overrides.0-1.instance_type", "ml.e.f"),
     ]
+
+
+# --- the model that training starts from ---------------------------------------------------------
+
+
+def with_source(model: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A spec with the field `model`, as it is once the model is found."""
+    return with_model({**SPEC, **fields}, ModelSource.model_validate(model))
+
+
+def place_of(text: str, document: dict[str, Any], *path: str) -> Any:
+    found = sources(text)
+    result = expansion(document, found)
+    assert expand(result.document, found) == result.document
+    return value_at(result.recipes[0].document, *path)
+
+
+def test_a_nova_model_in_s3_stays_where_it_is() -> None:
+    document = with_source({"s3": "s3://escrow/step_4/"})
+    assert place_of(NOVA.format(model="prod"), document, "run", "model_name_or_path") == "s3://escrow/step_4/"
+    spec = expanded(NOVA.format(model="prod"), document)
+    assert spec.hyper_parameters["base_model_location"] == "s3://escrow/step_4/"
+    assert "base_model" not in spec.hyper_parameters
+    assert spec.input_data_config == []
+
+
+def test_a_nova_package_is_named_in_the_recipe_too() -> None:
+    document = with_source({"package": PACKAGE, "package_group": GROUP})
+    assert place_of(NOVA.format(model="prod"), document, "run", "model_name_or_path") == PACKAGE
+    spec = expanded(NOVA.format(model="prod"), document)
+    assert "base_model" not in spec.hyper_parameters
+    assert spec.model_package_config is not None
+    assert spec.model_package_config.source_model_package_arn == PACKAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (
+            "run: {model_type: llm_finetuning_aws}\ntraining_config: {model_config: {model_name_or_path: meta/x}}\n",
+            ("training_config", "model_config", "model_name_or_path"),
+        ),
+        (
+            "run: {model_type: verl}\ntraining_config: {actor_rollout_ref: {model: {path: meta/x, dtype: bf}}}\n",
+            ("training_config", "actor_rollout_ref", "model", "path"),
+        ),
+        ("run: {model_name_or_path: ''}\nevaluation: {task: mmlu}\n", ("run", "model_name_or_path")),
+    ],
+)
+def test_an_open_model_is_read_from_its_channel(text: str, path: tuple[str, ...]) -> None:
+    document = with_source({"s3": "s3://team/tuned/v1.2/"})
+    assert place_of(text, document, *path) == "/opt/ml/input/data/model"
+    (channel_,) = expanded(text, document).input_data_config
+    assert channel_.channel_name == "model"
+
+
+def test_a_recipe_without_a_place_for_a_model_says_where_there_is_one() -> None:
+    found = refused(VERL, with_source({"s3": "s3://team/tuned/"}))
+    assert list(found) == ["model"]
+    assert "training_config.actor_rollout_ref.model.path" in found["model"]
+
+
+def test_a_program_of_ones_own_reads_the_channel_itself() -> None:
+    spec = expanded("lr: 0.1\n", with_source({"s3": "s3://team/tuned/"}, entrypoint=["python", "train.py"]))
+    assert [one.channel_name for one in spec.input_data_config] == ["model"]
+
+
+# --- what such a job may do that a replica may not ------------------------------------------------
+
+
+def test_a_job_in_which_nothing_of_muster_runs_may_be_isolated() -> None:
+    document = {**SPEC, "enable_network_isolation": True}
+    assert expanded(VERL, document).access_request()["EnableNetworkIsolation"] is True
+    assert list(refused("lr: 0.1\n", {**document, "entrypoint": ["python"]})) == ["enable_network_isolation"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -61,6 +63,26 @@ def test_a_run_that_starts_from_the_model_of_another_run_has_a_tag_for_that(harn
     harness.plan("three", replicas=1, model={"s3": f"{folder}/"})
     harness.arm(run="three")
     assert "MusterModel" not in harness.cloud.sts.creators["muster-three-r0-a1"]
+
+
+def test_a_checkpoint_that_stays_with_aws_is_the_model_of_the_next_run(harness: ControlHarness) -> None:
+    """The manifest names a bucket that is not the stack's: the service itself reads it, and the session has no tag."""
+    first = harness.plan("one", replicas=1, trainer=None, entrypoint=["train"])
+    harness.arm(run="one")
+    escrow = "s3://customer-escrow-111122223333-smtj-1a2b/muster-one-r0-a1/step_40"
+    manifest = json.dumps({"checkpoint_s3_bucket": f" {escrow}"}).encode()
+    harness.plane.store.create("output/one/muster-one-r0-a1/output/output/manifest.json", manifest)
+    harness.cloud.training.complete(harness.job(run="one"))
+    harness.deliver()
+    settle(first, budget())
+    result = harness.result("one")
+    assert result is not None
+    assert (result.replicas[0].checkpoint_uri, result.replicas[0].checkpoint_platform) == (escrow, "training-job")
+    plan = harness.plan("two", replicas=1, model={"run": "one"}).plan
+    assert plan.spec.model is not None
+    assert plan.spec.model.s3 == escrow
+    harness.arm(run="two")
+    assert "MusterModel" not in harness.cloud.sts.creators["muster-two-r0-a1"]
 
 
 def test_a_session_serves_a_run_until_shortly_before_its_end(harness: ControlHarness) -> None:

@@ -27,6 +27,7 @@ from tests.support.serving import serving
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+MIB = 1 << 20
 BUCKET, JOB = "meeting-place", "muster-demo-r0-a1"
 OUTPUT = f"s3://{BUCKET}/output/demo"
 FOLDER = f"output/demo/{JOB}"
@@ -37,6 +38,8 @@ OURS = Manifest(checkpoint_s3_bucket=URI, round=7, checksum="ab" * 32, metrics={
 HYPERPOD = f"{FOLDER}/manifest.json"
 SERVERLESS = f"{FOLDER}/output/output/manifest.json"
 ARCHIVE = f"{FOLDER}/output/output.tar.gz"
+MODEL_ARCHIVE = f"{FOLDER}/output/model.tar.gz"
+UNPACKED_MODEL = f"{FOLDER}/output/model/manifest.json"
 
 
 # One session: reading botocore's service model again for every client is what takes time.
@@ -72,8 +75,8 @@ def failure(s3: S3Client, **options: Any) -> ManifestError:
 # --- the layouts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [HYPERPOD, SERVERLESS])
-def test_a_plain_manifest_is_found_in_both_places(s3: S3Client, key: str) -> None:
+@pytest.mark.parametrize("key", [HYPERPOD, SERVERLESS, UNPACKED_MODEL])
+def test_a_plain_manifest_is_found_in_each_place(s3: S3Client, key: str) -> None:
     put(s3, key, FOREIGN)
     assert resolve_manifest(s3, OUTPUT, JOB) == ResolvedManifest(URI, None, None, {}, f"s3://{BUCKET}/{key}")
 
@@ -92,18 +95,60 @@ def test_the_layouts_are_tried_in_order(s3: S3Client) -> None:
     seen = []
     for key, body in [
         (HYPERPOD, manifest("hyperpod")),
+        (UNPACKED_MODEL, manifest("model")),
         (SERVERLESS, manifest("serverless")),
+        (MODEL_ARCHIVE, targz(("./manifest.json", manifest("packed-model")))),
         (ARCHIVE, targz(("manifest.json", manifest("archive")))),
     ]:
         put(s3, key, body)
         seen.append(resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri)
-    assert seen == ["s3://escrow/hyperpod", "s3://escrow/serverless", "s3://escrow/archive"]
+    order = ("hyperpod", "model", "serverless", "packed-model", "archive")
+    assert seen == [f"s3://escrow/{name}" for name in order]
 
 
-@pytest.mark.parametrize("planted", [HYPERPOD, SERVERLESS])
+@pytest.mark.parametrize(
+    ("checkpoint", "platform"),
+    [
+        (" s3://customer-escrow-111122223333-smtj-1a2b/job/step_40 ", "training-job"),
+        ("s3://customer-escrow-111122223333-hp-1a2b/job/step_40", "hyperpod"),
+        ("s3://customer-escrow-111122223333-smtj-1a2b/a-hp-b/step_40", "training-job"),
+        ("s3://bucket/outputs-hp-1/step_40", "hyperpod"),
+        ("s3://bucket/a-hp-b/c-smtj-d", None),
+        ("s3://bucket/checkpoints/last", None),
+    ],
+)
+def test_the_place_of_a_checkpoint_may_say_where_it_was_trained(
+    s3: S3Client, checkpoint: str, platform: str | None
+) -> None:
+    put(s3, HYPERPOD, json.dumps({"checkpoint_s3_bucket": checkpoint}).encode())
+    found = resolve_manifest(s3, OUTPUT, JOB)
+    assert (found.checkpoint_uri, found.platform) == (checkpoint.strip(), platform)
+
+
+def test_of_a_models_archive_only_the_beginning_is_looked_at(s3: S3Client) -> None:
+    weights = random.Random(1).randbytes(MIB // 2)  # noqa: S311 - not for secrets
+    put(s3, MODEL_ARCHIVE, targz(("weights.bin", weights), ("manifest.json", FOREIGN)))
+    assert resolve_manifest(s3, OUTPUT, JOB).checkpoint_uri == URI
+    assert failure(s3, limits=Limits(model_bytes=MIB // 4)).kind is ManifestProblem.ABSENT
+    put(s3, MODEL_ARCHIVE, targz(("manifest.json", FOREIGN), ("weights.bin", weights)))
+    assert resolve_manifest(s3, OUTPUT, JOB, limits=Limits(model_bytes=MIB // 4)).checkpoint_uri == URI
+    # In the archive of the output, a search that ends at a limit is an error: it hides no manifest.
+    put(s3, ARCHIVE, targz(("weights.bin", weights), ("manifest.json", FOREIGN)))
+    assert failure(s3, limits=Limits(read_bytes=MIB // 4)).kind is ManifestProblem.OVERSIZE
+
+
+def test_a_damaged_archive_of_the_model_is_an_error(s3: S3Client) -> None:
+    put(s3, MODEL_ARCHIVE, b"not gzip")
+    assert failure(s3).kind is ManifestProblem.DAMAGED
+    put(s3, MODEL_ARCHIVE, targz(("manifest.json", b" " * 70_000)))
+    assert failure(s3).kind is ManifestProblem.OVERSIZE
+
+
+@pytest.mark.parametrize("planted", [HYPERPOD, SERVERLESS, UNPACKED_MODEL, MODEL_ARCHIVE])
 def test_a_file_beside_the_archive_of_the_job_never_replaces_its_manifest(s3: S3Client, planted: str) -> None:
     put(s3, ARCHIVE, targz(("manifest.json", OURS.to_json())))
-    put(s3, planted, json.dumps({"checkpoint_s3_bucket": "s3://elsewhere/forged", "round": 99}).encode())
+    forged = json.dumps({"checkpoint_s3_bucket": "s3://elsewhere/forged", "round": 99}).encode()
+    put(s3, planted, targz(("manifest.json", forged)) if planted == MODEL_ARCHIVE else forged)
     found = resolve_manifest(s3, OUTPUT, JOB)
     assert (found.checkpoint_uri, found.round, found.source_uri) == (URI, 7, f"s3://{BUCKET}/{ARCHIVE}")
 
@@ -137,7 +182,13 @@ def test_an_output_uri_that_is_none_is_a_mistake_of_the_caller(s3: S3Client) -> 
 def test_a_job_that_left_nothing_is_absent_and_every_place_is_named(s3: S3Client) -> None:
     error = failure(s3)
     assert error.kind is ManifestProblem.ABSENT
-    for place in (f"{BUCKET}/{FOLDER}/", "output/output/manifest.json", "output/output.tar.gz"):
+    places = (
+        "output/output/manifest.json",
+        "output/model/manifest.json",
+        "output/output.tar.gz",
+        "output/model.tar.gz",
+    )
+    for place in (f"{BUCKET}/{FOLDER}/", *places):
         assert place in str(error)
 
 

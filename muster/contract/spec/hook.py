@@ -1,0 +1,85 @@
+"""`hook`: an unmodified Python program whose library's Trainer gets Muster's callback, so that it trains in a run.
+
+`kwargs` are then the settings of the algorithm: how often the replicas exchange, and how.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from pydantic import JsonValue
+
+from muster.contract.errors import Problem, StatedProblem
+
+Hook = Literal["huggingface", "lightning"]
+
+HOOKED = "muster.replica.entry.hooked_program:train"
+"""The trainer that runs such a program in a replica."""
+
+_SETTINGS: Mapping[str, type] = {
+    "sync_every": int,
+    "learning_rate": float,
+    "momentum": float,
+    "fragments": int,
+    "delay": int,
+    "alpha": float,
+    "eager": bool,
+    "codec": str,
+    "decay_rounds": int,
+    "final_learning_rate": float,
+    "momentum_rounds": int,
+    "clip_norm": float,
+    "outlier_factor": float,
+}
+"""The fields of `muster.replica.algorithms.algorithm.Algorithm`; a test holds the two to each other."""
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_PYTHON = re.compile(r"(.*/)?python(3(\.[0-9]+)?)?")
+_ALLOWED = "[python, script.py, …] or [python, -m, package.module, …]"
+
+
+def hooked_program(entrypoint: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
+    """What Python runs: a script or `-m` and a module, then its arguments. None for any other program."""
+    words = [*entrypoint, *arguments]
+    if _PYTHON.fullmatch(words[0]) is None:
+        return None
+    rest = words[2:] if words[1:2] == ["-u"] else words[1:]
+    target = rest[1:2] if rest[:1] == ["-m"] else rest[:1]
+    return None if not target or target[0].startswith("-") else rest
+
+
+def hooked_kwargs(hook: Hook, program: Sequence[str], algorithm: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The keyword arguments of `HOOKED`."""
+    return {"library": hook, "program": list(program), "algorithm": dict(algorithm)}
+
+
+def hook_problems(
+    trainer: str | None, entrypoint: Sequence[str] | None, arguments: Sequence[str], kwargs: Mapping[str, JsonValue]
+) -> Iterator[Problem]:
+    """Problems of a spec with `hook`."""
+    if trainer is not None:
+        remedy = "leave hook out: add DiLoCoCallback to the Trainer in the trainer's own code"
+        yield StatedProblem("hook", "set together with trainer", remedy)
+        return
+    if entrypoint is None:
+        yield StatedProblem("hook", "set without entrypoint", "name the program", f"entrypoint: {_ALLOWED}")
+    elif hooked_program(entrypoint, arguments) is None:
+        remedy = "name the script itself: Muster starts the processes of a replica (processes)"
+        yield Problem("entrypoint", " ".join(entrypoint), remedy, f"with hook {_ALLOWED}")
+    yield from _setting_problems(kwargs)
+
+
+def _setting_problems(kwargs: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    if "sync_every" not in kwargs:
+        remedy = "write how many optimizer steps are between two exchanges, such as sync_every: 500"
+        yield StatedProblem("kwargs.sync_every", "not set, and hook needs it", remedy)
+    for name, value in kwargs.items():
+        kind = _SETTINGS.get(name)
+        if kind is None:
+            near = difflib.get_close_matches(name, _SETTINGS, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"use settings of the algorithm: {', '.join(_SETTINGS)}"
+            yield StatedProblem(f"kwargs.{name}", "not a setting of the algorithm, which kwargs are with hook", remedy)
+        elif not (type(value) is kind or (kind is float and type(value) is int)):
+            yield Problem(f"kwargs.{name}", repr(value), "correct it", _WORDS[kind])

@@ -1,0 +1,165 @@
+"""Runs an unmodified Python program in a replica: Muster's callback is added to the Trainer that it makes.
+
+    hook: huggingface
+    entrypoint: [python, train.py, --config, config.yaml]
+    kwargs: {sync_every: 500}
+
+calls `train` with the program and with these settings of the algorithm.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.context import Context
+from muster.replica.entry.trainer import reported
+from muster.replica.errors import AlgorithmError, InputError, TrainerError
+from muster.replica.model.final_model import FinalModel, SavesPretrained
+
+
+@dataclass(frozen=True)
+class _Library:
+    """A library with a Trainer.
+
+    Attributes:
+        module: has the class `Trainer`.
+        package: what people install.
+        add: initialises a Trainer with `make(**keywords)`, and lets it have the callback.
+    """
+
+    module: str
+    package: str
+    add: Callable[[Any, Callable[..., None], dict[str, Any], Context, Algorithm], None]
+
+
+def train(context: Context, *, library: str, program: Sequence[str], algorithm: Mapping[str, Any]) -> None:
+    """Run `program` (a script or `-m` and a module, then its arguments), whose Trainer trains with the other replicas.
+
+    Raises:
+        InputError: the library or the program is missing, or a setting of the algorithm is invalid.
+        OutOfMemoryError, TrainerError: the program failed, or made no Trainer that trained.
+        MusterError: what the callback raises.
+        SystemExit: the program called sys.exit(0).
+    """
+    hooked, settings = _LIBRARIES[library], _algorithm(algorithm)
+    name = program[1] if program[0] == "-m" else program[0]
+    exited: SystemExit | None = None
+    with _hooked(hooked, context, settings) as made, _arguments(program):
+        try:
+            with reported(name):
+                _run(program)
+        except SystemExit as end:
+            exited = end
+    if context.rendezvous.training is None and not context.stop.is_set():
+        raise TrainerError(_untrained(name, hooked, made))
+    if exited is not None:
+        raise exited
+
+
+def _algorithm(settings: Mapping[str, Any]) -> Algorithm:
+    try:
+        return Algorithm(**settings)
+    except (AlgorithmError, TypeError) as error:
+        raise InputError([f"kwargs are the settings of the algorithm: {error}"]) from None
+
+
+def _untrained(name: str, library: _Library, made: Sequence[object]) -> str:
+    if made:
+        return f"{name} made a {library.module}.Trainer, and ended before it trained."
+    return (
+        f"{name} ended without making a {library.module}.Trainer, to which Muster's callback would have been added: "
+        "name the program that trains, or leave hook out of the spec."
+    )
+
+
+@contextmanager
+def _hooked(library: _Library, context: Context, algorithm: Algorithm) -> Iterator[list[object]]:
+    """Let every Trainer of the library have Muster's callback; the Trainers that were made."""
+    try:
+        trainer = importlib.import_module(library.module).Trainer
+    except ImportError as error:
+        remedy = f"name {library.package} in the requirements.txt of source_dir, or install it in the image"
+        raise InputError([f"hook needs {library.module}, which cannot be imported: {error}; {remedy}"]) from None
+    original, made = trainer.__init__, list[object]()
+
+    def init(self: Any, *arguments: Any, **keywords: Any) -> None:
+        library.add(self, partial(original, self, *arguments), keywords, context, algorithm)
+        made.append(self)
+
+    trainer.__init__ = init
+    try:
+        yield made
+    finally:
+        trainer.__init__ = original
+
+
+def _huggingface(
+    trainer: Any, make: Callable[..., None], keywords: dict[str, Any], context: Context, algorithm: Algorithm
+) -> None:
+    from muster.replica.frontends.huggingface_callback import DiLoCoCallback  # noqa: PLC0415
+
+    make(**keywords)
+    # Not before: the Trainer may make its model itself (`model_init`).
+    wishes = _model_of(trainer.model, getattr(trainer, "processing_class", None))
+    trainer.add_callback(DiLoCoCallback(context, algorithm, final_model=wishes))
+
+
+def _lightning(
+    _: Any, make: Callable[..., None], keywords: dict[str, Any], context: Context, algorithm: Algorithm
+) -> None:
+    from muster.replica.frontends.lightning_callback import DiLoCoCallback  # noqa: PLC0415
+
+    # All parameters of this Trainer are keywords.
+    given = keywords.pop("callbacks", None) or []
+    callbacks = [*(given if isinstance(given, list) else [given]), DiLoCoCallback(context, algorithm)]
+    make(callbacks=callbacks, **keywords)
+
+
+_LIBRARIES = {
+    "huggingface": _Library("transformers", "transformers", _huggingface),
+    "lightning": _Library("lightning.pytorch", "lightning", _lightning),
+}
+
+
+def _model_of(model: Any, processing: object) -> FinalModel:
+    """What the run leaves: of a PEFT model its adapter, else the model with its configuration and its tokenizer."""
+    adapters = getattr(model, "peft_config", None)
+    if isinstance(adapters, Mapping) and adapters:
+        active = getattr(model, "active_adapter", None)
+        name = active if isinstance(active, str) and active in adapters else next(iter(adapters))
+        return FinalModel([adapters[name]], adapter=name)
+    beside = (getattr(model, "config", None), processing)
+    return FinalModel([item for item in beside if isinstance(item, SavesPretrained)])
+
+
+@contextmanager
+def _arguments(program: Sequence[str]) -> Iterator[None]:
+    """What `python script.py …` sets for the program: its arguments, and where it finds modules."""
+    is_module = program[0] == "-m"
+    folder = Path.cwd() if is_module else Path(program[0]).resolve().parent
+    before = sys.argv, list(sys.path)
+    sys.argv = list(program[1:] if is_module else program)
+    sys.path.insert(0, os.fspath(folder))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before[0], before[1]
+
+
+def _run(program: Sequence[str]) -> None:
+    if program[0] == "-m":
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        return
+    if not Path(program[0]).exists():
+        raise InputError([f"there is no file {program[0]} in {Path.cwd()}, which entrypoint names"])
+    runpy.run_path(program[0], run_name="__main__")

@@ -1,0 +1,190 @@
+"""Where recipes are, on the embedded cloud: objects of any region, access points and SageMaker Hub, with the rights."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from muster.client.aws.connection import open_session
+from muster.client.aws.recipe_reader import ClientReader
+from muster.contract.recipe.gathering import gather
+from muster.contract.recipe.places import PlaceError, S3Place
+from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
+from muster.contract.recipe.recipe_request import read_request
+from tests.support.workshop import Workshop, turn_to
+
+HUB = "arn:aws:sagemaker:us-east-1:aws:hub/SageMakerPublicHub"
+MODEL = "arn:aws:sagemaker:us-east-1:aws:hub-content/SageMakerPublicHub/Model/"
+RECIPE = {
+    "Name": "llama_sft_lora",
+    "CustomizationTechnique": "SFT",
+    "Peft": "LORA",
+    "SmtjRecipeTemplateS3Uri": "s3://BUCKET/hub/template.yaml",
+    "SmtjOverrideParamsS3Uri": "s3://BUCKET/hub/params.json",
+    "SmtjImageUri": "image",
+}
+
+
+@pytest.fixture
+def as_user(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ClientReader]:
+    """A reader with the rights of a new user who has these statements."""
+    turn_to(monkeypatch, workshop.cloud)
+
+    def reader(*statements: dict[str, Any]) -> ClientReader:
+        key = workshop.access_key(statements)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        return ClientReader(lambda: open_session(None, None))
+
+    return reader
+
+
+@pytest.fixture
+def names_of_localhost(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An access point has a host name of its own, which on AWS is in the DNS."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: resolve("127.0.0.1" if str(host).endswith("localhost") else host, *rest, **more),
+    )
+    return iter(())
+
+
+def allow(action: str | list[str], *resources: str) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": action, "Resource": list(resources)}
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(PlaceError) as caught:
+        call()
+    return caught.value.statement
+
+
+def test_objects_are_read_within_bounds_in_every_region_and_with_the_users_rights(
+    workshop: Workshop, as_user: Callable[..., ClientReader]
+) -> None:
+    near, far = workshop.bucket, workshop.name("far")
+    abroad = workshop.cloud.client("s3", region_name="eu-west-1")
+    abroad.create_bucket(Bucket=far, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    abroad.put_object(Bucket=far, Key="r.yaml", Body=b"a: far")
+    for key, body in (("a/r.yaml", b"\xef\xbb\xbfa: 1"), ("a/empty", b""), ("a/bad", b"\xff"), ("b/r.yaml", b"a: 2")):
+        workshop.s3.put_object(Bucket=near, Key=key, Body=body)
+    workshop.s3.put_object(Bucket=near, Key="a/large", Body=b" " * (TEXT_BYTES_MAX + 1))
+    get = allow("s3:GetObject", f"arn:aws:s3:::{near}/a/*", f"arn:aws:s3:::{far}/*")
+    reader = as_user(get, allow("s3:ListBucket", f"arn:aws:s3:::{near}"))
+
+    def read(bucket: str, key: str) -> str:
+        return reader.read_object(S3Place(bucket, key), TEXT_BYTES_MAX)
+
+    assert read(near, "a/r.yaml") == "a: 1"
+    assert read(near, "a/empty") == ""
+    # S3 answers 301 with the region of the bucket.
+    assert read(far, "r.yaml") == "a: far"
+    assert refusal(lambda: read(near, "a/no.yaml")) == f"s3://{near}/a/no.yaml does not exist"
+    assert refusal(lambda: read("no-such-bucket", "x")) == "s3://no-such-bucket/x does not exist"
+    assert refusal(lambda: read(near, "a/large")) == f"s3://{near}/a/large has more than 1,048,576 bytes"
+    assert refusal(lambda: read(near, "a/bad")) == f"s3://{near}/a/bad is not UTF-8 text"
+    denied = f"these credentials may not read s3://{near}/b/r.yaml, or it does not exist"
+    assert refusal(lambda: read(near, "b/r.yaml")) == denied
+    # Without the right to list, S3 does not say whether there is such an object.
+    reader = as_user(get)
+    assert refusal(lambda: read(near, "a/no.yaml")).endswith("a/no.yaml, or it does not exist")
+
+
+@pytest.mark.usefixtures("names_of_localhost")
+def test_an_access_point_is_read_by_its_arn(
+    workshop: Workshop, as_user: Callable[..., ClientReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = workshop.cloud.endpoint.replace("127.0.0.1", "localhost")
+    name, account = workshop.name("point"), workshop.cloud.state.account_id
+    workshop.s3.put_object(Bucket=workshop.bucket, Key="a/r.yaml", Body=b"a: 1")
+    control = workshop.cloud.client("s3control", endpoint_url=endpoint)
+    arn = control.create_access_point(AccountId=account, Name=name, Bucket=workshop.bucket)["AccessPointArn"]
+    reader = as_user(allow("s3:GetObject", f"{arn}/object/a/*", f"arn:aws:s3:::{workshop.bucket}/a/*"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    uri = f"s3://{arn.replace(account, '{customer_id}')}/a/r.yaml"
+    sources = gather(read_request({"base": uri}), reader)
+    assert sources.base is not None
+    assert (sources.base.place, sources.base.text) == (f"s3://{arn}/a/r.yaml", "a: 1")
+    assert "may not read" in refusal(lambda: reader.read_object(S3Place(arn, "b/r.yaml"), TEXT_BYTES_MAX))
+
+
+def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
+    workshop: Workshop, as_user: Callable[..., ClientReader]
+) -> None:
+    bucket, folder = workshop.bucket, workshop.cloud.directory.hubs
+    model, private = workshop.name("model"), workshop.name("hub")
+    document = json.dumps({"RecipeCollection": [RECIPE], "TrainingArtifactUri": f"s3://{bucket}/weights/"})
+    for place in (f"SageMakerPublicHub/Model/{model}", f"{private}/ModelReference/{model}-reference"):
+        file = folder / f"{place}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document.replace("BUCKET", bucket), encoding="utf-8")
+    workshop.s3.put_object(Bucket=bucket, Key="hub/template.yaml", Body=b"lr: '{{lr}}'")
+    workshop.s3.put_object(Bucket=bucket, Key="hub/params.json", Body=b'{"lr": {"type": "float"}}')
+    files = allow("s3:GetObject", f"arn:aws:s3:::{bucket}/hub/*")
+    describe = allow("sagemaker:DescribeHubContent", HUB, f"{MODEL}*")
+    request = read_request({"hub": {"model": model, "technique": "SFT"}})
+
+    sources = gather(request, as_user(files, describe))
+    assert (sources.name, sources.image, sources.weights) == ("llama_sft_lora", "image", f"s3://{bucket}/weights/")
+    assert sources.base is not None
+    assert sources.base.text == "lr: '{{lr}}'"
+    # Both the hub and what is in it must be allowed.
+    for statement in (allow("sagemaker:DescribeHubContent", HUB), allow("sagemaker:DescribeHubContent", f"{MODEL}*")):
+        reader = as_user(files, statement)
+        assert refusal(lambda: reader.hub_content("SageMakerPublicHub", model)).endswith("SageMakerPublicHub")  # noqa: B023
+    reader = as_user(allow("sagemaker:DescribeHubContent", "*"))
+    found = reader.hub_content(private, f"{model}-reference")
+    assert found is not None
+    account = workshop.cloud.state.account_id
+    own = f"arn:aws:sagemaker:us-east-1:{account}:hub-content/{private}/ModelReference/{model}-reference/1.0.0"
+    assert found.arn == own
+    assert reader.hub_content(private, model) is None
+    assert reader.hub_content("no-such-hub", model) is None
+
+
+def test_a_hub_answers_as_the_service_documents(workshop: Workshop) -> None:
+    hub = workshop.name("hub")
+    folder = workshop.cloud.directory.hubs / hub / "Model"
+    folder.mkdir(parents=True)
+    for number in range(12):
+        (folder / f"model-{number:02}.json").write_text("{}", encoding="utf-8")
+    (folder / "long.json").write_text(" " * 327_681, encoding="utf-8")
+    client = workshop.sagemaker
+
+    def page(**more: Any) -> tuple[list[str], str | None]:
+        answer = client.list_hub_contents(HubName=hub, HubContentType="Model", **more)
+        return [one["HubContentName"] for one in answer["HubContentSummaries"]], answer.get("NextToken")
+
+    first, token = page()
+    second, end = page(NextToken=token)
+    assert (len(first), first + second, end) == (10, ["long", *(f"model-{number:02}" for number in range(12))], None)
+    assert page(NameContains="l-1", SortOrder="Descending", MaxResults=1)[0] == ["model-11"]
+    arn = client.describe_hub_content(HubName=hub, HubContentType="Model", HubContentName="model-01")["HubArn"]
+    assert client.list_hub_contents(HubName=arn, HubContentType="ModelReference")["HubContentSummaries"] == []
+
+    def code(**changes: str) -> str:
+        request = {"HubName": hub, "HubContentType": "Model", "HubContentName": "model-01", **changes}
+        with pytest.raises(ClientError) as caught:
+            client.describe_hub_content(**request)
+        return str(caught.value.response["Error"]["Code"])
+
+    assert code(HubContentName="none") == "ResourceNotFound"
+    assert code(HubName="none") == "ResourceNotFound"
+    assert code(HubContentVersion="2.0.0") == "ResourceNotFound"
+    assert code(HubContentName="long") == "ResourceNotFound"
+    assert code(HubContentName="a_b") == "ValidationException"
+    assert code(HubContentType="Recipe") == "ValidationException"
+    with pytest.raises(ClientError, match="ValidationException"):
+        page(NextToken="no")
+    user = workshop.client_as("sagemaker", [allow("sagemaker:ListTrainingJobs", "*")])
+    with pytest.raises(ClientError, match="AccessDenied"):
+        user.describe_hub_content(HubName=hub, HubContentType="Model", HubContentName="model-01")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        user.list_hub_contents(HubName=hub, HubContentType="Model")

@@ -1,0 +1,125 @@
+"""A sweep over the values of a recipe: each rank resolves with its own, and one spec says what differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.contract.document import digest
+from muster.contract.errors import SpecError
+from muster.contract.names import APART_MAX
+from muster.contract.recipe.expansion import expanded_again, expansion
+from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.run.job_request import training_job_request
+from muster.contract.run.run_document import RunDocument
+from muster.contract.run.sweep_values import values_of
+from muster.contract.spec.spec_reader import parse_spec
+from tests.support.job_requests import plan_of
+
+RECIPE = """
+run: {name: digits, model_type: own}
+training_config:
+  optim: {lr: 0.1, warmup: "${multiply:${training_config.steps},2}"}
+  steps: 10
+  tags: [a]
+"""
+SOURCES = RecipeSources(name="digits", base=SourceText(place="recipe.yaml", text=RECIPE))
+SPEC: dict[str, Any] = {
+    "replicas": 3,
+    "trainer": "training:train",
+    "recipe": {"base": "recipe.yaml", "kwargs": "training_config"},
+    "sweep": {"lr": [0.1, 0.2, 0.4], "training_config.steps": [10, 20, 30], "kwargs.seed": [1, 2, 3]},
+}
+OWN_PROGRAM = {**SPEC, "trainer": None, "entrypoint": ["python", "train.py"], "recipe": "recipe.yaml"}
+
+
+def refused(document: dict[str, Any], sources: RecipeSources = SOURCES) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        expansion({key: value for key, value in document.items() if value is not None}, sources)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_each_rank_resolves_with_its_own_values() -> None:
+    found = expansion(SPEC, SOURCES)
+    digests = [recipe.digest for recipe in found.recipes]
+    assert len(set(digests)) == 3
+    assert found.reference.ranks == digests
+    assert found.reference.digest == digest(digests)
+    assert found.reference.sources == SOURCES.digest
+    spec = parse_spec(found.document)
+    assert [spec.of_rank(rank).kwargs for rank in range(3)] == [
+        {"optim": {"lr": lr, "warmup": 2 * steps}, "steps": steps, "tags": ["a"], "seed": seed}
+        for lr, steps, seed in zip((0.1, 0.2, 0.4), (10, 20, 30), (1, 2, 3), strict=True)
+    ]
+    # What follows from a swept value differs as well; what is the same value is shown once.
+    assert list(values_of(spec.sweep, 1)) == ["lr", "training_config.steps", "kwargs.optim.warmup", "kwargs.seed"]
+    plan = plan_of(spec)
+    for rank, document in enumerate(RunDocument.every(plan).values()):
+        assert document.kwargs == spec.of_rank(rank).kwargs
+        request: Any = training_job_request(plan, rank, 1)
+        (channel,) = [one for one in request["InputDataConfig"] if one["ChannelName"] == "recipe"]
+        assert channel["DataSource"]["S3DataSource"]["S3Uri"].endswith(f"/recipes/{digests[rank]}/")
+
+
+def test_an_expanded_sweep_expands_to_itself() -> None:
+    found = expansion(SPEC, SOURCES)
+    assert expanded_again(found.document, found.document, SOURCES) == found
+    changed = {**found.document, "sweep": {**found.document["sweep"], "lr": [0.1, 0.2, 0.5]}}  # type: ignore[dict-item]
+    with pytest.raises(SpecError, match="resolves to another recipe or another spec"):
+        expanded_again(changed, changed, SOURCES)
+
+
+def test_a_program_reads_the_recipe_of_its_rank() -> None:
+    document = {**OWN_PROGRAM, "sweep": {"lr": [0.1, 0.2, 0.4]}}
+    found = expansion({key: value for key, value in document.items() if value is not None}, SOURCES)
+    spec = parse_spec(found.document)
+    assert spec.sweep == document["sweep"]
+    assert len(set(found.reference.ranks or [])) == 3
+    assert not spec.trains_apart
+
+
+def test_ranks_may_differ_in_the_spec_alone() -> None:
+    document = {**OWN_PROGRAM, "sweep": {"environment.SEED": ["1", "2", "3"]}}
+    found = expansion({key: value for key, value in document.items() if value is not None}, SOURCES)
+    (recipe,) = found.recipes
+    assert found.reference.ranks == [recipe.digest] * 3
+    assert found.reference.digest == recipe.digest
+
+
+def test_a_hooked_program_gets_its_settings_from_the_recipe() -> None:
+    text = f"{RECIPE}diloco: {{sync_every: 50, momentum: 0.5}}\n"
+    sources = SOURCES.model_copy(update={"base": SourceText(place="recipe.yaml", text=text)})
+    document = {
+        **SPEC, "trainer": None, "hook": "huggingface", "entrypoint": ["python", "train.py"],
+        "recipe": {"base": "recipe.yaml", "kwargs": "diloco"}, "sweep": {"diloco.sync_every": [10, 20, 50]},
+    }  # fmt: skip
+    spec = parse_spec(expansion({key: value for key, value in document.items() if value is not None}, sources).document)
+    assert [spec.of_rank(rank).kwargs["sync_every"] for rank in range(3)] == [10, 20, 50]
+    together = {**document, "sweep": None}
+    spec = parse_spec(expansion({key: value for key, value in together.items() if value is not None}, sources).document)
+    assert spec.kwargs == {"sync_every": 50, "momentum": 0.5}
+
+
+def test_problems_of_all_ranks_are_reported_once_and_others_with_their_rank() -> None:
+    found = refused({**SPEC, "sweep": {"lrr": [1, 2, 3]}})
+    assert found == ["recipe.lrr (overrides): unknown name; did you mean training_config.optim.lr?"]
+    found = refused({**SPEC, "sweep": {"training_config.steps": [1, "${nothing}", 3]}})
+    assert len(found) == 1
+    assert found[0].startswith("rank 1: recipe.training_config.steps (overrides): ")
+
+
+def test_what_ranks_cannot_differ_in_is_refused() -> None:
+    hidden = SOURCES.model_copy(update={"values": {"lr": 1.0}})
+    assert refused({**SPEC, "sweep": {"lr": [0.1, 0.2, 0.4]}}, hidden)[0] == (
+        "sweep.lr: it is set in recipe.values as well, which come first; leave it out of one of the two"
+    )
+    mappings = {"training_config": [{"steps": 1}, {"steps": 2}, {"rounds": 3}]}
+    assert any("unknown name" in problem for problem in refused({**SPEC, "sweep": mappings}))
+
+
+def test_a_sweep_that_is_wrong_itself_is_refused_as_such() -> None:
+    for sweep in ({"lr": [1, 2]}, {"lr": 3}, [1], {"lr": []}):
+        assert any(problem.startswith("sweep") for problem in refused({**SPEC, "sweep": sweep}))
+    many = {**SPEC, "replicas": APART_MAX + 1, "sweep": {"lr": [0.1] * (APART_MAX + 1)}}
+    assert refused(many)[0].startswith("replicas: found 101; at most 100 in a sweep")
