@@ -89,6 +89,7 @@ _LAST = "The last of a name"
 _OWN_NAME = "A recipe keeps its name"
 _HYPERPOD = "HyperPod's fields stay empty"
 _NULL = "null stays null"
+_TRACKED = "A tracking server is the job's, too"
 _S3 = "InputDataConfig.*.DataSource.S3DataSource"
 
 DELIVERED = (
@@ -139,4 +140,5 @@ REQUESTS = (
     Difference("general/*", "InputDataConfig.code.*", ANY, ABSENT, _PROGRAM),
     Difference("general/*", "InputDataConfig.sm_drivers.*", ANY, ABSENT, _PROGRAM),
     Difference("nova/*-template", "HyperParameters.*", ANY, ABSENT, _ONCE),
+    Difference("verl/next-training-template", "MlflowConfig.*", ABSENT, ANY, _TRACKED),
 )

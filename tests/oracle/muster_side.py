@@ -11,6 +11,7 @@ from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolution import resolve
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.training.model_source import ModelSource, with_model
 from tests.oracle.cases import Case
 from tests.support.job_requests import requests
 
@@ -55,6 +56,8 @@ def document(case: Case) -> dict[str, Any]:
         "output_data_config": job.get("output"),
         "checkpoint_config": job.get("checkpoints"),
         "model_package_config": job.get("package"),
+        "model": {"s3": job["model_source"]} if "model_source" in job else None,
+        "mlflow_config": {"mlflow_resource_arn": job["mlflow"]} if "mlflow" in job else None,
         "vpc_config": vpc or None,
         "enable_network_isolation": network.get("enable_network_isolation"),
         "enable_inter_container_traffic_encryption": network.get("enable_inter_container_traffic_encryption"),
@@ -64,7 +67,9 @@ def document(case: Case) -> dict[str, Any]:
         ],
         **job.get("program", {}),
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    found = {name: value for name, value in fields.items() if value is not None}
+    # As the client does before it expands the spec: where the model is, is a channel or a package.
+    return with_model(found, ModelSource(s3=job["model_source"])) if "model_source" in job else found
 
 
 def request(case: Case) -> dict[str, Any]:

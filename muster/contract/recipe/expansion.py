@@ -54,6 +54,7 @@ _MODEL: Mapping[Family, tuple[tuple[str, ...], ...]] = {
     "llmft": (
         ("training_config", "model_config", "model_name_or_path"),
         ("training_config", "actor_rollout_ref", "model", "path"),
+        ("training_config", "model", "path"),
     ),
     "evaluation": (("run", "model_name_or_path"),),
 }

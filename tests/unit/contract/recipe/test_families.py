@@ -394,6 +394,7 @@ def test_a_nova_package_is_named_in_the_recipe_too() -> None:
             "run: {model_type: verl}\ntraining_config: {actor_rollout_ref: {model: {path: meta/x, dtype: bf}}}\n",
             ("training_config", "actor_rollout_ref", "model", "path"),
         ),
+        ("run: {model_type: verl}\ntraining_config: {model: {path: meta/x}}\n", ("training_config", "model", "path")),
         ("run: {model_name_or_path: ''}\nevaluation: {task: mmlu}\n", ("run", "model_name_or_path")),
     ],
 )
