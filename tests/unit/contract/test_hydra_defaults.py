@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,8 @@ def test_interpolations_and_whole_number_keys_are_kept() -> None:
     )
     files = {f"{ROOT}{RECIPE}.yaml": recipe, f"{PARTS}base.yaml": BASE}
     text = checkout_recipe(MemoryCheckout(files), "there", RECIPE).text
-    assert load_recipe_text(text)["run"]["results_dir"] == "${base_results_dir}/${.name}"
+    found: Any = load_recipe_text(text)
+    assert found["run"]["results_dir"] == "${base_results_dir}/${.name}"
     assert "\n  1:" in text
 
 

@@ -174,7 +174,7 @@ def test_a_model_becomes_the_channel_of_a_spec_once() -> None:
     assert source is not None
     assert source.s3_uri == MODEL.uri
     assert with_found_model(expanded, {"one": run}.get) == expanded
-    assert with_found_model(SPEC, {}.get) == SPEC
+    assert with_found_model(SPEC, dict[str, EarlierRun]().get) == SPEC
 
 
 def test_a_package_becomes_the_configuration_of_the_job() -> None:
