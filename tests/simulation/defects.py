@@ -46,6 +46,12 @@ DEFECTS = (
         "    if can_do_without(",
     ),
     Defect(
+        "a rule that says stop stops a whole sweep",
+        "muster/control/decide.py",
+        'update={"stops_run": not spec.sweep}',
+        'update={"stops_run": True}',
+    ),
+    Defect(
         "a run that a rule has stopped is continued",
         "muster/contract/run/continuation.py",
         " or any(_stopped_the_run(plan.spec, one) for one in result.replicas):",

@@ -12,7 +12,7 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.fence import Fence
+from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
@@ -243,6 +243,10 @@ class Judge:
             world.violate("a success became a failure", f"{name}: {execution.gave_up}")
         if result.verdict is Verdict.FAILED and fence is None and completed >= spec.quorum and not excused:
             world.violate("untrue failure", f"{name}: {completed} completed, {spec.quorum} were needed")
+        lost = len([*self._under(f"control/{plan.run}/lost/")])
+        is_stopped = fence is not None and fence.cause is FenceCause.QUORUM_LOST
+        if spec.sweep and is_stopped and lost <= spec.replicas - spec.quorum:
+            world.violate("a sweep is stopped with its quorum", f"{name}: {lost} of {spec.replicas} are lost")
         if execution.gave_up and not excused:
             world.violate("Muster failed", f"{name}: {execution.gave_up}")
 
@@ -251,6 +255,8 @@ class Judge:
         if (fence := self.fence(plan.run)) is not None:
             reach(f"fence: {fence.cause}")
         outcomes = [replica.outcome for replica in result.replicas]
+        if plan.spec.sweep and result.verdict is Verdict.SUCCEEDED and ReplicaOutcome.FAILED in outcomes:
+            reach("a replica of a sweep is lost, and the others train on")
         if result.verdict is Verdict.SUCCEEDED and ReplicaOutcome.FAILED in outcomes:
             reach("a replica is lost, and the run succeeds")
         for replica in result.replicas:
@@ -387,7 +393,8 @@ class Judge:
     @staticmethod
     def _stops(plan: Plan, replica: ReplicaResult) -> bool:
         rule = rule_of_end(replica.attempts[-1]) if replica.attempts else None
-        return rule is not None and plan.spec.watch.then(rule) == "stop"
+        # In a sweep it ends this replica alone.
+        return rule is not None and plan.spec.watch.then(rule) == "stop" and not plan.spec.sweep
 
     @staticmethod
     def _is_lost(life: Life) -> bool:

@@ -110,6 +110,8 @@ class Scenario:
             then = draws.pick(f"{name}/hang then", ("restart", "stop"))
             restarts = draws.pick(f"{name}/restarts", (1, 0, 2))
             spec["watch"] = {"hang": {"then": then}, "max_restarts": restarts}
+        if draws.chance(f"{name}/sweep", 0.15):
+            spec["sweep"] = {"kwargs.seed": list(range(spec["replicas"]))}
         budget = draws.pick(f"{name}/reruns", (1, 2, 3))
         spec["reruns"] = {
             "infrastructure": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/delay", (0, 5, 700))},

@@ -21,6 +21,7 @@ def _states(flow: Mapping[str, Any]) -> Iterator[str]:
 
 
 TRANSITIONS = (
+    "a replica of a sweep is lost, and the others train on",
     # The states of the workflow, and the errors that they catch.
     *(f"state: {name}" for name in _states(json.loads((ROOT / "statemachine" / "run.asl.json").read_text()))),
     "re-armed: Launch the job and wait for its end",

@@ -112,6 +112,9 @@ def resolve(
     account: AccountOptions,
     source: Source = None,
     *,
+    rank: Annotated[
+        int, typer.Option("--rank", min=0, help="Of a spec with a sweep, whose ranks have recipes of their own.")
+    ] = 0,
     yaml: Annotated[bool, typer.Option("--yaml", help="Print the YAML that the replicas get.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the YAML that the replicas get to a file.")
@@ -120,7 +123,7 @@ def resolve(
 ) -> None:
     """Show every value of a recipe with the source that it came from."""
     overrides, inputs = values.given_overrides(), values.given_inputs()
-    found = _load(base.wanted(source), account).resolve(overrides, inputs=inputs)
+    found = _load(base.wanted(source), account).resolve(overrides, inputs=inputs, rank=rank)
     if out is not None:
         _write(out, found.to_yaml())
     if json:
@@ -137,6 +140,8 @@ def resolve(
         _print(resolved_lines(found.explain(), line_width()))
         print_text("")
         _print(summary_lines(found.name, found.digest, found.sources()))
+        if found.recipes > 1:
+            typer.echo(f"This is the recipe of rank {rank}. The others, up to rank {found.recipes - 1}: --rank.")
 
 
 @app.command()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import JsonValue
 
+from muster.client.errors import OptionError
 from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
-from muster.client.recipes.recipe_places import NamedRecipe, named_recipe, with_override
-from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, recipe_sources, recipe_values
+from muster.client.recipes.recipe_places import Fields, NamedRecipe, named_recipe, with_override
+from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, path_text, recipe_sources, recipe_values
+from muster.contract.errors import SpecError
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
@@ -79,13 +81,18 @@ class Recipe:
         *,
         values: Mapping[str, JsonValue] | None = None,
         inputs: Mapping[str, JsonValue] | None = None,
+        rank: int = 0,
     ) -> Resolution:
         """The recipe without placeholders and interpolations, with further overrides, values and inputs.
 
+        They replace those that the spec or the mapping has, whose `values` an override here replaces, too. Where a spec
+        with `sweep` names the recipe, the recipe is that of `rank`.
+
         Raises:
             SpecError: the recipe has problems, all of which are listed.
+            OptionError: the spec has no such rank.
         """
-        changed = self._named.request
+        changed = self._without_values_of(overrides or {})
         for path, value in (overrides or {}).items():
             changed = with_override(changed, path, value)
         for name, given in (("values", values), ("inputs", inputs)):
@@ -95,7 +102,28 @@ class Recipe:
         sources = self._sources.model_copy(
             update={name: changed.get(name) or {} for name in ("overrides", "values", "inputs")}
         )
-        return Resolution(named, sources, _resolved(named, sources))
+        recipes = _resolved(named, sources)
+        if len(recipes) > 1 and not 0 <= rank < len(recipes):
+            raise OptionError(str(rank), f"the ranks are 0 to {len(recipes) - 1}", "rank")
+        return Resolution(named, sources, recipes[rank if len(recipes) > 1 else 0], len(recipes))
+
+    def _without_values_of(self, overrides: Mapping[str, JsonValue]) -> Fields:
+        """The request without the `values` of what is overridden now: they come before the overrides of a spec."""
+        request, own = self._named.request, self._sources.values
+        suspects = [name for name in own if any(path.rpartition(".")[2] == name for path in overrides)]
+        if not suspects:
+            return request
+        try:
+            named = _resolved(self._named, self._sources)[0].named
+        except SpecError:
+            named = {}  # perhaps because of what is overridden now
+        paths = {name: path_text(path) for name, path in named.items()}
+        hidden = {
+            name
+            for name in suspects
+            if name not in paths or any(f".{paths[name]}".endswith(f".{path}") or path == name for path in overrides)
+        }
+        return {**request, "values": {name: value for name, value in own.items() if name not in hidden}}
 
     def template(self) -> RecipeTemplate:
         """The recipe before it is resolved: its base with the placeholders, and what its values may be.
@@ -122,15 +150,16 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
     return gather(read_request(named.request), ClientReader(session), private_hub())
 
 
-def _resolved(named: NamedRecipe, sources: RecipeSources) -> ResolvedRecipe:
+def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:
+    """One recipe, or with `sweep` one for each rank."""
     if named.spec is None:
         from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
 
-        return resolve(sources)
+        return (resolve(sources),)
     # The other fields of a spec give values to its recipe, too.
     from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
 
-    return expansion({**named.spec, "recipe": named.request}, sources).recipes[0]
+    return expansion({**named.spec, "recipe": named.request}, sources).recipes
 
 
 class Resolution:
@@ -139,8 +168,10 @@ class Resolution:
     Two are equal that have the same digest: their replicas get the same recipe.
     """
 
-    def __init__(self, named: NamedRecipe, sources: RecipeSources, resolved: ResolvedRecipe) -> None:
+    def __init__(self, named: NamedRecipe, sources: RecipeSources, resolved: ResolvedRecipe, recipes: int) -> None:
         self._named, self._sources, self._resolved = named, sources, resolved
+        self.recipes = recipes
+        """How many recipes the spec has: with `sweep` one for each rank, else 1."""
 
     @property
     def name(self) -> str:

@@ -84,6 +84,7 @@ def recipe_sources(resolved: ResolvedRecipe, sources: RecipeSources) -> list[Rec
     places = {
         Origin.BASE: base or recipe or sources.name,
         Origin.DEFAULT: specification or "the override specification",
+        Origin.SPEC: "the spec's other fields",
         Origin.INPUT: "inputs",
         Origin.RECIPE: recipe or "",
         Origin.OVERRIDE: "overrides",

@@ -162,8 +162,17 @@ def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family |
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
     if (of_family := facts(document, openings, family)) != given:
-        completed, resolved = _resolved_with(openings.sources, of_family)
+        given = of_family
+        completed, resolved = _resolved_with(openings.sources, given)
+    own = given.keys() - openings.sources.inputs
+    resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+
+
+def _from_spec(resolved: ResolvedRecipe, *paths: Path) -> ResolvedRecipe:
+    """The recipe, whose values at these paths are inputs that follow from the spec's other fields."""
+    inputs = {path for path in paths if resolved.origins.get(path) is Origin.INPUT}
+    return replace(resolved, origins={**resolved.origins, **dict.fromkeys(inputs, Origin.SPEC)})
 
 
 def _resolved_with(sources: RecipeSources, given: Mapping[str, JsonValue]) -> tuple[RecipeSources, ResolvedRecipe]:
@@ -209,7 +218,8 @@ def _with_count(
     if resolved.origins.get(path) in _OF_THE_USER:
         allowed = f"{name} of the recipe was set to {found}"
         raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
-    return resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+    again = resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+    return replace(again, origins={**resolved.origins, path: Origin.SPEC})
 
 
 def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: ResolvedRecipe) -> ResolvedRecipe:
@@ -230,7 +240,7 @@ def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: Re
     return replace(
         resolved,
         document=_with_value(resolved.document, path, place),
-        origins={**resolved.origins, path: Origin.VALUE},
+        origins={**resolved.origins, path: Origin.SPEC},
     )
 
 

@@ -29,6 +29,7 @@ class Merged:
     """A recipe while values are put into it, and the source of every value that is not the base's."""
 
     document: dict[str, JsonValue]
+    origin: Origin  # of what no other source has set
     origins: dict[Path, Origin]
     named: Mapping[str, list[Path]]  # where the value of each placeholder or parameter is
     embedded: frozenset[str] = frozenset()  # placeholders that are parts of texts
@@ -38,10 +39,10 @@ class Merged:
         """The value at a path; None where there is none."""
         return value_at(self.document, path)
 
-    def origin_at(self, path: Path) -> Origin | None:
-        """The source of the value at a path; None for a value of the base."""
+    def origin_at(self, path: Path) -> Origin:
+        """The source of the value at a path."""
         lengths = range(len(path), 0, -1)
-        return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), None)
+        return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), self.origin)
 
 
 def value_at(document: JsonValue, path: Path) -> JsonValue:
@@ -98,7 +99,7 @@ class _Source:
         parts: dict[Path, list[Path]] = {(): [], **{above: [] for above in sorted(self._referring, key=_in_order)}}
         for path in paths:
             parts[max((one for one in parts if path[: len(one)] == one), key=len)].append(path)
-        # An interpolation of which some values are replaced stands for a mapping: as it is after the rest of the source.
+        # An interpolation of which some values are replaced stands for a mapping, as it is after the rest is merged.
         for above, within in parts.items():
             if above and (referred := referred_mapping(self._merged.document, above)) is not None:
                 self._put(above, referred)
@@ -154,6 +155,11 @@ class _Source:
 
     def _elsewhere(self, key: str, item: JsonValue, above: Path, holder: JsonValue) -> None:
         """A value whose path does not exist: it may be addressed by a name, or by the end of a path."""
+        if isinstance(item, dict) and item and self._by_name:
+            places = self._merged.named.get(key) or self._ending(tuple(key.split(".")), above)
+            if len(places) == 1 and _is_open(self._merged.at(places[0])):
+                self._open_all(item, places[0])
+                return
         for rest, value in leaves({key: item}):
             parts = tuple(part for one in rest for part in str(one).split("."))
             if not self._by_name:

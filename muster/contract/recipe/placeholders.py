@@ -111,7 +111,7 @@ class _Filler:
         return self._parts(text, path)
 
     def _parts(self, text: str, path: Path) -> JsonValue:
-        parts, end, plain, opened = list[str](), 0, False, 0
+        parts, end, plain, opened, failed = list[str](), 0, False, 0, False
         live = "${" in text
         for found in _PLACEHOLDER.finditer(text):
             before = text[end : found.start()]
@@ -124,18 +124,22 @@ class _Filler:
             name = found[2]
             self.filled.names.add(name)
             filling = self.value_of(name)
-            if filling is None:
+            value = None if filling is None else self._as_text(filling.value, name, path)
+            if filling is None or value is None:
+                failed = True
                 continue
-            value = self._as_text(filling.value, name, path)
             self.filled.origins[path] = max(self.filled.origins.get(path, Origin.BASE), filling.origin, key=_STRENGTH)
             if live and (opened > 0 or not set(value).isdisjoint("$\\{}")):
                 self._fault(path, f"{{{{{name}}}}} in a text that also has an interpolation", "make two values of it")
+                failed = True
                 continue
             if not self._count(value):
                 self._fault(path, "placeholders that make the recipe too large", "keep data in S3")
                 return None
             plain = plain or not live
             parts.append(value)
+        if failed:
+            return None
         joined = "".join([*parts, text[end:]])
         return Literal(joined) if plain else joined
 
@@ -153,11 +157,11 @@ class _Filler:
                 self.characters += len(one)
         return not pending and self.nodes < NODES_MAX and self.characters < TEXT_MAX
 
-    def _as_text(self, value: JsonValue, name: str, path: Path) -> str:
+    def _as_text(self, value: JsonValue, name: str, path: Path) -> str | None:
         if isinstance(value, dict | list) or value is None:
             kind = "no value" if value is None else "a mapping or a list"
             self._fault(path, f"{{{{{name}}}}} as a part of a text, but it is {kind}", "give it a text or a number")
-            return ""
+            return None
         return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
     def _fault(self, path: Path, found: str, remedy: str) -> None:

@@ -114,12 +114,10 @@ class _Resolution:
         self._parameters: dict[str, Parameter] = {}
         self._placeholders: set[str] = set()
         self._unknown: dict[str, None] = {}
-        self._base_origin = Origin.BASE
 
     def result(self) -> ResolvedRecipe:
         self._parameters = _parameters(self._sources, self._problems)
         base, recipe = self._documents()
-        self._base_origin = base.origin
         values = self._bounded_values()
         # What cannot be read hides the rest: its values would all be unknown.
         self._raise_problems()
@@ -135,16 +133,13 @@ class _Resolution:
         document = found.document
         self._check_inputs(values["inputs"], found.used)
         for fault in found.faults:
-            self._problems.state(field(fault.path, self._origin_at(merged, fault.path)), fault.found, fault.remedy)
+            self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
-        origins = self._checked(document, merged.origins, faulty)
+        origins = self._checked(document, merged, faulty)
         self._validate(document, merged, faulty)
         self._raise_problems()
         named = {name: paths[0] for name, paths in merged.named.items() if _has(document, paths[0])}
         return ResolvedRecipe(document, origins, named)
-
-    def _origin_at(self, merged: Merged, path: Path) -> Origin:
-        return merged.origin_at(path) or self._base_origin
 
     def _raise_problems(self) -> None:
         if self._problems.found:
@@ -183,8 +178,9 @@ class _Resolution:
     def _filling(self, name: str) -> Filling | None:
         """The value of a placeholder: directly set, overridden by its name, an input, or the default."""
         sources = self._sources
+        fixed = sources.hub_model is not None and name in _FIXED
         for values, origin in ((sources.values, Origin.VALUE), (sources.overrides, Origin.OVERRIDE)):
-            if name in values and not isinstance(values[name], dict):
+            if not fixed and name in values and not isinstance(values[name], dict):
                 return Filling(values[name], origin, plain=False)
         if name in sources.inputs:
             return Filling(sources.inputs[name], Origin.INPUT, plain=True)
@@ -221,7 +217,7 @@ class _Resolution:
             fixed = {
                 path: _FIXED[name] for name, paths in {**first, **named}.items() if name in _FIXED for path in paths
             }
-        return Merged(filled.document, filled.origins, named, embedded, fixed)
+        return Merged(filled.document, base.origin, filled.origins, named, embedded, fixed)
 
     def _merge_recipe(self, merged: Merged, recipe: _Base) -> None:
         filled = fill(recipe.document, self._filling, plain=recipe.literal)
@@ -243,17 +239,15 @@ class _Resolution:
 
     # The check of the result.
 
-    def _checked(
-        self, document: dict[str, JsonValue], marks: dict[Path, Origin], faulty: set[Path]
-    ) -> dict[Path, Origin]:
+    def _checked(self, document: dict[str, JsonValue], merged: Merged, faulty: set[Path]) -> dict[Path, Origin]:
         """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
         origins: dict[Path, Origin] = {}
         problems = self._problems
         size = _YamlSize()
-        pending: list[tuple[Path, JsonValue, Origin]] = [((), document, self._base_origin)]
+        pending: list[tuple[Path, JsonValue, Origin]] = [((), document, merged.origin)]
         while pending:
             path, value, origin = pending.pop()
-            origin = marks.get(path, origin)
+            origin = merged.origins.get(path, origin)
             if isinstance(value, dict) and (value or not path):
                 pending += [((*path, key), item, origin) for key, item in reversed(value.items())]
                 for key in value:
@@ -290,7 +284,7 @@ class _Resolution:
         mistake = parameter.mistake(value)
         if mistake is not None:
             allowed, remedy = mistake
-            self._problems.wrong(path, self._origin_at(merged, path), value, remedy, allowed)
+            self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
 
 
 @dataclass

@@ -19,6 +19,7 @@ class Origin(StrEnum):
 
     BASE = "base"
     DEFAULT = "default"  # of the override specification, in place of a placeholder
+    SPEC = "spec"  # its other fields: the channels, the model, the instances, MLflow
     INPUT = "inputs"
     RECIPE = "recipe"
     OVERRIDE = "overrides"

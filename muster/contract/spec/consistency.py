@@ -98,7 +98,7 @@ def _recipe_problems(spec: Spec) -> Iterator[Problem]:
     if recipe is None:
         return
     if spec.replicas > 1 and not spec.has_trainer and recipe.ranks is None:
-        allowed = "1: replicas train one model together only where Muster calls the program"
+        allowed = "several replicas train one model only where Muster calls the program"
         remedy = "set replicas: 1, a trainer or hook, or sweep for recipes that differ"
         yield Problem("replicas", str(spec.replicas), remedy, allowed)
     if recipe.ranks is not None and len(recipe.ranks) != spec.replicas:

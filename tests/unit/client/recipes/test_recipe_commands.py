@@ -99,6 +99,32 @@ def test_the_recipe_of_a_spec_is_the_one_that_its_replicas_get(muster: Callable[
     assert shown["training_config.max_steps"] == (2, "overrides")
 
 
+@pytest.mark.parametrize("path", ["learning_rate", "training_config.learning_rate"])
+def test_an_option_replaces_what_a_spec_sets_directly(muster: Callable[..., Result], tmp_path: Path, path: str) -> None:
+    spec = f"{SPEC}  values: {{learning_rate: 0.001, max_steps: 3}}\n".replace(
+        "  overrides: {training_config: {max_steps: 1000}}\n", ""
+    )
+    (tmp_path / "direct.yaml").write_text(spec)
+    assert values(muster("resolve", "direct.yaml", "--json"))["training_config.learning_rate"] == (0.001, "values")
+    shown = values(muster("resolve", "direct.yaml", "--set", f"{path}=0.002", "--json"))
+    assert shown["training_config.learning_rate"] == (0.002, "overrides")
+    assert shown["training_config.max_steps"] == (3, "values")
+    # Also where the value of the spec is why it cannot be resolved.
+    (tmp_path / "direct.yaml").write_text(spec.replace("0.001", "5"))
+    shown = values(muster("resolve", "direct.yaml", "--set", f"{path}=0.002", "--json"))
+    assert shown["training_config.learning_rate"] == (0.002, "overrides")
+
+
+def test_of_a_sweep_the_recipe_of_one_rank_is_shown(muster: Callable[..., Result], tmp_path: Path) -> None:
+    swept = SPEC.replace("replicas: 1", "replicas: 2").replace("  overrides: {training_config: {max_steps: 1000}}", "")
+    (tmp_path / "sweep.yaml").write_text(f"{swept}\nsweep: {{max_steps: [10, 20]}}\n")
+    assert values(muster("resolve", "sweep.yaml", "--json"))["training_config.max_steps"][0] == 10
+    shown = muster("resolve", "sweep.yaml", "--rank", "1").stdout
+    assert shown.endswith("This is the recipe of rank 1. The others, up to rank 1: --rank.\n")
+    assert ["training_config.max_steps", "20", "overrides"] in [line.split() for line in shown.splitlines()]
+    assert str(muster("resolve", "sweep.yaml", "--rank", "2").exception) == "rank: found '2'; the ranks are 0 to 1."
+
+
 def test_a_users_recipe_is_laid_over_the_base(muster: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("training_config: {learning_rate: 0.001}\n")
     shown = values(muster("resolve", "base.yaml", *FILLED, "--recipe", "mine.yaml", "--json"))

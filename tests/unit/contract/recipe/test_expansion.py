@@ -10,6 +10,7 @@ import pytest
 from muster.contract.errors import SpecError
 from muster.contract.recipe.expansion import expand, expanded_again, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.resolved_recipe import Origin
 from muster.contract.recipe.unresolved import check_elsewhere, requested_recipe
 from muster.contract.run.execution_input import execution_input, start_input
 from muster.contract.spec.spec import Spec
@@ -226,6 +227,16 @@ def test_the_number_of_instances_of_the_spec_is_that_of_the_recipe() -> None:
 def test_two_numbers_of_instances_of_the_user_are_a_contradiction() -> None:
     found = sources(overrides={"trainer": {"num_nodes": 8}})
     assert problems({**SPEC, "instance_count": 4}, found) == ["instance_count"]
+
+
+def test_what_follows_from_the_spec_has_the_spec_as_its_source() -> None:
+    document = {**SPEC, "instance_count": 4, "input_data_config": [channel("train", "s3://bucket/sets/")]}
+    (recipe,) = expansion(document, sources(inputs={"validation_data_path": "/own"})).recipes
+    data = ("training_config", "datasets")
+    assert recipe.origins[*data, "train_data", "file_path"] is Origin.SPEC
+    assert recipe.origins[*data, "val_data", "file_path"] is Origin.INPUT
+    assert recipe.origins["trainer", "num_nodes"] is Origin.SPEC
+    assert recipe.origins["trainer", "devices"] is Origin.BASE
 
 
 # --- what is wrong, at once ----------------------------------------------------------------------

@@ -164,3 +164,211 @@ def test_values_behind_an_interpolation_are_those_after_the_whole_source(order: 
     overrides = dict([("actor", {"lr": 5}), ("ref", {"n": 3})][::order])
     found = alone(REFERRING, overrides=overrides)
     assert found == {"actor": {"lr": 5, "n": 2}, "ref": {"lr": 5, "n": 3}, "last": {"lr": 5, "n": 3}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changed"),
+    [
+        ({"training_config": {"optim": {"kind": "sgd"}}}, {"training_config.optim.kind": "sgd"}),
+        ({"training_config.optim.kind": "sgd"}, {"training_config.optim.kind": "sgd"}),
+        ({"training_config": {"optim.kind": "sgd"}}, {"training_config.optim.kind": "sgd"}),
+        ({"optim.kind": "sgd"}, {"training_config.optim.kind": "sgd"}),
+        ({"optim": {"kind": "sgd"}}, {"training_config.optim.kind": "sgd"}),
+        ({"warmup": 3}, {"training_config.sched.warmup": 3}),
+        ({"training_config": {"warmup": 3}}, {"training_config.sched.warmup": 3}),
+        ({"learning_rate": 1e-4}, {"training_config.optim.lr": 1e-4}),
+        ({"training_config": {"learning_rate": 1e-4}}, {"training_config.optim.lr": 1e-4}),
+        ({"training_config.optim.betas.1": 0.5}, {"training_config.optim.betas": [0.9, 0.5]}),
+        ({"betas": [1]}, {"training_config.optim.betas": [1]}),
+        ({"training_config": {"sched": {"lr": None}}}, {"training_config.sched.lr": None}),
+        ({"override_config": {"a": {"b": 1}}}, {"training_config.override_config": {"a": {"b": 1}}}),
+        ({"training_config.override_config.a.b": 1}, {"training_config.override_config": {"a": {"b": 1}}}),
+        ({"training_config": {"optim": {}}}, {}),
+        ({"training_config.max_steps": "???"}, {}),
+        ({"training_config": {"sched": "none"}}, {"training_config.sched": "none"}),
+    ],
+)
+def test_a_value_is_addressed_by_its_path_a_name_or_the_end_of_a_path(
+    overrides: object, changed: dict[str, object]
+) -> None:
+    before, after = resolved(SIMPLE).document, resolved(SIMPLE, overrides=overrides).document
+    for place, value in changed.items():
+        *above, last = place.split(".")
+        holder: object = before
+        for part in above:
+            assert isinstance(holder, dict)
+            holder = holder[part]
+        assert isinstance(holder, dict)
+        holder[last] = value
+    assert after == before
+
+
+SIMPLE = BASE.replace("again: ${training_config.optim}", "")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"lr": 1}, "recipe.lr (overrides): it could be training_config.optim.lr, training_config.sched.lr; write one"),
+        (
+            {"training_config": {"lr": 1}},
+            "recipe.training_config.lr (overrides): it could be training_config.optim.lr,",
+        ),
+        ({"run": {"kind": 1}}, "recipe.run.kind (overrides): unknown name; did you mean training_config.optim.kind?"),
+        ({"max_step": 1}, "recipe.max_step (overrides): unknown name; did you mean max_steps?"),
+        (
+            {"zzzz": 1},
+            "recipe.zzzz (overrides): unknown name; the recipe has no such value; `muster recipe show` prints",
+        ),
+        (
+            {"run.nodes": 1, "run": {"nodes": 2}},
+            "recipe.run.nodes (overrides): set twice, to different values; keep one",
+        ),
+        (
+            {"training_config.optim": None, "training_config": {"optim": {"kind": 1}}},
+            "recipe.training_config.optim.kind (overrides): set twice, also by training_config.optim; keep one of them",
+        ),
+        ({"training_config.optim.betas.2": 1}, "no such place in the list; allowed: 0 to 1"),
+        (
+            {"save_steps": "6"},
+            "recipe.training_config.save_steps (overrides): found '6'; allowed: a whole number; write a",
+        ),
+        ({"save_steps": True}, "recipe.training_config.save_steps (overrides): found True; allowed: a whole number"),
+        ({"save_steps": 6.0}, "recipe.training_config.save_steps (overrides): found 6.0; allowed: a whole number"),
+        (
+            {"learning_rate": 1},
+            "recipe.training_config.optim.lr (overrides): found 1; allowed: 1e-07 to 0.001; lower it",
+        ),
+        ({"learning_rate": -1}, "found -1; allowed: 1e-07 to 0.001; raise it"),
+        ({"run.name": None}, "recipe.run.name: missing; it is required: set name under `values`, or under `inputs`"),
+        (
+            {"sched.lr": float("inf")},
+            "recipe.training_config.sched.lr (overrides): found inf; JSON cannot represent this number",
+        ),
+        (
+            {"sched.lr": "\ud800"},
+            "recipe.training_config.sched.lr (overrides): it contains a lone surrogate; use valid Unicode",
+        ),
+        ({"a" * 300: 1}, "recipe.overrides: a name of 300 characters; allowed: 256 characters of Unicode"),
+        ({"run": {"nodes": 10**400}}, "recipe.overrides: a whole number of more than 400 digits; write it in quotes"),
+    ],
+)
+def test_a_wrong_override_is_one_problem(overrides: object, words: str) -> None:
+    [problem] = problems(SIMPLE, overrides=overrides)
+    assert words in problem
+
+
+def test_a_value_may_be_deep_but_not_too_deep() -> None:
+    deep: object = 1
+    for _ in range(40):
+        deep = [deep]
+    assert problems(SIMPLE, overrides={"betas": deep}) == [
+        "recipe.overrides: more than 32 levels of nesting; flatten it"
+    ]
+    deep = 1
+    for _ in range(31):
+        deep = [deep]
+    [problem] = problems(SIMPLE, overrides={"betas": deep})
+    assert "more than 32 levels of nesting" in problem
+
+
+def test_an_input_and_a_directly_set_value_fill_parts_of_texts() -> None:
+    text = "a: '{{x}}-{{ y }}'\nb: '{{y}}'\nc: \"'{{x}}'\"\nd: 'plain \\{{x}}'\ne: '{{ m[0] }} {%'"
+    found = alone(text, inputs={"x": 1, "y": True}, values={"y": False})
+    assert found == {"a": "1-false", "b": False, "c": 1, "d": "plain {{x}}", "e": "{{ m[0] }} {%"}
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "words"),
+    [
+        (
+            "a: '{{x}}'",
+            {},
+            r"recipe {{x}}: a placeholder without a value; set x under `inputs`; for plain text, write \{{x}}",
+        ),
+        (
+            "a: '{{x}} b'",
+            {"x": None},
+            "recipe.a (recipe): {{x}} as a part of a text, but it is no value; give it a text",
+        ),
+        (
+            "a: '{{x}} b'",
+            {"x": [1]},
+            "{{x}} as a part of a text, but it is a mapping or a list; give it a text or a number",
+        ),
+        (
+            "a: '${b.{{x}}}'\nb: {c: 1}",
+            {"x": "c"},
+            "{{x}} in a text that also has an interpolation; make two values of it",
+        ),
+        ("a: '{{x}}{b}'\nb: '${a}'", {"x": "$"}, ""),
+        (
+            "a: '{{x}}{b} ${b}'\nb: 1",
+            {"x": "$"},
+            "{{x}} in a text that also has an interpolation; make two values of it",
+        ),
+        ("a: 1", {"x": 1}, "recipe.inputs.x: there is no placeholder {{x}}; set it under `overrides`"),
+    ],
+)
+def test_a_placeholder_that_cannot_be_filled_is_a_problem(text: str, inputs: dict[str, object], words: str) -> None:
+    if not words:
+        assert alone(text, inputs=inputs) == {"a": "${b}", "b": "${b}"}
+        return
+    [problem] = problems(None, None, text, inputs=inputs)
+    assert words in problem
+
+
+def test_launch_settings_that_a_recipe_refers_to_are_inputs() -> None:
+    text = "run: {name: mine, results_dir: '${base_results_dir}/${.name}'}"
+    assert alone(text, inputs={"base_results_dir": "/opt/ml"})["run"] == {"name": "mine", "results_dir": "/opt/ml/mine"}
+    [problem] = problems(None, None, text)
+    assert "there is no base_results_dir; set base_results_dir under `inputs`, or set this value itself" in problem
+
+
+def test_without_a_base_the_parameters_are_the_recipe() -> None:
+    found = resolved(None, SPEC, values={"max_steps": 7})
+    assert found.document == {
+        "training_config": {"name": "quiet", "learning_rate": 1e-5, "save_steps": 5, "max_steps": 7},
+    }
+
+
+def test_the_hub_decides_some_values() -> None:
+    decided = "the recipe of the hub decides this value"
+    base = "run: {model_type: verl, name: a}\nmodel: {model_name_or_path: '{{model_name_or_path}}', path: x}"
+    spec = {"model_name_or_path": {"default": "weights"}}
+    values = {"recipe": "run: {model_type: nova}", "overrides": {"model_name_or_path": "mine"}, "hub_model": "some"}
+    assert problems(base, spec, **values) == [
+        f"recipe.run.model_type (recipe): {decided}; choose another recipe for another type of model",
+        f"recipe.model.model_name_or_path (overrides): {decided}; name the model under `model:` of the spec",
+    ]
+    assert resolved(base, spec, recipe="run: {model_type: verl}", hub_model="some").digest
+    assert resolved(base, spec, recipe="run: {model_type: nova}").digest
+
+
+def test_lengths_fit_the_sequence_length_of_the_recipe() -> None:
+    allowed = "allowed: at most the recipe's sequence length, 4,096"
+    base = "a: {max_prompt_length: '{{max_prompt_length}}', max_response_length: 3000, dataset_max_len: 5000}"
+    spec = {"max_prompt_length": {"default": 2000}, "max_response_length": {}, "dataset_max_len": {}}
+    assert problems(base, spec, sequence_length=4096) == [
+        f"recipe.a.max_prompt_length (default): max_prompt_length + max_response_length is 5,000; {allowed}",
+        f"recipe.a.dataset_max_len (base): found 5,000; {allowed}",
+    ]
+    assert resolved(base, spec).digest
+
+
+def test_secrets_are_not_shown() -> None:
+    base = "a: {api_key: '{{api_key}}', environment: {X: 1}, tokens: 5, hf_token: 1}"
+    spec = {name: {"type": "boolean"} for name in ("api_key", "X", "tokens", "hf_token")}
+    found = problems(base, spec, values={"api_key": "s3cret", "X": "s3cret", "tokens": "hf_s3cret", "hf_token": 12345})
+    assert len(found) == 4
+    assert not any("s3cret" in problem or "12345" in problem for problem in found)
+    assert any("found a whole number (not shown)" in problem for problem in found)
+
+
+def test_a_recipe_that_is_only_a_part_of_itself_is_refused() -> None:
+    [problem] = problems(None, None, "defaults: [/hydra_config/llmft/default, _self_]\nrun: {name: a}")
+    assert "its `defaults` are other files, which are not here; give it as `base`" in problem
+
+
+def test_no_recipe_is_a_problem() -> None:
+    assert problems(None, None) == ["recipe: there is none; name a file, a base or a model of the hub"]

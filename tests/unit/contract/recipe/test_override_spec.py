@@ -1,0 +1,86 @@
+"""The override specification of a recipe: what its JSON may say, and what each parameter may be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import JsonValue
+
+from muster.contract.recipe.override_spec import Parameter, parse_override_spec
+from muster.contract.recipe.recipe_problems import Problems
+
+
+def parsed(document: object, recipe: str = "own") -> tuple[dict[str, Parameter], list[str]]:
+    problems = Problems()
+    text = document if isinstance(document, str) else json.dumps(document)
+    return parse_override_spec(text, recipe, problems), [str(problem) for problem in problems.found]
+
+
+def test_what_the_hub_describes_is_read_and_other_fields_are_left_out() -> None:
+    entry = {"type": "float", "default": 0.5, "required": True, "min": 0, "max": 1, "category": "system", "hint": "…"}
+    found, problems = parsed({"_comment": ["about"], "rate": entry, "size": {"enum": [1, 2]}, "plain": 5})
+    assert problems == []
+    assert found["rate"] == Parameter("rate", 0.5, required=True, type="float", least=0, most=1)
+    assert found["size"].choices == (1, 2)
+    assert found["plain"] == Parameter("plain", 5)
+    assert list(found) == ["rate", "size", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "choices"),
+    [
+        ({"enum": {"Name": {"own": [4], "default": [1]}}}, (4,)),
+        ({"enum": {"Name": {"other": [4], "default": [1]}}}, (1,)),
+        ({"enum": {"Name": {"other": [4]}}}, (9,)),
+        ({"enum": {"own": [4]}}, (4,)),
+        ({"enum": {"Model_ID": {"a": [4], "default": [1]}}}, (9,)),
+        ({"enum": 5}, (9,)),
+        ([], (9,)),
+    ],
+)
+def test_limits_may_depend_on_the_recipe(conditions: JsonValue, choices: tuple[int, ...]) -> None:
+    found, problems = parsed({"size": {"enum": [9], "conditional_constraints": conditions}})
+    assert (found["size"].choices, problems) == (choices, [])
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("[1]", "recipe.override_spec: found a list of 1 value; write a mapping of at most 4,096 names to mappings"),
+        (
+            "{",
+            "recipe.override_spec: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        ),
+        ('{"a": 1, "a": 2}', "recipe.override_spec: the name 'a' appears twice; correct the JSON"),
+        ('{"a": NaN}', "recipe.override_spec: NaN is no number of JSON; correct the JSON"),
+        ("[" * 200_000, "recipe.override_spec: too many levels of nesting; flatten it"),
+        ('{"a": "' + "x" * 1_100_000 + '"}', "recipe.override_spec: 1,100,009 bytes; allowed: at most 1,048,576"),
+        ('{"a": {"min": "1"}}', "recipe.override_spec.a.min: found text; write a number"),
+        ('{"a": {"enum": 1}}', "recipe.override_spec.a.enum: found a whole number; write a list"),
+    ],
+)
+def test_a_specification_that_is_none_is_one_problem(document: str, problem: str) -> None:
+    _, problems = parsed(document)
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "right", "wrong"),
+    [
+        (Parameter("a", type="float"), [1, 0.5, None], [True, "1", [1]]),
+        (Parameter("a", type="Integer"), [1, -5], [True, 1.0, "1"]),
+        (Parameter("a", type="string"), ["", "x"], [1, False]),
+        (Parameter("a", type="boolean"), [True, False], [1, 0, "true"]),
+        (Parameter("a", type="array"), [[], [1]], ["1", {}]),
+        (Parameter("a", type="blob"), [1, "x", [1]], []),
+        (Parameter("a", default="", type="integer"), [""], ["x"]),
+        (Parameter("a", least=0, most=1), [0, 1, 0.5, "x"], [-1, 2]),
+        (Parameter("a", default=5, choices=(1, 2)), [1, 5, ""], [3, True, "1"]),
+        (Parameter("a", type="array", choices=(1, 2)), [[1, 2], []], [[3]]),
+    ],
+)
+def test_a_value_is_right_or_wrong(parameter: Parameter, right: list[JsonValue], wrong: list[JsonValue]) -> None:
+    assert [value for value in right if parameter.mistake(value) is not None] == []
+    assert [value for value in wrong if parameter.mistake(value) is None] == []
