@@ -234,7 +234,9 @@ def test_the_first_recipe_that_fits_is_chosen(request_: dict[str, object], chose
         ({"technique": "SFT", "name": "judge"}, "name", "Llama SFT with LoRA"),
     ],
 )
-def test_when_none_fits_the_condition_that_left_nothing_is_named(request_: dict[str, object], field: str, words: str) -> None:
+def test_when_none_fits_the_condition_that_left_nothing_is_named(
+    request_: dict[str, object], field: str, words: str
+) -> None:
     reader = MemoryReader(objects=_FILES, hubs={"SageMakerPublicHub": _hub(*_COLLECTION)})
     [problem] = _problems({"hub": {"model": "llama", **request_}}, reader)
     assert problem.startswith(f"recipe.hub.{field}: no recipe of llama in SageMakerPublicHub that fits has ")
