@@ -25,6 +25,7 @@ class Case:
         overrides: values by path or name.
         values: values set directly, by the names of the specification.
         job: what the job needs besides the recipe; without one, the recipe is only resolved.
+        shown: whether the SDK can show the resolved recipe.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Case:
     overrides: dict[str, Any] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     job: dict[str, Any] | None = None
+    shown: bool = True
 
     def question(self) -> dict[str, Any]:
         """The case as the SDK's side takes it."""

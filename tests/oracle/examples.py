@@ -158,6 +158,18 @@ EXAMPLES = (
         "runs/own/out",
     ),
     Example(
+        "A placeholder without quotes",
+        _case(
+            "unquoted",
+            base="run: {model: own}\ntraining_config:\n  steps: {{steps}}\n",
+            spec=_STEPS,
+            overrides={"steps": 7},
+        ),
+        "run/model",
+        None,
+        "own",
+    ),
+    Example(
         "A value is never a text of YAML",
         _trained("injected", values={"note": "a\n  extra: 1"}),
         "training_config/extra",

@@ -82,11 +82,19 @@ def options_of(case: dict[str, Any]) -> Any:
     return options
 
 
+def template_of(case: dict[str, Any]) -> object:
+    """The template as a trainer fetches it: None where PyYAML cannot read it."""
+    try:
+        return yaml.safe_load(case["base"]) if case.get("base") else None
+    except yaml.YAMLError:
+        return None
+
+
 def resolved(case: dict[str, Any]) -> object:
     """The recipe as a trainer's get_resolved_recipe gives it."""
     if not case.get("base") and not case.get("spec"):
         return loaded(case)
-    full = yaml.safe_load(case["base"]) if case.get("base") else None
+    full = template_of(case)
     path = written(case["recipe"]) if case.get("recipe") else None
     if path is None and not case.get("overrides") and not case.get("values"):
         spec = case.get("spec") or {}
@@ -208,7 +216,7 @@ def trained(case: dict[str, Any]) -> object:
     }.items():
         setattr(trainer, name, value)
 
-    trainer.hyperparameters._full_recipe_template = yaml.safe_load(case["base"])
+    trainer._fetch_full_recipe_template = lambda: template_of(case)
     spec = {key: dict(entry) for key, entry in (case.get("spec") or {}).items()}
     with replaced(
         (base_trainer, "get_recipe_s3_uri", lambda **_: "s3://hub/recipe.yaml"),
