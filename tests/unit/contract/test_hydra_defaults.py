@@ -98,6 +98,9 @@ def test_a_value_that_is_open_replaces_none_and_lists_and_nulls_do() -> None:
     recipe = "defaults: [/hydra_config/verl/base, /hydra_config/verl/later]\nrun: {name: mine}\n"
     found = _composed(recipe, base=BASE, later=later)
     assert found == {"run": {"name": "mine", "model_type": None}, "trainer": {"devices": 8, "list": []}}
+    named = "# @package recipes\nrun: {name: theirs}\n"
+    recipe = "defaults: [/hydra_config/verl/named, /hydra_config/verl/later]\n"
+    assert _composed(recipe, named=named, later=later)["run"] == {"name": "theirs", "model_type": None}
     assert _composed("defaults: [/hydra_config/verl/base]\n", base=BASE)["run"] == {"name": "???", "model_type": "verl"}
 
 

@@ -166,6 +166,13 @@ def test_a_hubs_recipe_has_its_template_parameters_image_and_weights():
     assert set(specification) == {"lr", *INFRASTRUCTURE_KEYS}
 
 
+def test_an_account_id_in_the_place_of_the_weights_is_filled_in():
+    hubs = {"SageMakerPublicHub": _hub(_item(), TrainingArtifactUri="s3://weights-{customer_id}/llama/")}
+    reader = MemoryReader(objects=_FILES, hubs=hubs)
+    sources = gather(read_request({"hub": {"model": "llama", "technique": "SFT"}}), reader)
+    assert sources.weights == f"s3://weights-{ACCOUNT}/llama/"
+
+
 def test_a_recipe_without_parameters_still_has_the_placeholders_of_the_infrastructure():
     hubs = {"SageMakerPublicHub": _hub(_item(SmtjOverrideParamsS3Uri=""), TrainingArtifactUri="https://x")}
     sources = gather(
@@ -185,7 +192,7 @@ def test_a_private_hub_is_asked_first_and_the_public_one_is_the_fallback():
     assert gather(read_request({"hub": request}), reader, default_hub="mine").name == "mine"
     assert reader.asked == ["mine", "empty", "SageMakerPublicHub", "mine"]
     [problem] = _problems({"hub": {"model": "lama", "technique": "SFT", "hub": "mine"}}, reader)
-    assert "no model named 'lama' in mine or SageMakerPublicHub" in problem
+    assert problem.endswith("no model named 'lama' in mine or SageMakerPublicHub; did you mean llama?")
 
 
 _COLLECTION = (
