@@ -107,7 +107,6 @@ if TYPE_CHECKING:
     from muster.contract.run.job_details import WarmPool as WarmPool
     from muster.contract.run.model import ModelKind as ModelKind
     from muster.contract.run.model import ModelResult as ModelResult
-    from muster.contract.run.result import Platform as Platform
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
@@ -216,7 +215,7 @@ _MODULES = {
         "WarmPool",
     ),
     "muster.contract.run.model": ("ModelKind", "ModelResult"),
-    "muster.contract.run.result": ("Platform", "ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
+    "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
     "muster.contract.run.spending": ("SpotSaving",),
     "muster.contract.spec.spec": ("Spec",),
     "muster.contract.spec.watch_rules": ("Rule",),
@@ -310,7 +309,6 @@ __all__ = [
     "ParametersError",
     "PickledSessionError",
     "PlannedRecipe",
-    "Platform",
     "PoolState",
     "PriceTable",
     "Problem",

@@ -24,6 +24,7 @@ from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
+from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
@@ -78,6 +79,7 @@ class DryRun(Document):
     cost: Cost
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
     recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
+    sweep: tuple[dict[str, JsonValue], ...] = Field(default=(), description="the values that differ, by rank")
     remarks: tuple[str, ...]
 
 
@@ -167,6 +169,7 @@ def dry_run(
         cost=cost(ranks, context.prices),
         source=None if source is None else _archive(source, spec.source_dir or ""),
         recipe=recipe,
+        sweep=tuple(values_of(spec.sweep, rank) for rank in range(spec.replicas)) if spec.sweep else (),
         remarks=(
             *context.remarks,
             *found.remarks,

@@ -53,6 +53,14 @@ def test_a_replica_of_several_instances_in_a_vpc_needs_its_security_groups_open_
     assert "security groups sg-1 admit all traffic" in remark
 
 
+def test_what_the_ranks_of_a_sweep_differ_in_is_a_table() -> None:
+    sweep = {"kwargs.optimizer.lr": [0.1, 0.25], "kwargs.schedule": ["cosine", "linear"]}
+    text = dry_run_text(dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "sweep": sweep})))
+    lines = ["  rank  lr    schedule", "     0  0.1   cosine", "     1  0.25  linear", "Quota needed:"]
+    assert "\n".join(["Sweep: each replica trains by itself, with its own values:", *lines]) in text
+    assert "(ranks 0-1 differ in the rank and the values of the sweep)" in text
+
+
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:
     own = {"instance_type": "ml.g5.xlarge"}
     dry = dry_run(parse_spec({"replicas": 6, "trainer": "m:f", "overrides": {"1": own, "3-4": own, "5": {}}}))
