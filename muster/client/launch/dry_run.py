@@ -172,6 +172,7 @@ def dry_run(
         sweep=tuple(values_of(spec.sweep, rank) for rank in range(spec.replicas)) if spec.sweep else (),
         remarks=(
             *context.remarks,
+            *_open_model(spec),
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
@@ -188,6 +189,14 @@ def _kept_for_a_rerun(spec: Spec) -> list[str]:
         return []
     folder = spec.checkpoint_config.local_path or CHECKPOINT_DIR
     return [f"if the job is interrupted, the program in the image starts again, with what it has saved below {folder}"]
+
+
+def _open_model(spec: Spec) -> list[str]:
+    """A remark on a model that only the stack knows."""
+    model = spec.model
+    if model is None or model.is_found:
+        return []
+    return [f"the model of {model.run} is looked up in the stack; `muster plan --deployed` shows its channel"]
 
 
 def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:

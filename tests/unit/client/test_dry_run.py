@@ -38,6 +38,13 @@ def test_the_arn_of_a_role_that_is_named_is_known_only_at_the_launch() -> None:
     assert dry.requests[0]["RoleArn"] == "<arn-of-train>"
 
 
+def test_a_model_that_only_the_stack_knows_is_a_remark() -> None:
+    wanted = "the model of one is looked up in the stack; `muster plan --deployed` shows its channel"
+    fields = {"replicas": 1, "trainer": "m:f"}
+    assert wanted in dry_run(parse_spec({**fields, "model": {"run": "one"}})).remarks
+    assert wanted not in dry_run(parse_spec({**fields, "model": {"run": "one", "s3": "s3://bucket/x/"}})).remarks
+
+
 def test_a_cost_with_preferences_is_called_an_upper_bound() -> None:
     preferences = [{"instance_type": name} for name in ("ml.m5.xlarge", "ml.p5.48xlarge")]
     dry = dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_preferences": preferences}))

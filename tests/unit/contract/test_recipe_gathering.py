@@ -227,10 +227,26 @@ def test_the_first_recipe_that_fits_is_chosen(request_: dict[str, object], chose
 @pytest.mark.parametrize(
     ("request_", "field", "words"),
     [
-        ({"technique": "PPO"}, "technique", "the 7 left have SFT, DPO, Evaluation"),
-        ({"technique": "DPO"}, "technique", "the one left has a form for HyperPod clusters only"),
-        ({"technique": "SFT", "sequence_length": "32K"}, "sequence_length", "the 4 left have 8K, 4K"),
-        ({"technique": "SFT", "sequence_length": "4K", "training_type": "LORA"}, "training_type", "has FULL"),
+        (
+            {"technique": "PPO"},
+            "technique",
+            "no recipe with the technique PPO: SFT, DPO, Evaluation;",
+        ),
+        (
+            {"technique": "DPO"},
+            "technique",
+            "none of these with a form for training jobs: a form for HyperPod",
+        ),
+        (
+            {"technique": "SFT", "sequence_length": "32K"},
+            "sequence_length",
+            "none of these with the sequence length 32K: 8K, 4K",
+        ),
+        (
+            {"technique": "SFT", "sequence_length": "4K", "training_type": "LORA"},
+            "training_type",
+            "and the sequence length 4K, but none of these with the training type LORA: FULL",
+        ),
         ({"technique": "SFT", "name": "judge"}, "name", "Llama SFT with LoRA"),
     ],
 )
@@ -239,7 +255,7 @@ def test_when_none_fits_the_condition_that_left_nothing_is_named(
 ) -> None:
     reader = MemoryReader(objects=_FILES, hubs={"SageMakerPublicHub": _hub(*_COLLECTION)})
     [problem] = _problems({"hub": {"model": "llama", **request_}}, reader)
-    assert problem.startswith(f"recipe.hub.{field}: no recipe of llama in SageMakerPublicHub that fits has ")
+    assert problem.startswith(f"recipe.hub.{field}: llama in SageMakerPublicHub has ")
     assert words in problem
     # What there is, each once.
     assert "SFT LORA 8K (by subscription), SFT LORA 8K, SFT FULL 8K" in problem
