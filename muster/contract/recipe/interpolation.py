@@ -63,11 +63,11 @@ class Literal(str):
 
 
 def literal(value: JsonValue) -> JsonValue:
-    """A copy of a value in which no text is an interpolation."""
+    """A copy of a value, with sorted names, in which no text is an interpolation."""
     if isinstance(value, str):
         return Literal(value)
     if isinstance(value, dict):
-        return {key: literal(item) for key, item in value.items()}
+        return {key: literal(item) for key, item in sorted(value.items())}
     return [literal(item) for item in value] if isinstance(value, list) else value
 
 

@@ -91,7 +91,7 @@ class _Source:
     def merge(self, values: dict[str, JsonValue]) -> None:
         if self._origin is Origin.VALUE:
             named = {key: item for key, item in values.items() if self._is_name(key)}
-            for key, item in named.items():
+            for key, item in sorted(named.items()):
                 self._place_name(key, item)
             values = {key: item for key, item in values.items() if key not in named}
         self._assign(values, (), self._merged.document)
@@ -109,7 +109,8 @@ class _Source:
     # Where a value belongs.
 
     def _assign(self, values: Mapping[str, JsonValue], above: Path, holder: JsonValue) -> None:
-        for key, item in values.items():
+        # Sorted, so that neither the recipe nor the problems depend on the order in which values were written.
+        for key, item in sorted(values.items()):
             part = _part(holder, key)
             if part is not None:
                 self._descend(item, (*above, part), holder[part])  # type: ignore[index]
@@ -150,7 +151,7 @@ class _Source:
             self._place(path, item)
 
     def _open_all(self, item: dict[str, JsonValue], path: Path) -> None:
-        for key, value in item.items():
+        for key, value in sorted(item.items()):
             self._open(key, value, path)
 
     def _elsewhere(self, key: str, item: JsonValue, above: Path, holder: JsonValue) -> None:
@@ -160,7 +161,7 @@ class _Source:
             if len(places) == 1 and _is_open(self._merged.at(places[0])):
                 self._open_all(item, places[0])
                 return
-        for rest, value in leaves({key: item}):
+        for rest, value in sorted(leaves({key: item}), key=lambda leaf: _in_order(leaf[0])):
             parts = tuple(part for one in rest for part in str(one).split("."))
             if not self._by_name:
                 self._unknown((*above, *rest), parts, holder, above)
@@ -242,7 +243,7 @@ class _Source:
                 name = field_name(path, self._origin)
                 self._problems.state(name, "the recipe of the hub decides this value", self._merged.fixed[path])
             return
-        self._put(path, value)
+        self._put(path, _ordered(value))
         self._merged.origins[path] = self._origin
 
     def _put(self, path: Path, value: JsonValue) -> None:
@@ -284,6 +285,13 @@ def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:
         holder[str(part)] = value
     elif isinstance(holder, list) and isinstance(part, int) and part < len(holder):
         holder[part] = value
+
+
+def _ordered(value: JsonValue) -> JsonValue:
+    """The value with sorted names."""
+    if isinstance(value, dict):
+        return {key: _ordered(item) for key, item in sorted(value.items())}
+    return [_ordered(item) for item in value] if isinstance(value, list) else value
 
 
 def _ends(path: Path, parts: Iterable[str]) -> bool:

@@ -229,7 +229,7 @@ class _Resolution:
     def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
         """An input that nothing refers to is refused: it would change nothing."""
         names = used | self._placeholders
-        for name in inputs:
+        for name in sorted(inputs):
             if name not in names:
                 near = self._problems.nearest(name, names)
                 remedy = f"did you mean {near}?" if near else "set it under `overrides`"

@@ -121,8 +121,8 @@ def test_every_problem_is_reported_at_once() -> None:
         values={"save_steps": 100, "learning_rate": 5.0},
     ) == [
         "recipe.trainig_config (recipe): unknown name; did you mean training_config?",
-        f"recipe.lr (overrides): it could be {optim}.lr, training_config.sched.lr; write one of these paths",
         "recipe.kindd (overrides): unknown name; did you mean training_config.optim.kind?",
+        f"recipe.lr (overrides): it could be {optim}.lr, training_config.sched.lr; write one of these paths",
         "recipe.training_config.optim.betas.5 (overrides): no such place in the list; allowed: 0 to 1",
         "recipe.inputs.nam: there is no placeholder {{nam}}; did you mean name?",
         "recipe.training_config.optim.lr (values): found 5.0; allowed: 1e-07 to 0.001; lower it",
