@@ -44,7 +44,7 @@ _LONG = 4_096
 MISSING = "???"
 """OmegaConf's mark of a value that is still to be set."""
 
-ROOTS = ("recipes", "training")
+ROOTS = frozenset({"recipes", "training"})
 """Keys below which a recipe may expect itself: the launcher of the public recipes puts it there."""
 
 _OUTSIDE = {
@@ -134,25 +134,17 @@ def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]
     Public recipes refer to values of the launcher's own settings, such as `${base_results_dir}`: a name that the
     document does not have at its top may be one of `inputs`, whose texts are not interpolated.
 
-    A recipe is resolved as it is. If that fails, and it refers to one of ROOTS without having it, then as if it were
-    below that key. The attempt with the fewest faults counts.
+    A path that begins with one of ROOTS, which the document does not have, is a path of the document.
     """
-    attempt = _Resolution(document, inputs)
-    best = attempt.run()
-    for root in ROOTS:
-        if best.faults and root in attempt.absent:
-            found = _Resolution(document, inputs, root).run()
-            best = min(best, found, key=lambda one: len(one.faults))
-    return best
+    return _Resolution(document, inputs).run()
 
 
 class _Resolution:
-    """One resolution of a document below one root."""
+    """One resolution of a document."""
 
-    def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue], root: str = "") -> None:
-        self._document, self._inputs, self._root = document, inputs, root
-        self._used: set[str] = set()
-        self.absent: set[str] = set()  # first parts of paths that the document does not have
+    def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> None:
+        self._document, self._inputs = document, inputs
+        self._given: dict[str, JsonValue] = {}  # those of the inputs that were referred to
         self._parents: dict[int, _Place] = {}
         self._known: dict[tuple[int, str | int], _Known] = {}
         self._parsed: dict[str, Element] = {}
@@ -174,7 +166,7 @@ class _Resolution:
         self._find_parents()
         result = self._copy(self._document)
         document = result if isinstance(result, dict) else {}
-        return Interpolated(document, list(self._faults.values()), frozenset(self._used))
+        return Interpolated(document, list(self._faults.values()), frozenset(self._given))
 
     def value_of(self, place: _Place, text: str) -> JsonValue:
         """The value of one interpolation."""
@@ -363,9 +355,7 @@ class _Resolution:
         else:
             found = self._document
             parts = _split(rest)
-            if self._root:
-                if parts[0] != self._root:
-                    raise _NotFoundError(parts[:1], self._document)
+            if parts[0] in ROOTS and parts[0] not in self._document and parts[0] not in self._inputs:
                 parts = parts[1:]
         passed: list[str] = []
         for part in parts:
@@ -380,11 +370,11 @@ class _Resolution:
         key: str | int
         if isinstance(holder, dict):
             if part not in holder:
-                if holder is self._document and len(passed) == 1:
-                    if part in self._inputs:
-                        self._used.add(part)
-                        return literal(self._inputs[part])
-                    self.absent.add(part)
+                if holder is self._document and len(passed) == 1 and part in self._inputs:
+                    # Many values may refer to one long text: there is one copy of it.
+                    if part not in self._given:
+                        self._given[part] = literal(self._inputs[part])
+                    return self._given[part]
                 raise _NotFoundError(passed, holder)
             key = part
             value = holder[part]
@@ -561,11 +551,8 @@ def referred_mapping(document: dict[str, JsonValue], path: Path) -> dict[str, Js
     if not isinstance(holder, dict | list):
         return None
     text = holder[path[-1]]  # type: ignore[index]
-    for root in ("", *ROOTS):
-        try:
-            found = _Resolution(document, {}, root).value_of(_Place(holder, path[-1]), str(text))
-        except (_FailedError, _RefersToMissingError):
-            continue
-        if isinstance(found, dict):
-            return copy.deepcopy(found)
-    return None
+    try:
+        found = _Resolution(document, {}).value_of(_Place(holder, path[-1]), str(text))
+    except (_FailedError, _RefersToMissingError):
+        return None
+    return copy.deepcopy(found) if isinstance(found, dict) else None

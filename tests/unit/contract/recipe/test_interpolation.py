@@ -201,5 +201,13 @@ def test_a_recipe_refers_to_itself_below_its_root_or_to_inputs() -> None:
     document: dict[str, JsonValue] = {"a": "${recipes.b.c}", "b": {"c": 1}, "d": "${recipes.base_dir}"}
     assert interpolated(document, {"base_dir": "/x"}).document == {"a": 1, "b": {"c": 1}, "d": "/x"}
     assert interpolated({"a": "${training.b.c}", "b": {"c": 1}}, {}).document["a"] == 1
+    select: dict[str, JsonValue] = {
+        "a": "${oc.select:recipes.b,2}",
+        "b": 1,
+        "c": "${oc.select:b,2}",
+        "d": "${recipes.a}",
+    }
+    assert interpolated(select, {}).document == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert interpolated({"a": "${recipes.b}", "recipes": {"b": 1}, "b": 2}, {}).document["a"] == 1
     found = interpolated({"a": "${base_dir}/${.b}", "b": "c"}, {"base_dir": "/${x}", "unused": 1})
     assert (found.document["a"], found.used) == ("/${x}/c", {"base_dir"})
