@@ -328,6 +328,13 @@ EXAMPLES = (
         "other",
     ),
     Example(
+        "Defaults below recipes",
+        _case("defaults", recipe="run: {name: own, n: 8}\na: '${oc.select:recipes.run.n,1}'\nb: ${recipes.run.name}\n"),
+        "a",
+        1,
+        8,
+    ),
+    Example(
         "Arithmetic with texts",
         _case("arithmetic", recipe="a: '8'\nb: ${multiply:${a},2}\n"),
         "b",
