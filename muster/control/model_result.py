@@ -37,7 +37,8 @@ def with_own_models(run: ActiveRun, replicas: Sequence[ReplicaResult]) -> list[R
 
     def with_own(replica: ReplicaResult) -> ReplicaResult:
         found = _find(run, run.plan.rank_layout(replica.rank), [replica], replica.round or 0)
-        return replica.model_copy(update={"model": found.model, "problem": replica.problem or found.problem})
+        missing = None if found.problem is None else f"no model: {found.problem}"
+        return replica.model_copy(update={"model": found.model, "problem": replica.problem or missing})
 
     return in_parallel(with_own, replicas)
 

@@ -52,6 +52,9 @@ class MemoryReader:
         document = self.hubs.get(hub, {}).get(model)
         return None if document is None else HubContent(hub, model, f"arn:{hub}/{model}", json.dumps(document))
 
+    def hub_models(self, hub: str) -> Sequence[str]:
+        return list(self.hubs.get(hub, {}))
+
     def account_id(self) -> str:
         self.asked.append("account")
         return ACCOUNT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession
 
 _MISSING = {"NoSuchKey", "NoSuchBucket"}
+_PAGES_MAX = 50  # of 100 models: SageMakerPublicHub has about 1,000
 _UNKNOWN = {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}
 
 
@@ -86,6 +87,25 @@ class ClientReader(LocalFiles):
                     raise
             return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
         return None
+
+    def hub_models(self, hub: str) -> Sequence[str]:
+        """The names of the models of a hub, for a suggestion; none where they may not be listed."""
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+        from botocore.exceptions import ClientError as AwsError  # noqa: PLC0415
+
+        names: list[str] = []
+        request = {"HubName": hub, "HubContentType": "Model", "MaxResults": 100}
+        try:
+            # botocore has no paginator for this call.
+            for _ in range(_PAGES_MAX):
+                answer = self._client("sagemaker").list_hub_contents(**request)
+                names += [one["HubContentName"] for one in answer["HubContentSummaries"]]
+                if not answer.get("NextToken"):
+                    break
+                request["NextToken"] = answer["NextToken"]
+        except (AwsError, BotoCoreError):
+            pass
+        return names
 
     def account_id(self) -> str:
         """The account whose credentials are used."""

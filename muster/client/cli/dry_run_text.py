@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
+from muster.contract.run.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
@@ -31,14 +32,29 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
     if (recipe := dry.recipe) is not None:
         yield f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest[:DIGEST_SHOWN]}."
         yield from source_lines(recipe.sources)
+    yield from _sweep_lines(dry)
     yield "Quota needed:"
     yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     yield from _cost_lines(dry.cost)
     for group in dry.groups:
         ranks = [rank for part in parse_ranks(group.ranks) for rank in part]
-        others = f" (ranks {group.ranks} differ in the rank only)" if len(ranks) > 1 else ""
+        differ = "in the rank and the values of the sweep" if dry.sweep else "in the rank only"
+        others = f" (ranks {group.ranks} differ {differ})" if len(ranks) > 1 else ""
         yield f"The request of rank {ranks[0]}{others}, {_size(group)}:"
         yield json.dumps(dry.requests[ranks[0]], indent=2)
+
+
+def _sweep_lines(dry: DryRun) -> Iterator[str]:
+    """What the ranks differ in, as a table."""
+    if not dry.sweep:
+        return
+    yield "Sweep: each replica trains by itself, with its own values:"
+    shown = [tuple(short_names(dry.sweep[0]).values()), *(tuple(map(value_text, own.values())) for own in dry.sweep)]
+    rows = [("rank", *shown[0]), *((str(rank), *own) for rank, own in enumerate(shown[1:]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for rank, *values in rows:
+        cells = [rank.rjust(widths[0]), *(value.ljust(width) for value, width in zip(values, widths[1:], strict=True))]
+        yield f"  {'  '.join(cells)}".rstrip()
 
 
 def _size(group: RankGroup) -> str:

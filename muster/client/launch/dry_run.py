@@ -24,6 +24,7 @@ from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
+from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
@@ -78,6 +79,7 @@ class DryRun(Document):
     cost: Cost
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
     recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
+    sweep: tuple[dict[str, JsonValue], ...] = Field(default=(), description="the values that differ, by rank")
     remarks: tuple[str, ...]
 
 
@@ -167,8 +169,10 @@ def dry_run(
         cost=cost(ranks, context.prices),
         source=None if source is None else _archive(source, spec.source_dir or ""),
         recipe=recipe,
+        sweep=tuple(values_of(spec.sweep, rank) for rank in range(spec.replicas)) if spec.sweep else (),
         remarks=(
             *context.remarks,
+            *_open_model(spec),
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
@@ -185,6 +189,14 @@ def _kept_for_a_rerun(spec: Spec) -> list[str]:
         return []
     folder = spec.checkpoint_config.local_path or CHECKPOINT_DIR
     return [f"if the job is interrupted, the program in the image starts again, with what it has saved below {folder}"]
+
+
+def _open_model(spec: Spec) -> list[str]:
+    """A remark on a model that only the stack knows."""
+    model = spec.model
+    if model is None or model.is_found:
+        return []
+    return [f"the model of {model.run} is looked up in the stack; `muster plan --deployed` shows its channel"]
 
 
 def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:

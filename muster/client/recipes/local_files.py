@@ -66,6 +66,8 @@ class LocalCheckout:
 
 
 def _text(path: Path, place: str, limit: int) -> str:
+    if "\0" in place:
+        _refuse(f"{place!r} is no path", "correct it")
     try:
         if path.exists() and not path.is_file():
             _refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")

@@ -5,6 +5,7 @@ The reading itself is a `RecipeReader`'s. All places are tried, so that all prob
 
 from __future__ import annotations
 
+import difflib
 import json
 import posixpath
 from collections.abc import Callable
@@ -99,7 +100,7 @@ class _Gathering:
             "hub_model": content.model,
             "sequence_length": tokens_of(chosen.sequence_length),
             "image": chosen.image or None,
-            "weights": model.weights,
+            "weights": self._weights(model),
         }
         if request.file is None:
             of_hub["name"] = chosen.name[:256] or content.model
@@ -130,15 +131,24 @@ class _Gathering:
         return self._tried(name, lambda: self._read_object(uri))
 
     def _read_object(self, uri: str) -> SourceText:
-        if CUSTOMER_ID in uri and self._account is None:
-            self._account = self.reader.account_id()
-        place = s3_place(uri, self._account)
+        place = s3_place(uri, self._account_id() if CUSTOMER_ID in uri else None)
         return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
 
     def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubContent, HubModel, CollectedRecipe]:
         content = find_content(self.reader, request.model, request.hub or default_hub)
         model = read_document(content)
         return content, model, select(request, content, model)
+
+    def _weights(self, model: HubModel) -> str | None:
+        uri = model.weights
+        if uri is None or CUSTOMER_ID not in uri:
+            return uri
+        return self._tried("hub", lambda: uri.replace(CUSTOMER_ID, self._account_id()))
+
+    def _account_id(self) -> str:
+        if self._account is None:
+            self._account = self.reader.account_id()
+        return self._account
 
     def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
         """The hub's override specification, with the placeholders that it leaves out."""
@@ -179,8 +189,10 @@ def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> H
     for hub in hubs:
         if (content := reader.hub_content(hub, model)) is not None:
             return content
+    near = difflib.get_close_matches(model, [name for hub in hubs for name in reader.hub_models(hub)], n=1, cutoff=0.6)
+    remedy = f"did you mean {near[0]}?" if near else "use its name in the hub (HubContentName)"
     statement = f"there is no model named {model!r} in {' or '.join(hubs)}"
-    raise PlaceError(statement, "use its name in the hub (HubContentName); ListHubContents lists them")
+    raise PlaceError(statement, remedy)
 
 
 def _local(place: str) -> str:

@@ -142,11 +142,21 @@ def select(request: HubRecipe, content: HubContent, model: HubModel) -> Collecte
     if not left:
         statement = f"{content.model} in {content.hub} has no recipes"
         raise UnfitError(statement, "choose another model, or a file", "model")
+    met: list[str] = []
     for condition in _conditions(request):
         fitting = [recipe for recipe in left if condition.holds(recipe)]
         if not fitting:
-            raise _unfit(condition, content, left, model.recipes)
+            others = _some([condition.shows(recipe) for recipe in left])
+            where = f"{content.model} in {content.hub}"
+            statement = (
+                f"{where} has recipes with {' and '.join(met)}, but none of these with {condition.wanted}: {others}"
+                if met
+                else f"{where} has no recipe with {condition.wanted}: {others}"
+            )
+            remedy = f"choose among its recipes: {_some([str(one) for one in model.recipes])}"
+            raise UnfitError(statement, remedy, condition.field)
         left = fitting
+        met.append(condition.wanted)
     return next((recipe for recipe in left if not recipe.subscription), left[0])
 
 
@@ -204,18 +214,6 @@ def tokens_of(length: str) -> int | None:
     if not digits.isascii() or not digits.isdigit() or len(digits) > 12:
         return None
     return int(digits) * (1024 if text.endswith("K") else 1)
-
-
-def _unfit(
-    condition: _Condition, content: HubContent, left: Sequence[CollectedRecipe], every: Sequence[CollectedRecipe]
-) -> UnfitError:
-    others = list(dict.fromkeys(condition.shows(recipe) for recipe in left))
-    statement = (
-        f"no recipe of {content.model} in {content.hub} that fits has {condition.wanted}; "
-        f"{'the one left has' if len(left) == 1 else f'the {len(left)} left have'} {_some(others)}"
-    )
-    remedy = f"choose among its recipes: {_some([str(one) for one in every])}"
-    return UnfitError(statement, remedy, condition.field)
 
 
 def _some(texts: Sequence[str]) -> str:

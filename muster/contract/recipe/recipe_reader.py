@@ -68,6 +68,9 @@ class RecipeReader(Protocol):
             PlaceError: the hub may not be read.
         """
 
+    def hub_models(self, hub: str) -> Sequence[str]:
+        """The names of the models of a hub, for a suggestion; none where they may not be listed."""
+
     def account_id(self) -> str:
         """The account whose credentials are used.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from botocore.exceptions import ClientError
@@ -30,6 +31,10 @@ class FunctionReader:
     def checkout(self, folder: str) -> Checkout:
         """A local folder, which the function does not have."""
         _refuse(f"{folder!r} is a folder, which only your machine has", f"{_LAUNCH}, or name an object in S3")
+
+    def hub_models(self, hub: str) -> Sequence[str]:  # noqa: ARG002 - of the protocol
+        """None: the function may describe models, and not list them."""
+        return ()
 
     def account_id(self) -> str:
         """The account of the stack."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,8 @@ import torch
 from peft import PeftModel
 from transformers import Trainer
 
+from muster.contract.run.run_document import Manifest, RunDocument
+from muster.contract.spec.hook import HOOKED, hooked_kwargs
 from muster.replica.entry.hooked_program import train
 from muster.replica.errors import InputError, OutOfMemoryError, ParametersError, StoppedError, TrainerError
 from tests.support.contexts import context_of, results_of, trained_apart
@@ -181,12 +184,29 @@ def test_what_can_be_wrong_with_the_input(tmp_path: Path, monkeypatch: pytest.Mo
         call(program=["gone.py"], algorithm={"sync_every": 2})
 
 
-def test_a_module_is_run_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_runs_a_module_with_its_arguments(tmp_path: Path) -> None:
+    """As the container does: `python -m muster.replica` with the run document of such a spec."""
     program(tmp_path / "package", LIGHTNING.replace("import json", "from . import beside\nimport json"))
     (tmp_path / "package" / "beside.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
-    words = ["-m", "package.train", str(data(tmp_path, 0)), str(context.output_dir)]
-    train(context, library="lightning", program=words, algorithm={"sync_every": 4})
-    assert context.rendezvous.training is not None
-    assert context.rendezvous.training.state.round == 2
+    base = tmp_path / "ml"
+    base.mkdir()
+    words = ["-m", "package.train", str(data(tmp_path, 0)), str(tmp_path)]
+    document = RunDocument(
+        run="test", plan_digest="0", replicas=1, trainer=HOOKED, min_participants=1, grace_seconds=0.2,
+        kwargs=hooked_kwargs("lightning", words, {"sync_every": 4}), timeout_seconds=120.0,
+        rendezvous_uri=f"{(tmp_path / 'rendezvous').as_uri()}/",
+    )  # fmt: skip
+    (tmp_path / "document.json").write_bytes(document.to_json())
+    variables = {"MUSTER_RUN": "test", "MUSTER_RANK": "0", "MUSTER_ATTEMPT": "1", "SAGEMAKER_BASE_DIR": str(base)}
+    outcome = subprocess.run(
+        [sys.executable, "-P", "-m", "muster.replica"],
+        cwd=tmp_path,
+        env={**os.environ, **variables, "MUSTER_DOCUMENT": (tmp_path / "document.json").as_uri()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert (tmp_path / "fitted.pt").exists()
+    manifest = Manifest.from_json((base / "output" / "data" / "manifest.json").read_bytes(), "manifest")
+    assert manifest.round == 2

@@ -38,6 +38,13 @@ def test_the_arn_of_a_role_that_is_named_is_known_only_at_the_launch() -> None:
     assert dry.requests[0]["RoleArn"] == "<arn-of-train>"
 
 
+def test_a_model_that_only_the_stack_knows_is_a_remark() -> None:
+    wanted = "the model of one is looked up in the stack; `muster plan --deployed` shows its channel"
+    fields = {"replicas": 1, "trainer": "m:f"}
+    assert wanted in dry_run(parse_spec({**fields, "model": {"run": "one"}})).remarks
+    assert wanted not in dry_run(parse_spec({**fields, "model": {"run": "one", "s3": "s3://bucket/x/"}})).remarks
+
+
 def test_a_cost_with_preferences_is_called_an_upper_bound() -> None:
     preferences = [{"instance_type": name} for name in ("ml.m5.xlarge", "ml.p5.48xlarge")]
     dry = dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "instance_preferences": preferences}))
@@ -51,6 +58,14 @@ def test_a_replica_of_several_instances_in_a_vpc_needs_its_security_groups_open_
     assert dry_run(parse_spec(fields)).remarks == ()
     (remark,) = dry_run(parse_spec({**fields, "overrides": {"1": {"instance_count": 2}}})).remarks
     assert "security groups sg-1 admit all traffic" in remark
+
+
+def test_what_the_ranks_of_a_sweep_differ_in_is_a_table() -> None:
+    sweep = {"kwargs.optimizer.lr": [0.1, 0.25], "kwargs.schedule": ["cosine", "linear"]}
+    text = dry_run_text(dry_run(parse_spec({"replicas": 2, "trainer": "m:f", "sweep": sweep})))
+    lines = ["  rank  lr    schedule", "     0  0.1   cosine", "     1  0.25  linear", "Quota needed:"]
+    assert "\n".join(["Sweep: each replica trains by itself, with its own values:", *lines]) in text
+    assert "(ranks 0-1 differ in the rank and the values of the sweep)" in text
 
 
 def test_requests_that_differ_in_the_rank_only_are_shown_once() -> None:

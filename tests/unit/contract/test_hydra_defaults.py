@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,9 @@ def test_a_value_that_is_open_replaces_none_and_lists_and_nulls_do() -> None:
     recipe = "defaults: [/hydra_config/verl/base, /hydra_config/verl/later]\nrun: {name: mine}\n"
     found = _composed(recipe, base=BASE, later=later)
     assert found == {"run": {"name": "mine", "model_type": None}, "trainer": {"devices": 8, "list": []}}
+    named = "# @package recipes\nrun: {name: theirs}\n"
+    recipe = "defaults: [/hydra_config/verl/named, /hydra_config/verl/later]\n"
+    assert _composed(recipe, named=named, later=later)["run"] == {"name": "theirs", "model_type": None}
     assert _composed("defaults: [/hydra_config/verl/base]\n", base=BASE)["run"] == {"name": "???", "model_type": "verl"}
 
 
@@ -108,7 +112,8 @@ def test_interpolations_and_whole_number_keys_are_kept() -> None:
     )
     files = {f"{ROOT}{RECIPE}.yaml": recipe, f"{PARTS}base.yaml": BASE}
     text = checkout_recipe(MemoryCheckout(files), "there", RECIPE).text
-    assert load_recipe_text(text)["run"]["results_dir"] == "${base_results_dir}/${.name}"
+    found: Any = load_recipe_text(text)
+    assert found["run"]["results_dir"] == "${base_results_dir}/${.name}"
     assert "\n  1:" in text
 
 

@@ -174,7 +174,7 @@ def test_a_model_becomes_the_channel_of_a_spec_once() -> None:
     assert source is not None
     assert source.s3_uri == MODEL.uri
     assert with_found_model(expanded, {"one": run}.get) == expanded
-    assert with_found_model(SPEC, {}.get) == SPEC
+    assert with_found_model(SPEC, dict[str, EarlierRun]().get) == SPEC
 
 
 def test_a_package_becomes_the_configuration_of_the_job() -> None:
@@ -246,3 +246,8 @@ def test_the_tag_of_a_model_is_its_folder_and_never_a_pattern(uri: str, value: s
 
 def test_the_layout_of_runs_fits_the_tag() -> None:
     assert model_tag(f"s3://bucket/{RunLayout('one').model}") == "one/model"
+
+
+def test_a_training_starts_from_the_model_of_one_replica_of_a_sweep() -> None:
+    replicas = [_replica(rank, f"s3://bucket/output/one/r{rank}/model/") for rank in range(3)]
+    assert _found(_earlier(*replicas), rank=1) == "s3://bucket/output/one/r1/model/"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
@@ -196,3 +198,37 @@ def test_kwargs_need_a_trainer_and_all_problems_are_reported_together() -> None:
         parse_spec({**PROGRAM, "sweep": {"kwargs.lr": [1, 2, 3], "lr": [1, 2]}})
     fields = [problem.field for problem in caught.value.problems]
     assert fields == ["sweep.kwargs.lr", "sweep.kwargs.lr", "sweep.lr"]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+_NAMES = st.one_of(
+    st.text(max_size=12),
+    st.builds(
+        "{}.{}".format, st.sampled_from(["kwargs", "environment", "hyper_parameters"]), st.text("ab._", max_size=6)
+    ),
+)
+
+
+@given(
+    sweep=st.dictionaries(_NAMES, st.lists(_JSON, min_size=2, max_size=2) | _JSON, max_size=4) | _JSON,
+    kwargs=st.dictionaries(st.text("ab", max_size=2), _JSON, max_size=3),
+)
+def test_a_sweep_is_refused_in_words_or_gives_each_rank_its_values(sweep: Any, kwargs: dict[str, Any]) -> None:
+    try:
+        spec = parse_spec({"replicas": 2, "trainer": "m:f", "kwargs": kwargs, "sweep": sweep})
+    except SpecError:
+        return
+    for rank in range(2):
+        own = spec.of_rank(rank)
+        assert own.of_rank(rank) == own
+        for name, values in spec.sweep.items():
+            found: Any = own.model_dump()
+            field, _, key = name.partition(".")
+            for part in [field, *(key.split(".") if field == "kwargs" else [key])]:
+                found = found[part]
+            assert found == values[rank]
+    assert Spec.model_validate(spec.model_dump(mode="json")) == spec
