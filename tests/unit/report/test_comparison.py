@@ -12,6 +12,7 @@ from muster.client.cli.comparison_text import comparison_lines
 from muster.contract.run.lineage import Lineage
 from muster.report.comparison import ComparedRun, Comparison, compare
 from muster.report.page_contents import PageInput, make_page
+from tests.support.sample_sweeps import sample_sweep
 
 
 def side(run: str, found: PageInput | None = None, /, **spec: Any) -> ComparedRun:
@@ -33,6 +34,12 @@ def figures(found: Comparison) -> dict[str, tuple[float | None, float | None, fl
 
 def text(found: Comparison) -> str:
     return "\n".join(comparison_lines(found))
+
+
+def test_the_mean_of_a_sweep_is_compared_with_nothing() -> None:
+    found = compare(side("one"), side("sweep", sample_sweep(4, 12)))
+    assert not found.comparable
+    assert "sweep is a sweep: its replicas train apart" in found.remarks
 
 
 def test_runs_of_one_spec_differ_in_what_came_of_them() -> None:
