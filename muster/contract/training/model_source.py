@@ -74,6 +74,11 @@ class ModelSource(Document):
         Wording("arn:aws:sagemaker:region:123456789012:model-package-group/name"),
     ] = Field(default=None, description="with `package`: the group of the new package; default the package's own")
 
+    @property
+    def is_found(self) -> bool:
+        """Whether it is known where the model is."""
+        return self.s3 is not None or self.package is not None
+
     def problems(self) -> Iterator[Problem]:
         """Problems between the fields."""
         named = [name for name in _SOURCES if getattr(self, name) is not None]
