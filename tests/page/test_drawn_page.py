@@ -369,7 +369,7 @@ def test_run_data_cannot_become_markup(show: Open, small: PageInput) -> None:
     expect(page.locator("#metric option")).to_have_text(EVIL)
     assert page.evaluate("window.evil") is None
     assert page.locator("img").count() == 0
-    assert page.locator("script").count() == 8
+    assert page.locator("script").count() == 9
 
 
 def test_the_documents_are_written_out_when_opened_and_can_be_saved(
