@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from muster.client.errors import RecipeFileError, os_reason
 from muster.contract.errors import SpecError
+from muster.contract.recipe.places import is_local
 
 Fields = dict[str, Any]
 """The `recipe` of a spec as a user writes it; it is checked when its sources are gathered."""
@@ -29,7 +31,7 @@ def recipe_beside(recipe: object, folder: Path) -> object:
 
 
 def _beside(place: str, folder: Path) -> str:
-    return place if place.startswith(("s3://", "/", "~")) or not place else str(folder / place)
+    return str(folder / os.path.expanduser(place)) if place and is_local(place) else place  # noqa: PTH111
 
 
 class NamedRecipe(NamedTuple):
@@ -41,12 +43,12 @@ class NamedRecipe(NamedTuple):
 
 
 def named_recipe(source: str) -> NamedRecipe:
-    """The recipe at `source`: a file or an URI; of a file that is a spec, the recipe that it names.
+    """The recipe at `source`: a file or a URI; of a file that is a spec, the recipe that it names.
 
     Raises:
         RecipeFileError: the file cannot be read.
     """
-    if source.startswith("s3://"):
+    if not is_local(source):
         return NamedRecipe({"base": source})
     try:
         text = Path(source).read_text(encoding="utf-8")

@@ -51,6 +51,11 @@ class S3Place(NamedTuple):
         return found["region"] if found else None
 
 
+def is_local(place: str) -> bool:
+    """Whether `place` is written as the path of a file or a folder, and neither as a URI nor as an ARN."""
+    return not place.startswith("arn:") and _SCHEME.match(place) is None
+
+
 def in_s3(place: str) -> bool:
     """Whether `place` names an object and not a file.
 
