@@ -17,13 +17,18 @@ _Values = Mapping[str, JsonValue]
 
 
 def swept_values(document: Mapping[Any, Any]) -> dict[str, list[JsonValue]]:
-    """The values of a spec's sweep by name. Empty where it has none, or something is wrong with it."""
+    """The values of a spec's sweep by name, without those of another number than there are ranks.
+
+    What is left out is a problem of the spec, which is reported with all others.
+    """
     sweep, replicas = document.get("sweep"), document.get("replicas")
     if not isinstance(sweep, Mapping) or not isinstance(replicas, int) or not 1 <= replicas <= APART_MAX:
         return {}
-    if not all(isinstance(name, str) and isinstance(values, list) for name, values in sweep.items()):
-        return {}
-    return dict(sweep) if all(len(values) == replicas for values in sweep.values()) else {}
+    return {
+        name: values
+        for name, values in sweep.items()
+        if isinstance(name, str) and isinstance(values, list) and len(values) == replicas
+    }
 
 
 def sources_of_ranks(document: Mapping[Any, Any], sources: RecipeSources) -> list[RecipeSources]:

@@ -97,7 +97,7 @@ def _recipe_problems(spec: Spec) -> Iterator[Problem]:
     recipe = spec.recipe
     if recipe is None:
         return
-    if spec.replicas > 1 and not spec.has_trainer and recipe.ranks is None:
+    if spec.replicas > 1 and not spec.has_trainer and not spec.sweep and recipe.ranks is None:
         allowed = "several replicas train one model only where Muster calls the program"
         remedy = "set replicas: 1, a trainer or hook, or sweep for recipes that differ"
         yield Problem("replicas", str(spec.replicas), remedy, allowed)

@@ -121,5 +121,10 @@ def test_what_ranks_cannot_differ_in_is_refused() -> None:
 def test_a_sweep_that_is_wrong_itself_is_refused_as_such() -> None:
     for sweep in ({"lr": [1, 2]}, {"lr": 3}, [1], {"lr": []}):
         assert any(problem.startswith("sweep") for problem in refused({**SPEC, "sweep": sweep}))
+    own = refused({**OWN_PROGRAM, "sweep": {"lr": [1, 2], "training_config.stps": [1, 2, 3]}})
+    assert own == [
+        "recipe.training_config.stps (overrides): unknown name; did you mean training_config.steps?",
+        "sweep.lr: found 2 values; replicas is 3; write one value for each rank",
+    ]
     many = {**SPEC, "replicas": APART_MAX + 1, "sweep": {"lr": [0.1] * (APART_MAX + 1)}}
     assert refused(many)[0].startswith("replicas: found 101; at most 100 in a sweep")
