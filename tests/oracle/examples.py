@@ -145,7 +145,7 @@ EXAMPLES = (
         _case("flat", base="training_config: {max_steps: 10}\n", recipe="max_steps: 20\n"),
         "training_config/max_steps",
         10,
-        Refused("recipe.max_steps (recipe)"),
+        Refused("recipe.max_steps (file)"),
     ),
     # What a placeholder becomes.
     Example(
@@ -223,7 +223,7 @@ EXAMPLES = (
         ),
         "training_config/learning_rate",
         float("nan"),
-        Refused("recipe.training_config.learning_rate (recipe)"),
+        Refused("recipe.training_config.learning_rate (file)"),
     ),
     Example(
         "A default outside of its own limits",
@@ -311,14 +311,14 @@ EXAMPLES = (
         _case("environment", recipe="run: {region: '${oc.env:AWS_DEFAULT_REGION}'}\n"),
         "run/region",
         "us-west-2",
-        Refused("recipe.run.region (recipe)"),
+        Refused("recipe.run.region (file)"),
     ),
     Example(
         "Text that would be read as values",
         _case("decode", recipe="text: '8'\nnumber: ${oc.decode:${text}}\n"),
         "number",
         8,
-        Refused("recipe.number (recipe)"),
+        Refused("recipe.number (file)"),
     ),
     Example(
         "References below recipes",
@@ -339,14 +339,14 @@ EXAMPLES = (
         _case("arithmetic", recipe="a: '8'\nb: ${multiply:${a},2}\n"),
         "b",
         "88",
-        Refused("recipe.b (recipe)"),
+        Refused("recipe.b (file)"),
     ),
     Example(
         "A mapping within a text",
         _case("mapping", recipe="a: {b: 1}\nc: x-${a}\n"),
         "c",
         "x-{'b': 1}",
-        Refused("recipe.c (recipe)"),
+        Refused("recipe.c (file)"),
     ),
     Example(
         "A reference that is replaced",

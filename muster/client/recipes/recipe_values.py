@@ -86,7 +86,7 @@ def recipe_sources(resolved: ResolvedRecipe, sources: RecipeSources) -> list[Rec
         Origin.DEFAULT: specification or "the override specification",
         Origin.SPEC: "the spec's other fields",
         Origin.INPUT: "inputs",
-        Origin.RECIPE: recipe or "",
+        Origin.FILE: recipe or "",
         Origin.OVERRIDE: "overrides",
         Origin.VALUE: "values",
     }

@@ -72,7 +72,7 @@ def leaves(document: JsonValue) -> Iterator[tuple[Path, JsonValue]]:
 
 def merge_recipe(merged: Merged, recipe: dict[str, JsonValue], problems: Problems) -> None:
     """Merge the user's recipe by its structure. Keys may have dots."""
-    _Source(merged, Origin.RECIPE, problems, by_name=False).merge(recipe)
+    _Source(merged, Origin.FILE, problems, by_name=False).merge(recipe)
 
 
 def merge_values(merged: Merged, values: dict[str, JsonValue], origin: Origin, problems: Problems) -> None:

@@ -155,8 +155,8 @@ class _Resolution:
         sources, problems = self._sources, self._problems
         recipe = None
         if sources.recipe is not None:
-            loaded = load_source(sources.recipe, Origin.RECIPE, problems)
-            recipe = _Base(loaded, sources.recipe.text.startswith(LITERAL), Origin.RECIPE)
+            loaded = load_source(sources.recipe, Origin.FILE, problems)
+            recipe = _Base(loaded, sources.recipe.text.startswith(LITERAL), Origin.FILE)
         if sources.base is not None:
             loaded = load_source(sources.base, Origin.BASE, problems)
             return _Base(loaded, sources.base.text.startswith(LITERAL)), recipe
@@ -228,9 +228,9 @@ class _Resolution:
         filled = fill(recipe.document, self._filling, plain=recipe.literal)
         self._placeholders |= filled.names
         for path, found, remedy in filled.faults:
-            self._problems.state(field(path, Origin.RECIPE), found, remedy)
+            self._problems.state(field(path, Origin.FILE), found, remedy)
         merge_recipe(merged, filled.document, self._problems)
-        return [(path, name, Origin.RECIPE) for path, name in filled.unfilled]
+        return [(path, name, Origin.FILE) for path, name in filled.unfilled]
 
     def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
         """An input that nothing refers to is refused: it would change nothing."""

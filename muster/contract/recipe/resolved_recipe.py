@@ -21,7 +21,7 @@ class Origin(StrEnum):
     DEFAULT = "default"  # of the override specification, in place of a placeholder
     SPEC = "spec"  # its other fields: the channels, the model, the instances, MLflow
     INPUT = "inputs"
-    RECIPE = "recipe"
+    FILE = "file"
     OVERRIDE = "overrides"
     VALUE = "values"
 

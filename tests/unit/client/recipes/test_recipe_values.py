@@ -20,7 +20,7 @@ ORIGINS = {
     ("run", "tags"): Origin.BASE,
     ("run", "extra"): Origin.BASE,
     ("training_config", "lr"): Origin.OVERRIDE,
-    ("training_config", "steps"): Origin.RECIPE,
+    ("training_config", "steps"): Origin.FILE,
     ("training_config", "layers"): Origin.BASE,
     ("training_config", "odd.key"): Origin.DEFAULT,
 }
@@ -34,7 +34,7 @@ def test_every_value_is_shown_once_with_its_source() -> None:
         ("run.tags", [], "base"),
         ("run.extra", {}, "base"),
         ("training_config.lr", 0.1, "overrides"),
-        ("training_config.steps", 10, "recipe"),
+        ("training_config.steps", 10, "file"),
         ("training_config.layers", [1, {"a": 2}], "base"),
         ('training_config."odd.key"', True, "default"),
     ]
@@ -51,7 +51,7 @@ def test_the_sources_are_named_with_how_many_values_each_gave() -> None:
         ("base", "base.yaml", 3),
         ("default", "base.json", 1),
         ("inputs", "inputs", 1),
-        ("recipe", "mine.yaml", 1),
+        ("file", "mine.yaml", 1),
         ("overrides", "overrides", 1),
     ]
     alone = RecipeSources(name="mine", recipe=SourceText(place="mine.yaml", text=""))

@@ -99,12 +99,12 @@ def test_stronger_sources_win() -> None:
         "run.path": "inputs",
         "training_config.optim.lr": "values",
         "training_config.optim.betas": "base",
-        "training_config.optim.kind": "recipe",
+        "training_config.optim.kind": "file",
         "training_config.sched.lr": "base",
         "training_config.sched.kind": "base",
         "training_config.sched.warmup": "base",
         "training_config.override_config": "base",
-        "training_config.max_steps": "recipe",
+        "training_config.max_steps": "file",
         "training_config.save_steps": "overrides",
         "again.lr": "base",
         "again.betas": "base",
@@ -120,7 +120,7 @@ def test_every_problem_is_reported_at_once() -> None:
         inputs={"nam": 1},
         values={"save_steps": 100, "learning_rate": 5.0},
     ) == [
-        "recipe.trainig_config (recipe): unknown name; did you mean training_config?",
+        "recipe.trainig_config (file): unknown name; did you mean training_config?",
         "recipe.kindd (overrides): unknown name; did you mean training_config.optim.kind?",
         f"recipe.lr (overrides): it could be {optim}.lr, training_config.sched.lr; write one of these paths",
         "recipe.training_config.optim.betas.5 (overrides): no such place in the list; allowed: 0 to 1",
@@ -142,12 +142,12 @@ def test_text_of_an_input_is_no_interpolation_and_no_placeholder() -> None:
 
 def test_a_cycle_is_printed() -> None:
     [problem] = problems(None, None, "a: ${b}\nb: ${c}\nc: x${a}")
-    assert problem == "recipe.a (recipe): a cycle of interpolations: a -> b -> c -> a; break it: write a value"
+    assert problem == "recipe.a (file): a cycle of interpolations: a -> b -> c -> a; break it: write a value"
 
 
 def test_what_reaches_outside_is_refused() -> None:
     [problem] = problems(None, None, "a: '${oc.env:HOME}'")
-    assert problem.startswith("recipe.a (recipe): ${oc.env:…}, which is not allowed; it would read the environment")
+    assert problem.startswith("recipe.a (file): ${oc.env:…}, which is not allowed; it would read the environment")
 
 
 def test_interpolations_that_multiply_a_recipe_are_refused() -> None:
@@ -285,12 +285,12 @@ def test_an_input_and_a_directly_set_value_fill_parts_of_texts() -> None:
         (
             "a: '{{x}}'",
             {},
-            r"recipe.a (recipe): {{x}} has no value; set x under `inputs`; for plain text, write \{{x}}",
+            r"recipe.a (file): {{x}} has no value; set x under `inputs`; for plain text, write \{{x}}",
         ),
         (
             "a: '{{x}} b'",
             {"x": None},
-            "recipe.a (recipe): {{x}} as a part of a text, but it is no value; give it a text",
+            "recipe.a (file): {{x}} as a part of a text, but it is no value; give it a text",
         ),
         (
             "a: '{{x}} b'",
@@ -339,7 +339,7 @@ def test_the_hub_decides_some_values() -> None:
     spec = {"model_name_or_path": {"default": "weights"}}
     values = {"recipe": "run: {model_type: nova}", "overrides": {"model_name_or_path": "mine"}, "hub_model": "some"}
     assert problems(base, spec, **values) == [
-        f"recipe.run.model_type (recipe): {decided}; choose another recipe for another type of model",
+        f"recipe.run.model_type (file): {decided}; choose another recipe for another type of model",
         f"recipe.model.model_name_or_path (overrides): {decided}; name the model under `model:` of the spec",
     ]
     assert resolved(base, spec, recipe="run: {model_type: verl}", hub_model="some").digest
@@ -373,9 +373,7 @@ def test_a_recipe_that_is_only_a_part_of_itself_is_refused() -> None:
 
 def test_what_holds_a_value_of_the_hub_cannot_be_replaced_as_a_whole() -> None:
     [problem] = problems("run: {model_type: verl, name: a}", None, recipe="run: null", hub_model="some")
-    assert problem.startswith(
-        "recipe.run (recipe): the recipe of the hub decides run.model_type; choose another recipe"
-    )
+    assert problem.startswith("recipe.run (file): the recipe of the hub decides run.model_type; choose another recipe")
 
 
 def test_a_placeholder_needs_no_value_where_a_stronger_source_sets_its_place() -> None:
