@@ -22,6 +22,7 @@ from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.document import Document
 from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
+from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL, RECIPE_FILE
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.sweep_values import values_of
@@ -178,6 +179,7 @@ def dry_run(
             *_bounds(ranks, context.prices),
             *_needs_between_instances(ranks),
             *_kept_for_a_rerun(complete),
+            *_without_kwargs(complete),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),
     )
@@ -189,6 +191,14 @@ def _kept_for_a_rerun(spec: Spec) -> list[str]:
         return []
     folder = spec.checkpoint_config.local_path or CHECKPOINT_DIR
     return [f"if the job is interrupted, the program in the image starts again, with what it has saved below {folder}"]
+
+
+def _without_kwargs(spec: Spec) -> list[str]:
+    """What a recipe beside a trainer does where none of its sections is the trainer's."""
+    if spec.recipe is None or spec.trainer is None or spec.recipe.kwargs is not None:
+        return []
+    remark = "the trainer gets no keyword arguments from the recipe: recipe.kwargs names the section that has them; "
+    return [f"{remark}the trainer can also read /opt/ml/input/data/{RECIPE_CHANNEL}/{RECIPE_FILE}"]
 
 
 def _open_model(spec: Spec) -> list[str]:

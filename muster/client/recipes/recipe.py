@@ -90,7 +90,7 @@ class Recipe:
 
         Raises:
             SpecError: the recipe has problems, all of which are listed.
-            OptionError: the spec has no such rank.
+            OptionError: the spec has no such rank, or no sweep.
         """
         changed = self._without_values_of(overrides or {})
         for path, value in (overrides or {}).items():
@@ -105,6 +105,8 @@ class Recipe:
         recipes = _resolved(named, sources)
         if len(recipes) > 1 and not 0 <= rank < len(recipes):
             raise OptionError(str(rank), f"the ranks are 0 to {len(recipes) - 1}", "rank")
+        if rank and not (named.spec or {}).get("sweep"):
+            raise OptionError(str(rank), "leave it out: there is no sweep, so all ranks have the same recipe", "rank")
         return Resolution(named, sources, recipes[rank if len(recipes) > 1 else 0], len(recipes))
 
     def _without_values_of(self, overrides: Mapping[str, JsonValue]) -> Fields:

@@ -55,10 +55,7 @@ def _found(files: Sequence[str], folder: str, base: str) -> str:
         for suffix in ("", *_SUFFIXES):
             if (path := f"{root}{name}{suffix}") in known:
                 return path
-    names = _names(files)
-    if not names:
-        statement = f"{folder} has no recipes: there is none of {', '.join(ROOTS)}"
-        raise PlaceError(statement, "name the folder of a clone of the public recipes")
+    names = _names(files, folder)
     near = _nearest(name, names)
     remedy = f"did you mean {near}?" if near else "`muster recipe list` shows the recipes of a checkout"
     statement = f"there is no recipe {base!r} in {folder}"
@@ -69,13 +66,20 @@ def _root_of(path: str) -> str:
     return next((root for root in ROOTS if path.startswith(root)), "")
 
 
-def _names(files: Sequence[str]) -> dict[str, str]:
-    """The recipes by their names; of several of one name the one that is found."""
+def _names(files: Sequence[str], folder: str) -> dict[str, str]:
+    """The recipes by their names; of several of one name the one that is found.
+
+    Raises:
+        PlaceError: there is none.
+    """
     found: dict[str, str] = {}
     for root in ROOTS:
         for path in files:
             if path.startswith(root) and f"/{_PARTS}/" not in path:
                 found.setdefault(path[len(root) :].removesuffix(".yaml").removesuffix(".yml"), path)
+    if not found:
+        statement = f"{folder} has no recipes: there is none of {', '.join(ROOTS)}"
+        raise PlaceError(statement, "name the folder of a clone of the public recipes")
     return found
 
 
@@ -106,9 +110,9 @@ def checkout_catalog(checkout: Checkout, folder: str) -> RecipeCatalog:
     """The recipes of a checkout, by name. What they are is read from their paths and their own first keys.
 
     Raises:
-        PlaceError: there is no such folder.
+        PlaceError: there is no such folder, or it has no recipes.
     """
-    names = _names(checkout.files())
+    names = _names(checkout.files(), folder)
     entries: list[CatalogEntry] = []
     remarks: list[str] = []
     for name, path in sorted(names.items()):

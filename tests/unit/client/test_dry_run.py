@@ -168,3 +168,12 @@ def test_what_a_rerun_of_a_program_in_an_image_finds_again_is_said() -> None:
     assert any(f"{words}/saved" in one for one in dry_run(parse_spec(own)).remarks)
     trainer = {**document, "trainer": "a.b:c", "recipe": {**recipe, "family": "trainer"}, "source_dir": None}
     assert not any(words in one for one in dry_run(parse_spec(trainer)).remarks)
+
+
+def test_a_recipe_beside_a_trainer_that_gets_nothing_of_it_is_said() -> None:
+    recipe = {"name": "own", "family": "trainer", "digest": "0" * 64, "sources": "1" * 64}
+    document = {"replicas": 2, "image": "own:1", "trainer": "a.b:c", "recipe": recipe, "source_dir": None}
+    words = "the trainer gets no keyword arguments from the recipe"
+    assert any(words in one for one in dry_run(parse_spec(document)).remarks)
+    named = {**document, "recipe": {**recipe, "kwargs": "training_config"}}
+    assert not any(words in one for one in dry_run(parse_spec(named)).remarks)

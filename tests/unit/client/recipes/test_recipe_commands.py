@@ -124,15 +124,16 @@ def test_of_a_sweep_the_recipe_of_one_rank_is_shown(muster: Callable[..., Result
     assert shown.endswith("This is the recipe of rank 1. The others, up to rank 1: --rank.\n")
     assert ["training_config.max_steps", "20", "overrides"] in [line.split() for line in shown.splitlines()]
     assert str(muster("resolve", "sweep.yaml", "--rank", "2").exception) == "rank: found '2'; the ranks are 0 to 1."
+    assert "there is no sweep" in str(muster("resolve", "base.yaml", *FILLED, "--rank", "1").exception)
 
 
 def test_a_users_recipe_is_laid_over_the_base(muster: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("training_config: {learning_rate: 0.001}\n")
     shown = values(muster("resolve", "base.yaml", *FILLED, "--recipe", "mine.yaml", "--json"))
-    assert shown["training_config.learning_rate"] == (0.001, "recipe")
+    assert shown["training_config.learning_rate"] == (0.001, "file")
     (tmp_path / "only.yaml").write_text("replicas: 1\nimage: i\ninstance_type: ml.m5.large\nrecipe: base.yaml\n")
     shown = values(muster("resolve", "only.yaml", *FILLED, "--recipe", "mine.yaml", "--json"))
-    assert shown["training_config.learning_rate"] == (0.001, "recipe")
+    assert shown["training_config.learning_rate"] == (0.001, "file")
 
 
 def test_the_yaml_is_what_the_replicas_get_and_resolves_to_itself(
@@ -233,6 +234,7 @@ def test_a_recipe_in_s3_that_cannot_be_reached_is_no_bad_input(muster: Callable[
         (("show", "base.yaml", "--hub-recipe", "x"), "--hub-recipe needs --hub-model"),
         (("list",), "name a checkout"),
         (("list", "--checkout", "none"), "No recipes can be listed: none is not a folder"),
+        (("list", "--checkout", "jobs"), "No recipes can be listed: jobs has no recipes: there is none of"),
         (("resolve", "none.yaml"), "The recipe none.yaml cannot be read"),
         (("resolve", "base.yaml", *FILLED, "-o", "no/out.yaml"), "The recipe cannot be written to no/out.yaml"),
     ],
