@@ -258,7 +258,7 @@ def _with_value(recipe: dict[str, JsonValue], path: tuple[str, ...], value: Json
 
 def _unknown_family(resolved: ResolvedRecipe) -> Problem:
     sections = ", ".join(list(resolved.document)[:16]) or "nothing"
-    statement = f"it is of no family that Muster knows; it has {sections}"
+    statement = f"it is of no family that Muster knows; its sections: {sections}"
     remedy = "name the program that reads it: trainer, or entrypoint with source_dir"
     allowed = (
         "known: run.model_type of amazon.nova with run.model_name_or_path, run.model_type llm_finetuning_aws or verl "

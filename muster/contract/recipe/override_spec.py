@@ -93,6 +93,9 @@ def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str,
     except RecursionError:
         problems.state(name, "too many levels of nesting", "flatten it")
         return {}
+    except json.JSONDecodeError as error:
+        problems.state(name, f"line {error.lineno}, column {error.colno}: {error.msg}", "correct the JSON")
+        return {}
     except ValueError as error:
         problems.state(name, str(error)[:200], "correct the JSON")
         return {}

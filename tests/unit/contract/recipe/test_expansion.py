@@ -256,7 +256,7 @@ def test_problems_of_the_family_and_of_the_rest_of_the_spec_come_together() -> N
 
 
 def test_a_recipe_of_no_family_says_what_would_be_one() -> None:
-    with pytest.raises(SpecError, match="it has lr, layers") as caught:
+    with pytest.raises(SpecError, match="its sections: lr, layers") as caught:
         expand(SPEC, own("lr: 0.1\nlayers: {n: 2}\n"))
     assert "entrypoint" in str(caught.value)
 

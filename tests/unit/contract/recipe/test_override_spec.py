@@ -50,7 +50,7 @@ def test_limits_may_depend_on_the_recipe(conditions: JsonValue, choices: tuple[i
         ("[1]", "recipe.override_spec: found a list of 1 value; write a mapping of at most 4,096 names to mappings"),
         (
             "{",
-            "recipe.override_spec: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+            "recipe.override_spec: line 1, column 2: Expecting property name enclosed in double quotes",
         ),
         ('{"a": 1, "a": 2}', "recipe.override_spec: the name 'a' appears twice; correct the JSON"),
         ('{"a": NaN}', "recipe.override_spec: NaN is no number of JSON; correct the JSON"),
