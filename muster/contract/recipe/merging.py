@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.interpolation import MISSING, Literal, referred_mapping
-from muster.contract.recipe.placeholders import copied
+from muster.contract.recipe.expressions.interpolation import MISSING, Literal, referred_mapping
+from muster.contract.recipe.expressions.placeholders import copied
 from muster.contract.recipe.recipe_problems import Problems, path_name
 from muster.contract.recipe.recipe_problems import field as field_name
 from muster.contract.recipe.resolved_recipe import Origin, Path

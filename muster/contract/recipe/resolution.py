@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
-from muster.contract.recipe.interpolation import MISSING, interpolated
+from muster.contract.recipe.expressions.interpolation import MISSING, interpolated
+from muster.contract.recipe.expressions.placeholders import Filled, Filling, fill, placeholder_names
 from muster.contract.recipe.merging import Merged, merge_recipe, merge_values, value_at
 from muster.contract.recipe.override_spec import MACHINES, Parameter, parse_override_spec
-from muster.contract.recipe.placeholders import Filled, Filling, fill, placeholder_names
 from muster.contract.recipe.recipe_problems import Problems, field, path_name
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
-from muster.contract.recipe.interpolation import CHAIN_MAX, interpolated
+from muster.contract.recipe.expressions.interpolation import CHAIN_MAX, interpolated
 
 RECIPE: dict[str, JsonValue] = {
     "run": {"name": "first", "nodes": 3, "key": "name", "path": "model.layers", "none": None, "open": "???"},

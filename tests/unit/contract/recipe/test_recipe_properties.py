@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
+from muster.contract.recipe.expressions.placeholders import placeholder_names
 from muster.contract.recipe.merging import leaves
-from muster.contract.recipe.placeholders import placeholder_names
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import LITERAL, load_recipe_text, recipe_yaml
 from muster.contract.recipe.resolution import resolve

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.interpolation import Literal, literal
+from muster.contract.recipe.expressions.interpolation import Literal, literal
 from muster.contract.recipe.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
 from muster.contract.recipe.resolved_recipe import Origin, Path
 

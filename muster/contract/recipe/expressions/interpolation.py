@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.interpolation_grammar import (
+from muster.contract.recipe.expressions.interpolation_grammar import (
     Call,
     Constant,
     Element,
