@@ -21,6 +21,7 @@ from muster.contract.recipe.families.own_trainer import fill_trainer
 from muster.contract.recipe.families.values import mapping_at, value_at
 from muster.contract.recipe.rank_recipes import (
     hidden_problems,
+    named_by_sweep,
     problems_of_ranks,
     sources_of_ranks,
     swept_values,
@@ -99,7 +100,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
             drafts.append(_drafted(document, request, Openings.of(own)))
             faults.append([])
         except SpecError as error:
-            faults.append(all_problems(error))
+            faults.append(list(named_by_sweep(document, all_problems(error))))
     if any(faults):
         raise SpecError([*problems_of_ranks(faults), *problems_beside(document)])
     problems = [*hidden_problems(document, sources), *problems_of_ranks([one.draft.problems for one in drafts])]

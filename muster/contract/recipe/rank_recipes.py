@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.recipe.recipe_sources import RecipeSources
+from muster.contract.recipe.resolved_recipe import Origin
 from muster.contract.run.sweep_values import FIELDS, of_spec
 
 _Values = Mapping[str, JsonValue]
@@ -46,6 +47,12 @@ def hidden_problems(document: Mapping[Any, Any], sources: RecipeSources) -> Iter
         if name in sources.values:
             remedy = "leave it out of one of the two"
             yield StatedProblem(f"sweep.{name}", "it is set in recipe.values as well, which come first", remedy)
+
+
+def named_by_sweep(document: Mapping[Any, Any], problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The problems. The field of one that concerns a swept value is its name in `sweep`."""
+    swept = {f"recipe.{name} ({Origin.OVERRIDE})": f"sweep.{name}" for name in swept_values(document)}
+    return (replace(problem, field=swept.get(problem.field, problem.field)) for problem in problems)
 
 
 def problems_of_ranks(found: Sequence[Sequence[Problem]]) -> Iterator[Problem]:

@@ -103,10 +103,10 @@ def test_a_hooked_program_gets_its_settings_from_the_recipe() -> None:
 
 def test_problems_of_all_ranks_are_reported_once_and_others_with_their_rank() -> None:
     found = refused({**SPEC, "sweep": {"lrr": [1, 2, 3]}})
-    assert found == ["recipe.lrr (overrides): unknown name; did you mean training_config.optim.lr?"]
+    assert found == ["sweep.lrr: unknown name; did you mean training_config.optim.lr?"]
     found = refused({**SPEC, "sweep": {"training_config.steps": [1, "${nothing}", 3]}})
     assert len(found) == 1
-    assert found[0].startswith("rank 1: recipe.training_config.steps (overrides): ")
+    assert found[0].startswith("rank 1: sweep.training_config.steps: ")
 
 
 def test_what_ranks_cannot_differ_in_is_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_sweep_that_is_wrong_itself_is_refused_as_such() -> None:
         assert any(problem.startswith("sweep") for problem in refused({**SPEC, "sweep": sweep}))
     own = refused({**OWN_PROGRAM, "sweep": {"lr": [1, 2], "training_config.stps": [1, 2, 3]}})
     assert own == [
-        "recipe.training_config.stps (overrides): unknown name; did you mean training_config.steps?",
+        "sweep.training_config.stps: unknown name; did you mean training_config.steps?",
         "sweep.lr: found 2 values; replicas is 3; write one value for each rank",
     ]
     many = {**SPEC, "replicas": APART_MAX + 1, "sweep": {"lr": [0.1] * (APART_MAX + 1)}}
