@@ -247,8 +247,8 @@ class _Source:
             holder = following
         replaced = value_at(holder, path[-1:])
         if isinstance(replaced, dict | list) and replaced:
-            for known in [one for one in self._merged.origins if one[: len(path)] == path]:
-                del self._merged.origins[known]
+            for known in _places_in(replaced, path):
+                self._merged.origins.pop(known, None)
         _store(holder, path[-1], copied(value))
 
 
@@ -290,6 +290,18 @@ def _part(holder: JsonValue, key: str) -> str | int | None:
     if isinstance(holder, list) and _INDEX.fullmatch(key) and int(key) < len(holder):
         return int(key)
     return None
+
+
+def _places_in(value: JsonValue, path: Path) -> Iterator[Path]:
+    """The path of a value, and of everything in it."""
+    pending: list[tuple[Path, JsonValue]] = [(path, value)]
+    while pending:
+        place, one = pending.pop()
+        yield place
+        if isinstance(one, dict):
+            pending += [((*place, key), item) for key, item in one.items()]
+        elif isinstance(one, list):
+            pending += [((*place, index), item) for index, item in enumerate(one)]
 
 
 def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:

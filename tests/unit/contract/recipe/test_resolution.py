@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import NoReturn
 
 import pytest
 
 from muster.contract.errors import RecipeError
+from muster.contract.recipe.merging import Merged, merge_recipe
+from muster.contract.recipe.recipe_problems import Problems
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolution import resolve
-from muster.contract.recipe.resolved_recipe import Origin, ResolvedRecipe
+from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 
 BASE = """
 run:
@@ -410,3 +413,23 @@ def test_a_recipe_that_could_not_be_read_again_is_refused(value: str) -> None:
 
 def test_no_recipe_is_a_problem() -> None:
     assert problems(None, None) == ["recipe: there is none; name a file, a base or a model of the hub"]
+
+
+class _Origins(dict[Path, Origin]):
+    """Origins that are looked up: going through all of them for each value takes minutes for a large recipe."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError
+
+
+def test_a_replaced_part_loses_the_sources_of_its_own_values_alone() -> None:
+    kept, lost = ("kept", "a"), [("part", "a"), ("part", "b", 0), ("part", "b")]
+    merged = Merged(
+        {"kept": {"a": 1}, "part": {"a": 1, "b": [1]}},
+        Origin.BASE,
+        _Origins(dict.fromkeys([kept, *lost], Origin.INPUT)),
+        {},
+    )
+    merge_recipe(merged, {"part": 2}, Problems())
+    assert merged.document == {"kept": {"a": 1}, "part": 2}
+    assert merged.origins == {kept: Origin.INPUT, ("part",): Origin.RECIPE}
