@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +18,13 @@ from muster.contract.errors import SpecError
 from muster.contract.recipe.expansion import expand
 from muster.contract.recipe.recipe_reference import RecipeReference, sources_key
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.resolution import resolve
+from muster.contract.recipe.resolved_recipe import Origin, ResolvedRecipe
+from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.source_delivery import REFRESH_DAYS
+from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.reporting.announcements import announce_run_started
 from muster.control.reporting.report_page import publish_page
@@ -54,10 +59,10 @@ def planned(harness: ControlHarness, document: dict[str, Any], run: str = "one")
     return make_plan(harness.plane.store, harness.deployment, request)
 
 
-def refusal(harness: ControlHarness, document: dict[str, Any]) -> str:
+def refusal(harness: ControlHarness, document: dict[str, Any], run: str = "one") -> str:
     before = harness.keys("")
     with pytest.raises(SpecError) as caught:
-        planned(harness, document)
+        planned(harness, document, run)
     assert harness.keys("") == before
     return str(caught.value)
 
@@ -159,6 +164,97 @@ def test_of_two_plans_at_once_both_have_the_recipe(harness: ControlHarness) -> N
     plan = planned(harness, document)
     assert rival.fired
     assert digest(stored(harness, plan)) == reference(plan).digest
+
+
+# --- a continuation, after a deployment ----------------------------------------------------------
+
+
+def ended(harness: ControlHarness) -> Plan:
+    """The plan of a run whose replica has succeeded."""
+    harness.executions.start("one", "{}")
+    plan = planned(harness, launched(harness))
+    harness.arm()
+    harness.cloud.training.complete(harness.job(0))
+    harness.deliver()
+    settle(harness.plane.runs.require("one"), budget(600.0))
+    return plan
+
+
+def continuation(plan: Plan) -> dict[str, Any]:
+    """The input of the execution that the rerun policy starts."""
+    spec = plan.spec.model_copy(update={"name": None, "resume_from": plan.run})
+    document: dict[str, Any] = json.loads(execution_input(spec))
+    return document
+
+
+def deploy(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of Muster that resolves recipes to something else, with other defaults."""
+
+    def resolved(given: RecipeSources) -> ResolvedRecipe:
+        found = resolve(given)
+        return replace(
+            found, document={**found.document, "added": 1}, origins={**found.origins, ("added",): Origin.BASE}
+        )
+
+    monkeypatch.setattr("muster.contract.recipe.expansion.resolve", resolved)
+    harness.deployment = replace(harness.deployment, defaults=StackDefaults(tags={"team": "new"}))
+
+
+def test_a_continuation_after_a_deployment_keeps_the_recipe_of_its_run(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ended(harness)
+    deploy(harness, monkeypatch)
+    harness.cloud.clock.advance((REFRESH_DAYS + 1) * 86_400)
+    second = planned(harness, continuation(first), "one-x2")
+    assert reference(second) == reference(first)
+    assert stored(harness, second)["training_config"] == {"lr": 0.1, "half": 0.1}
+    assert second.lineage is not None
+    for key in (f"recipes/{reference(first).digest}/recipe.yaml", sources_key(reference(first).sources)):
+        version = harness.plane.store.version(key)
+        assert version is not None
+        assert clock.utc_now() - version.written_at < timedelta(seconds=5)
+
+
+def test_a_continuation_by_a_user_after_a_deployment_keeps_the_recipe(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.deployment = replace(harness.deployment, defaults=StackDefaults(tags={"team": "old"}))
+    first = ended(harness)
+    assert first.spec.tags == {"team": "old"}
+    defaults = harness.deployment.defaults
+    deploy(harness, monkeypatch)
+    harness.deployment = replace(harness.deployment, defaults=defaults)
+    again = {**expand(SPEC, sources()), "name": "again", "resume_from": "one"}
+    again["recipe"] = reference(first).model_dump(mode="json", exclude_none=True)
+    assert reference(planned(harness, again, "again")) == reference(first)
+
+
+@pytest.mark.parametrize("body", [None, b"training_config: {lr: 99}\n", b"a: [", b"\xff", b"#" * 2**21])
+def test_a_continuation_whose_stored_recipe_is_another_is_resolved_again(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, body: bytes | None
+) -> None:
+    first = ended(harness)
+    key = f"recipes/{reference(first).digest}/recipe.yaml"
+    harness.plane.store.s3.delete_object(Bucket="bucket", Key=key)
+    if body is not None:
+        harness.plane.store.create(key, body)
+    second = planned(harness, continuation(first), "one-x2")
+    assert digest(stored(harness, second)) == reference(second).digest == reference(first).digest
+    harness.plane.store.s3.delete_object(Bucket="bucket", Key=key)
+    deploy(harness, monkeypatch)
+    assert "resolve it again" in refusal(harness, continuation(first), "one-x3")
+
+
+@pytest.mark.parametrize("change", [{"recipe": {"digest": "0" * 64}}, {"instance_count": 3}, {"resume_from": "two"}])
+def test_a_continuation_with_another_spec_than_its_run_is_resolved_again(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    document = continuation(ended(harness))
+    deploy(harness, monkeypatch)
+    for name, value in change.items():
+        document[name] = {**document[name], **value} if isinstance(value, dict) else value
+    assert "resolve it again" in refusal(harness, document, "one-x2")
 
 
 # --- what is refused -----------------------------------------------------------------------------
