@@ -10,9 +10,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import boto3
 import pytest
 import yaml
 
+from muster.client.sdk import Muster
 from muster.contract.document import digest
 from muster.contract.errors import SpecError
 from muster.contract.recipe.expansion import expand
@@ -25,6 +27,7 @@ from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.source_delivery import REFRESH_DAYS
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.control.finish import finish_run
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.reporting.announcements import announce_run_started
 from muster.control.reporting.report_page import publish_page
@@ -32,6 +35,7 @@ from muster.control.runtime import clock
 from muster.control.settle import settle
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness, budget
+from tests.support.memory_client import client_of
 from tests.support.page_data import data_in
 
 RECIPE = "run: {model_type: verl}\ntrainer: {num_nodes: 2}\ntraining_config: {lr: 0.1, half: '${.lr}'}\n"
@@ -169,14 +173,16 @@ def test_of_two_plans_at_once_both_have_the_recipe(harness: ControlHarness) -> N
 # --- a continuation, after a deployment ----------------------------------------------------------
 
 
-def ended(harness: ControlHarness) -> Plan:
+def ended(harness: ControlHarness, document: dict[str, Any] | None = None) -> Plan:
     """The plan of a run whose replica has succeeded."""
-    harness.executions.start("one", "{}")
-    plan = planned(harness, launched(harness))
+    given = document or launched(harness)
+    harness.executions.start("one", json.dumps(given))
+    plan = planned(harness, given)
     harness.arm()
     harness.cloud.training.complete(harness.job(0))
     harness.deliver()
-    settle(harness.plane.runs.require("one"), budget(600.0))
+    finish_run(harness.plane, harness.plane.runs.require("one"), budget(600.0))
+    harness.cloud.workflow.succeed("one")
     return plan
 
 
@@ -228,6 +234,17 @@ def test_a_continuation_by_a_user_after_a_deployment_keeps_the_recipe(
     again = {**expand(SPEC, sources()), "name": "again", "resume_from": "one"}
     again["recipe"] = reference(first).model_dump(mode="json", exclude_none=True)
     assert reference(planned(harness, again, "again")) == reference(first)
+
+
+def test_a_user_continues_a_run_that_only_named_its_recipe_and_the_recipe_has_changed(harness: ControlHarness) -> None:
+    harness.plane.store.create("own/verl.yaml", RECIPE.encode())
+    first = ended(harness, SPEC)
+    harness.plane.store.s3.put_object(Bucket="bucket", Key="own/verl.yaml", Body=b"a: 1\n")
+    muster = Muster("Muster", boto3.Session(region_name="us-east-1"))
+    vars(muster)["_cloud"] = client_of(harness.cloud)
+    again = muster.run("one").rerun()
+    assert again.name == "one-x2"
+    assert reference(planned(harness, again.spec(), again.name)) == reference(first)
 
 
 @pytest.mark.parametrize("body", [None, b"training_config: {lr: 99}\n", b"a: [", b"\xff", b"#" * 2**21])
