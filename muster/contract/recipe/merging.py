@@ -88,6 +88,10 @@ class _Source:
         self._placed: dict[Path, JsonValue] = {}
         self._referring: list[Path] = []  # interpolations of which some values are replaced
         self._leaves: dict[str, list[Path]] | None = None  # by their last parts
+        self._decided: dict[Path, Path] = {}  # the first place that may not be changed, by each place that holds it
+        for path in merged.fixed:
+            for length in range(1, len(path) + 1):
+                self._decided.setdefault(path[:length], path)
 
     def merge(self, values: dict[str, JsonValue]) -> None:
         if self._origin is Origin.VALUE:
@@ -225,7 +229,7 @@ class _Source:
     def _set(self, path: Path, value: JsonValue) -> None:
         if value == MISSING and isinstance(value, str):
             return  # a value that is still to be set replaces none
-        decided = next((one for one in self._merged.fixed if one[: len(path)] == path), None)
+        decided = self._decided.get(path)
         if decided is not None:
             if self._merged.at(path) != value:
                 name = field_name(path, self._origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
@@ -433,3 +434,23 @@ def test_a_replaced_part_loses_the_sources_of_its_own_values_alone() -> None:
     merge_recipe(merged, {"part": 2}, Problems())
     assert merged.document == {"kept": {"a": 1}, "part": 2}
     assert merged.origins == {kept: Origin.INPUT, ("part",): Origin.RECIPE}
+
+
+class _Places(dict[Path, str]):
+    """Places that may not be changed, and how often all of them were gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Path]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_what_the_hub_decides_is_looked_up() -> None:
+    fixed = _Places({("run", "type"): "a", ("kind",): "b"})
+    merged = Merged({"run": {"type": "x"}, "kind": "y", "lr": 1}, Origin.BASE, {}, {}, fixed=fixed)
+    problems = Problems()
+    merge_recipe(merged, {"run": 1, "kind": "z", "lr": 2}, problems)
+    assert [problem.field for problem in problems.found] == ["recipe.kind (recipe)", "recipe.run (recipe)"]
+    assert fixed.passes == 1
+    assert merged.document["lr"] == 2
