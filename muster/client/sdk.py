@@ -528,7 +528,7 @@ class Run:
             raise RunContinuedError(self.name, str(continued_by))
         if continued_by is None:
             parent = run_name(self.name)
-            spec = parse_spec({**self.spec(), "name": name, "resume_from": parent})
+            spec = parse_spec({**self._planned_spec(), "name": name, "resume_from": parent})
             try:
                 self._cloud.executions.start(name, execution_input(spec))
             except RunNameTakenError:
@@ -536,6 +536,17 @@ class Run:
                 if self._cloud.executions.describe(name).parent != parent:
                     raise
         return Run(self.muster, name)
+
+    def _planned_spec(self) -> dict[str, Any]:
+        """The spec that the run was started with; where it only names a recipe, the one that was planned."""
+        document = self.spec()
+        recipe = document.get("recipe")
+        if recipe is None or (isinstance(recipe, dict) and "digest" in recipe):
+            return document
+        from muster.client.runs.earlier_runs import earlier_runs  # noqa: PLC0415
+
+        run = earlier_runs(self._cloud)(run_name(self.name))
+        return document if run is None else run.plan.spec.model_dump(mode="json", exclude_unset=True)
 
     def report(self) -> bytes:
         """The run's page, one HTML file: the one in the bucket, or before the settlement one of the run as it is now.

@@ -114,7 +114,7 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
     from muster.control.recipes import prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
-    return prepared_spec(store, given, FunctionReader(deployment.clients, account))
+    return prepared_spec(store, given, FunctionReader(deployment.clients, account), deployment.defaults)
 
 
 def _keep_source(store: Store, uri: str) -> None:

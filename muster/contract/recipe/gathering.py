@@ -141,9 +141,7 @@ class _Gathering:
 
     def _weights(self, model: HubModel) -> str | None:
         uri = model.weights
-        if uri is None or CUSTOMER_ID not in uri:
-            return uri
-        return self._tried("hub", lambda: uri.replace(CUSTOMER_ID, self._account_id()))
+        return None if uri is None else self._tried("hub", lambda: own_place(uri, self.reader))
 
     def _account_id(self) -> str:
         if self._account is None:
@@ -177,6 +175,11 @@ class _Gathering:
             part = f".{error.field}" if isinstance(error, UnfitError) else ""
             self.problems.append(error.problem(f"recipe.{name}{part}"))
             return None
+
+
+def own_place(uri: str, reader: RecipeReader) -> str:
+    """A URI of a hub's document, with the account that reads it."""
+    return uri.replace(CUSTOMER_ID, reader.account_id()) if CUSTOMER_ID in uri else uri
 
 
 def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> HubContent:

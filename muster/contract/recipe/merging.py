@@ -88,6 +88,10 @@ class _Source:
         self._placed: dict[Path, JsonValue] = {}
         self._referring: list[Path] = []  # interpolations of which some values are replaced
         self._leaves: dict[str, list[Path]] | None = None  # by their last parts
+        self._decided: dict[Path, Path] = {}  # the first place that may not be changed, by each place that holds it
+        for path in merged.fixed:
+            for length in range(1, len(path) + 1):
+                self._decided.setdefault(path[:length], path)
 
     def merge(self, values: dict[str, JsonValue]) -> None:
         if self._origin is Origin.VALUE:
@@ -225,7 +229,7 @@ class _Source:
     def _set(self, path: Path, value: JsonValue) -> None:
         if value == MISSING and isinstance(value, str):
             return  # a value that is still to be set replaces none
-        decided = next((one for one in self._merged.fixed if one[: len(path)] == path), None)
+        decided = self._decided.get(path)
         if decided is not None:
             if self._merged.at(path) != value:
                 name = field_name(path, self._origin)
@@ -247,8 +251,8 @@ class _Source:
             holder = following
         replaced = value_at(holder, path[-1:])
         if isinstance(replaced, dict | list) and replaced:
-            for known in [one for one in self._merged.origins if one[: len(path)] == path]:
-                del self._merged.origins[known]
+            for known in _places_in(replaced, path):
+                self._merged.origins.pop(known, None)
         _store(holder, path[-1], copied(value))
 
 
@@ -290,6 +294,18 @@ def _part(holder: JsonValue, key: str) -> str | int | None:
     if isinstance(holder, list) and _INDEX.fullmatch(key) and int(key) < len(holder):
         return int(key)
     return None
+
+
+def _places_in(value: JsonValue, path: Path) -> Iterator[Path]:
+    """The path of a value, and of everything in it."""
+    pending: list[tuple[Path, JsonValue]] = [(path, value)]
+    while pending:
+        place, one = pending.pop()
+        yield place
+        if isinstance(one, dict):
+            pending += [((*place, key), item) for key, item in one.items()]
+        elif isinstance(one, list):
+            pending += [((*place, index), item) for index, item in enumerate(one)]
 
 
 def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:

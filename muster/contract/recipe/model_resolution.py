@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from muster.contract.aws.session_tags import model_tag
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.layout import split_s3_uri
-from muster.contract.recipe.gathering import find_content
+from muster.contract.recipe.gathering import find_content, own_place
 from muster.contract.recipe.hub_collection import read_document
 from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_reader import PUBLIC_HUB, RecipeReader
@@ -143,7 +143,7 @@ def _of_hub(source: ModelSource, name: str, reader: RecipeReader, default_hub: s
         statement, remedy = f"{name} is a gated model", "read its licence; then set accept_eula: true in model"
         raise PlaceError(statement, remedy)
     arn = None if content.hub == PUBLIC_HUB else content.arn
-    return source.model_copy(update={"s3": model.weights, "hub_content_arn": arn})
+    return source.model_copy(update={"s3": own_place(model.weights, reader), "hub_content_arn": arn})
 
 
 def _refuse(statement: str, remedy: str) -> NoReturn:

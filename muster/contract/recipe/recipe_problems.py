@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.recipe.resolved_recipe import Origin, Path
-from muster.contract.spec.private_values import PROGRAM_FIELDS, kind_of
+from muster.contract.spec.private_values import PROGRAM_FIELDS, kind_of, may_be_secret
 from muster.contract.text import shortened
 
 _PART_SHOWN = 64
@@ -19,10 +19,6 @@ _NUMBER_SHOWN = 10**20
 # Finding the nearest of thousands of names takes a millisecond each.
 _NEAREST_MAX, _KNOWN_MAX = 16, 1_024
 
-_SECRET_NAME = re.compile(
-    r"(^|[_.-])(token|secret|passw(or)?d|pwd|credentials?|api_?key|access_?key|private_?key|secret_?key)$",
-    re.IGNORECASE,
-)
 _SECRET_VALUE = re.compile(r"(hf_|sk-|ghp_|github_pat_|xox[a-z]-|AKIA|ASIA|-----BEGIN)")
 _PRIVATE = PROGRAM_FIELDS - {"kwargs"} | {"env", "env_vars"}
 
@@ -41,7 +37,7 @@ def field(path: Sequence[str | int], origin: Origin | None) -> str:
 
 def shown(path: Sequence[str | int], value: object) -> str:
     """A value as a problem shows it: on one line, cut where it is long, and not at all where it may be secret."""
-    if any(isinstance(part, str) and (part in _PRIVATE or _SECRET_NAME.search(part)) for part in path):
+    if any(isinstance(part, str) and (part in _PRIVATE or may_be_secret(part)) for part in path):
         return f"{kind_of(value)} (not shown)"
     if isinstance(value, str):
         if _SECRET_VALUE.search(value):

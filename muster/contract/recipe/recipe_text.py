@@ -90,10 +90,10 @@ _RULES = Rules(
 )
 
 # A value that begins with a placeholder without quotes and continues after it, such as `{{folder}}/checkpoints`: YAML
-# takes it for a mapping and then fails. In templates it is text.
+# takes it for a mapping and then fails. In templates it is text. Nothing here is tried twice: a line may be a mebibyte.
 _BEGINS_WITH_BRACES = re.compile(
-    r"^(\s*(?:- +)*(?:[^\s#'\"{}\[\]][^#'\"{}\[\]]*?: +)?)"
-    rf"(\{{\{{\s*{PLACEHOLDER_NAME}\s*\}}\}}[^'\"#]*?)(\s+#.*)?$"
+    r"^(\s*+(?:- +)*+(?:[^\s#'\"{}\[\]][^#'\"{}\[\]]*?: +)?)"
+    rf"(\{{\{{\s*{PLACEHOLDER_NAME}\s*\}}\}}[^'\"#]*+)((?<=\s)#.*)?$"
 )
 _BLOCK_TEXT = re.compile(r"(?:^|[:\-] +)[|>][-+0-9]*\s*(?:#.*)?$")
 
@@ -129,7 +129,7 @@ def _with_quotes(text: str) -> str:
             lines.append(line)
             continue
         block = indentation if _BLOCK_TEXT.search(line) else None
-        lines.append(_BEGINS_WITH_BRACES.sub(lambda found: f"{found[1]}'{found[2]}'{found[3] or ''}", line))
+        lines.append(_BEGINS_WITH_BRACES.sub(lambda found: f"{found[1]}'{found[2].rstrip()}' {found[3] or ''}", line))
     return "\n".join(lines)
 
 

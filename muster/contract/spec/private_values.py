@@ -15,12 +15,22 @@ _PRIVATE = PROGRAM_FIELDS | {
     "profiling_parameters",
     "rule_parameters",
 }
+_SECRET = re.compile(
+    r"(^|[_.-])(token|secret|passw(or)?d|pwd|credentials?|api_?key|access_?key|private_?key|secret_?key)$",
+    re.IGNORECASE,
+)
+_TOKEN_OF_TEXTS = re.compile(r"(^|[_.-])(bos|cls|eos|mask|pad|sep|stop|unk)_token$", re.IGNORECASE)
 _TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def is_private(location: Sequence[int | str]) -> bool:
     """Whether the value at this place of a spec may be secret; `overrides` have environments of their own."""
     return not _PRIVATE.isdisjoint(location)
+
+
+def may_be_secret(name: str) -> bool:
+    """Whether a value of this name, the last part of a path, may be secret."""
+    return bool(_SECRET.search(name)) and not _TOKEN_OF_TEXTS.search(name)
 
 
 def without_value(name: str) -> str:

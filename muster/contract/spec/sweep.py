@@ -18,7 +18,7 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.run.sweep_values import FIELDS, of_spec
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
-from muster.contract.spec.private_values import kind_of
+from muster.contract.spec.private_values import kind_of, may_be_secret
 from muster.contract.training.values import (
     LINE,
     EnvironmentKey,
@@ -79,7 +79,10 @@ def sweep_problems(spec: Spec) -> Iterator[Problem]:
         if len(values) != spec.replicas:
             count = f"{len(values):,} value{'s' if len(values) != 1 else ''}"
             yield Problem(f"sweep.{name}", count, "write one value for each rank", f"replicas is {spec.replicas:,}")
-        if of_spec(name):
+        if _may_be_secret(name):
+            remedy = "set it in environment or in overrides, or choose another name"
+            yield StatedProblem(f"sweep.{name}", "this may be a secret, and the values of a sweep are shown", remedy)
+        elif of_spec(name):
             yield from _field_problems(spec, name, values)
         elif spec.recipe is None:
             statement = "it is no field of the spec, and there is no recipe"
@@ -102,6 +105,11 @@ def sweep_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("watch.loss.then", "exclude is set together with sweep", remedy, apart)
 
 
+def _may_be_secret(name: str) -> bool:
+    field, _, key = name.partition(".")
+    return bool(_SECRET.search(key)) if field == "environment" else may_be_secret(name)
+
+
 def _nearest(spec: Spec, name: str) -> str:
     known = [f"{field}.{key}" for field in FIELDS for key in getattr(spec, field)]
     keys = {key.partition(".")[2]: key for key in known}
@@ -121,9 +129,6 @@ def _field_problems(spec: Spec, name: str, values: Sequence[JsonValue]) -> Itera
         yield Problem(f"sweep.{name}", repr(key), "correct the name", f"a name that {field} can have")
     elif field == "environment" and key.startswith("MUSTER_"):
         yield StatedProblem(f"sweep.{name}", "this name is reserved", "choose one that does not begin with MUSTER_")
-    elif field == "environment" and _SECRET.search(key):
-        remedy = "set it in environment or in overrides, or choose another name"
-        yield StatedProblem(f"sweep.{name}", "this may be a secret, and the values of a sweep are shown", remedy)
     wrong = next((rank for rank, value in enumerate(values) if not _fits(of_value, value)), None)
     if wrong is not None:
         found = f"{kind_of(values[wrong])} for rank {wrong}"

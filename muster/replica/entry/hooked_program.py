@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def _algorithm(settings: Mapping[str, Any]) -> Algorithm:
         raise InputError([f"kwargs are the settings of the algorithm: {error}"]) from None
 
 
-def _untrained(name: str, library: _Library, made: Sequence[object]) -> str:
+def _untrained(name: str, library: _Library, made: Sequence[str]) -> str:
     if made:
         return f"{name} made a {library.module}.Trainer, and ended before it trained."
     return (
@@ -83,18 +83,23 @@ def _untrained(name: str, library: _Library, made: Sequence[object]) -> str:
 
 
 @contextmanager
-def _hooked(library: _Library, context: Context, algorithm: Algorithm) -> Iterator[list[object]]:
-    """Let every Trainer of the library have Muster's callback; the Trainers that were made."""
+def _hooked(library: _Library, context: Context, algorithm: Algorithm) -> Iterator[list[str]]:
+    """Let every Trainer of the library have Muster's callback; the classes of those that were made.
+
+    Not the Trainers: each holds a model and the state of its optimizer.
+    """
     try:
         trainer = importlib.import_module(library.module).Trainer
     except ImportError as error:
         remedy = f"name {library.package} in the requirements.txt of source_dir, or install it in the image"
         raise InputError([f"hook needs {library.module}, which cannot be imported: {error}; {remedy}"]) from None
-    original, made = trainer.__init__, list[object]()
+    original, made = trainer.__init__, list[str]()
 
+    # Programs read the signature: LightningCLI makes a command line of it.
+    @wraps(original)
     def init(self: Any, *arguments: Any, **keywords: Any) -> None:
         library.add(self, partial(original, self, *arguments), keywords, context, algorithm)
-        made.append(self)
+        made.append(type(self).__name__)
 
     trainer.__init__ = init
     try:

@@ -18,7 +18,7 @@ from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.model_source import ModelSource, with_model
-from tests.support.recipe_readers import MemoryReader
+from tests.support.recipe_readers import ACCOUNT, MemoryReader
 
 SPEC = {"replicas": 2, "entrypoint": ["train"], "image": "image"}
 ARN = "arn:aws:states:eu-west-1:123456789012:execution:Runs:one"
@@ -125,6 +125,12 @@ def test_a_place_beside_a_run_must_be_the_one_that_is_found() -> None:
     run = _earlier(_replica(0), model=MODEL)
     assert _found(run, s3=MODEL.uri) == MODEL.uri
     assert "the model of one is s3://bucket/output/one/model/" in _refusal(run, s3="s3://bucket/output/two/model/")
+
+
+def test_an_account_id_in_the_place_of_a_hubs_model_is_filled_in() -> None:
+    weights = {"TrainingArtifactUri": "s3://weights-{customer_id}/llama/"}
+    reader = MemoryReader(hubs={"SageMakerPublicHub": {"llama": weights}})
+    assert find_model(ModelSource(hub="llama"), None, reader).s3 == f"s3://weights-{ACCOUNT}/llama/"
 
 
 def test_a_hubs_model_has_its_weights_and_the_reference_of_a_private_hub() -> None:

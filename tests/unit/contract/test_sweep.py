@@ -177,6 +177,8 @@ def test_the_best_rank_is_known_where_the_metric_says_what_is_better() -> None:
             "rendezvous.min_participants: found 2; with sweep 1: the replicas of a",
         ),
         ({"sweep": {"environment.HF_TOKEN": ["1", "2", "3"]}}, "sweep.environment.HF_TOKEN: this may be a secret"),
+        ({"sweep": {"kwargs.hub.hf_token": ["1", "2", "3"]}}, "sweep.kwargs.hub.hf_token: this may be a secret"),
+        ({"sweep": {"hyper_parameters.api_key": ["1", "2", "3"]}}, "sweep.hyper_parameters.api_key: this may be a"),
         ({"on_early_finish": "stop"}, "on_early_finish: stop is set together with sweep"),
         ({"watch": {"loss": {"then": "exclude"}}}, "watch.loss.then: exclude is set together with sweep"),
         (
@@ -191,6 +193,11 @@ def test_the_best_rank_is_known_where_the_metric_says_what_is_better() -> None:
 def test_what_cannot_be_swept_is_refused(changes: dict[str, Any], problem: str) -> None:
     (found,) = refused(**changes)
     assert found.startswith(problem)
+
+
+@pytest.mark.parametrize("name", ["kwargs.eos_token", "kwargs.pad_token", "kwargs.max_tokens", "kwargs.tokens"])
+def test_a_token_of_a_text_is_no_secret(name: str) -> None:
+    assert parse_spec({**SWEEP, "sweep": {name: ["1", "2", "3"]}}).sweep
 
 
 def test_kwargs_need_a_trainer_and_all_problems_are_reported_together() -> None:

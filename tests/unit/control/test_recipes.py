@@ -6,20 +6,28 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import boto3
 import pytest
 import yaml
 
+from muster.client.sdk import Muster
 from muster.contract.document import digest
 from muster.contract.errors import SpecError
 from muster.contract.recipe.expansion import expand
 from muster.contract.recipe.recipe_reference import RecipeReference, sources_key
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.resolution import resolve
+from muster.contract.recipe.resolved_recipe import Origin, ResolvedRecipe
+from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.source_delivery import REFRESH_DAYS
+from muster.contract.spec.stack_defaults import StackDefaults
+from muster.control.finish import finish_run
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.reporting.announcements import announce_run_started
 from muster.control.reporting.report_page import publish_page
@@ -27,6 +35,7 @@ from muster.control.runtime import clock
 from muster.control.settle import settle
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness, budget
+from tests.support.memory_client import client_of
 from tests.support.page_data import data_in
 
 RECIPE = "run: {model_type: verl}\ntrainer: {num_nodes: 2}\ntraining_config: {lr: 0.1, half: '${.lr}'}\n"
@@ -54,10 +63,10 @@ def planned(harness: ControlHarness, document: dict[str, Any], run: str = "one")
     return make_plan(harness.plane.store, harness.deployment, request)
 
 
-def refusal(harness: ControlHarness, document: dict[str, Any]) -> str:
+def refusal(harness: ControlHarness, document: dict[str, Any], run: str = "one") -> str:
     before = harness.keys("")
     with pytest.raises(SpecError) as caught:
-        planned(harness, document)
+        planned(harness, document, run)
     assert harness.keys("") == before
     return str(caught.value)
 
@@ -159,6 +168,110 @@ def test_of_two_plans_at_once_both_have_the_recipe(harness: ControlHarness) -> N
     plan = planned(harness, document)
     assert rival.fired
     assert digest(stored(harness, plan)) == reference(plan).digest
+
+
+# --- a continuation, after a deployment ----------------------------------------------------------
+
+
+def ended(harness: ControlHarness, document: dict[str, Any] | None = None) -> Plan:
+    """The plan of a run whose replica has succeeded."""
+    given = document or launched(harness)
+    harness.executions.start("one", json.dumps(given))
+    plan = planned(harness, given)
+    harness.arm()
+    harness.cloud.training.complete(harness.job(0))
+    harness.deliver()
+    finish_run(harness.plane, harness.plane.runs.require("one"), budget(600.0))
+    harness.cloud.workflow.succeed("one")
+    return plan
+
+
+def continuation(plan: Plan) -> dict[str, Any]:
+    """The input of the execution that the rerun policy starts."""
+    spec = plan.spec.model_copy(update={"name": None, "resume_from": plan.run})
+    document: dict[str, Any] = json.loads(execution_input(spec))
+    return document
+
+
+def deploy(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of Muster that resolves recipes to something else, with other defaults."""
+
+    def resolved(given: RecipeSources) -> ResolvedRecipe:
+        found = resolve(given)
+        return replace(
+            found, document={**found.document, "added": 1}, origins={**found.origins, ("added",): Origin.BASE}
+        )
+
+    monkeypatch.setattr("muster.contract.recipe.expansion.resolve", resolved)
+    harness.deployment = replace(harness.deployment, defaults=StackDefaults(tags={"team": "new"}))
+
+
+def test_a_continuation_after_a_deployment_keeps_the_recipe_of_its_run(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ended(harness)
+    deploy(harness, monkeypatch)
+    harness.cloud.clock.advance((REFRESH_DAYS + 1) * 86_400)
+    second = planned(harness, continuation(first), "one-x2")
+    assert reference(second) == reference(first)
+    assert stored(harness, second)["training_config"] == {"lr": 0.1, "half": 0.1}
+    assert second.lineage is not None
+    for key in (f"recipes/{reference(first).digest}/recipe.yaml", sources_key(reference(first).sources)):
+        version = harness.plane.store.version(key)
+        assert version is not None
+        assert clock.utc_now() - version.written_at < timedelta(seconds=5)
+
+
+def test_a_continuation_by_a_user_after_a_deployment_keeps_the_recipe(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.deployment = replace(harness.deployment, defaults=StackDefaults(tags={"team": "old"}))
+    first = ended(harness)
+    assert first.spec.tags == {"team": "old"}
+    defaults = harness.deployment.defaults
+    deploy(harness, monkeypatch)
+    harness.deployment = replace(harness.deployment, defaults=defaults)
+    again = {**expand(SPEC, sources()), "name": "again", "resume_from": "one"}
+    again["recipe"] = reference(first).model_dump(mode="json", exclude_none=True)
+    assert reference(planned(harness, again, "again")) == reference(first)
+
+
+def test_a_user_continues_a_run_that_only_named_its_recipe_and_the_recipe_has_changed(harness: ControlHarness) -> None:
+    harness.plane.store.create("own/verl.yaml", RECIPE.encode())
+    first = ended(harness, SPEC)
+    harness.plane.store.s3.put_object(Bucket="bucket", Key="own/verl.yaml", Body=b"a: 1\n")
+    muster = Muster("Muster", boto3.Session(region_name="us-east-1"))
+    vars(muster)["_cloud"] = client_of(harness.cloud)
+    again = muster.run("one").rerun()
+    assert again.name == "one-x2"
+    assert reference(planned(harness, again.spec(), again.name)) == reference(first)
+
+
+@pytest.mark.parametrize("body", [None, b"training_config: {lr: 99}\n", b"a: [", b"\xff", b"#" * 2**21])
+def test_a_continuation_whose_stored_recipe_is_another_is_resolved_again(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, body: bytes | None
+) -> None:
+    first = ended(harness)
+    key = f"recipes/{reference(first).digest}/recipe.yaml"
+    harness.plane.store.s3.delete_object(Bucket="bucket", Key=key)
+    if body is not None:
+        harness.plane.store.create(key, body)
+    second = planned(harness, continuation(first), "one-x2")
+    assert digest(stored(harness, second)) == reference(second).digest == reference(first).digest
+    harness.plane.store.s3.delete_object(Bucket="bucket", Key=key)
+    deploy(harness, monkeypatch)
+    assert "resolve it again" in refusal(harness, continuation(first), "one-x3")
+
+
+@pytest.mark.parametrize("change", [{"recipe": {"digest": "0" * 64}}, {"instance_count": 3}, {"resume_from": "two"}])
+def test_a_continuation_with_another_spec_than_its_run_is_resolved_again(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    document = continuation(ended(harness))
+    deploy(harness, monkeypatch)
+    for name, value in change.items():
+        document[name] = {**document[name], **value} if isinstance(value, dict) else value
+    assert "resolve it again" in refusal(harness, document, "one-x2")
 
 
 # --- what is refused -----------------------------------------------------------------------------

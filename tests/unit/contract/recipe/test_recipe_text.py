@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import yaml
 from pydantic import JsonValue
@@ -175,3 +177,16 @@ def test_braces_and_dollars_are_written_as_they_are_below_a_line_that_says_so() 
     text = recipe_yaml({"a": "${b} {{c}}"})
     assert text == LITERAL + 'a: "${b} {{c}}"\n'
     assert recipe_yaml({"a": "$b {c}"}) == 'a: "$b {c}"\n'
+
+
+@pytest.mark.parametrize("line", ["- " * 200_000 + "}", "a: {{x}}" + " " * 400_000 + "'", "a:" + " :" * 200_000])
+def test_a_long_line_is_read_in_time_that_grows_with_its_length(line: str) -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="line"):
+        load_recipe_text(f"note: '{{{{x}}}}'\n{line}\n")
+    # It takes 0.1 s; where parts of the line are tried again and again, it takes hours.
+    assert time.process_time() - began < 20
+
+
+def test_a_placeholder_without_quotes_ends_before_spaces_and_a_comment() -> None:
+    assert load_recipe_text("a: {{x}}/b \t # c\nd: {{x}}/e  \n") == {"a": "{{x}}/b", "d": "{{x}}/e"}

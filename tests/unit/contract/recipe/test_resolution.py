@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
 from muster.contract.errors import RecipeError
+from muster.contract.recipe.merging import Merged, merge_recipe
+from muster.contract.recipe.recipe_problems import Problems
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolution import resolve
-from muster.contract.recipe.resolved_recipe import Origin, ResolvedRecipe
+from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 
 BASE = """
 run:
@@ -408,3 +412,43 @@ def test_a_recipe_that_could_not_be_read_again_is_refused(value: str) -> None:
 
 def test_no_recipe_is_a_problem() -> None:
     assert problems(None, None) == ["recipe: there is none; name a file, a base or a model of the hub"]
+
+
+class _Origins(dict[Path, Origin]):
+    """Origins that are looked up: going through all of them for each value takes minutes for a large recipe."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError
+
+
+def test_a_replaced_part_loses_the_sources_of_its_own_values_alone() -> None:
+    kept, lost = ("kept", "a"), [("part", "a"), ("part", "b", 0), ("part", "b")]
+    merged = Merged(
+        {"kept": {"a": 1}, "part": {"a": 1, "b": [1]}},
+        Origin.BASE,
+        _Origins(dict.fromkeys([kept, *lost], Origin.INPUT)),
+        {},
+    )
+    merge_recipe(merged, {"part": 2}, Problems())
+    assert merged.document == {"kept": {"a": 1}, "part": 2}
+    assert merged.origins == {kept: Origin.INPUT, ("part",): Origin.RECIPE}
+
+
+class _Places(dict[Path, str]):
+    """Places that may not be changed, and how often all of them were gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Path]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_what_the_hub_decides_is_looked_up() -> None:
+    fixed = _Places({("run", "type"): "a", ("kind",): "b"})
+    merged = Merged({"run": {"type": "x"}, "kind": "y", "lr": 1}, Origin.BASE, {}, {}, fixed=fixed)
+    problems = Problems()
+    merge_recipe(merged, {"run": 1, "kind": "z", "lr": 2}, problems)
+    assert [problem.field for problem in problems.found] == ["recipe.kind (recipe)", "recipe.run (recipe)"]
+    assert fixed.passes == 1
+    assert merged.document["lr"] == 2
