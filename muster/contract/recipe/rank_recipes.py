@@ -8,13 +8,16 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from muster.contract.errors import Problem, StatedProblem
+from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import Origin
 from muster.contract.run.sweep_values import FIELDS, of_spec
 
 _Values = Mapping[str, JsonValue]
+
+SWEPT_CHARACTERS_MAX = 16_000_000
+"""Of the texts of a recipe, over all ranks: what the function that plans a run can resolve in its time."""
 
 
 def swept_values(document: Mapping[Any, Any]) -> dict[str, list[JsonValue]]:
@@ -33,12 +36,26 @@ def swept_values(document: Mapping[Any, Any]) -> dict[str, list[JsonValue]]:
 
 
 def sources_of_ranks(document: Mapping[Any, Any], sources: RecipeSources) -> list[RecipeSources]:
-    """The sources of the recipe of each rank; those of the run where no value of the recipe is swept."""
+    """The sources of the recipe of each rank; those of the run where no value of the recipe is swept.
+
+    Raises:
+        SpecError: so many ranks cannot have recipes of this size.
+    """
     swept = {name: values for name, values in swept_values(document).items() if not of_spec(name)}
     if not swept:
         return [sources]
+    _check_size(sources, document["replicas"])
     own = [{name: values[rank] for name, values in swept.items()} for rank in range(document["replicas"])]
     return [sources.model_copy(update={"overrides": {**sources.overrides, **values}}) for values in own]
+
+
+def _check_size(sources: RecipeSources, ranks: int) -> None:
+    texts = (sources.base, sources.override_spec, sources.recipe)
+    size = sum(len(one.text) for one in texts if one is not None)
+    if size * ranks > SWEPT_CHARACTERS_MAX:
+        found = f"{ranks} ranks of a recipe of {size:,} characters"
+        allowed = f"at most {SWEPT_CHARACTERS_MAX:,} characters over all ranks"
+        raise SpecError([Problem("sweep", found, "sweep fewer ranks, or a shorter recipe", allowed)])
 
 
 def hidden_problems(document: Mapping[Any, Any], sources: RecipeSources) -> Iterator[Problem]:

@@ -128,3 +128,13 @@ def test_a_sweep_that_is_wrong_itself_is_refused_as_such() -> None:
     ]
     many = {**SPEC, "replicas": APART_MAX + 1, "sweep": {"lr": [0.1] * (APART_MAX + 1)}}
     assert refused(many)[0].startswith("replicas: found 101; at most 100 in a sweep")
+
+
+def test_many_ranks_have_shorter_recipes() -> None:
+    ranks, long = 100, "#" * 200_000
+    sources = RecipeSources(name="digits", base=SourceText(place="recipe.yaml", text=f"{RECIPE}{long}\n"))
+    spec = {**SPEC, "replicas": ranks, "sweep": {"lr": [0.1] * ranks}}
+    size = len(RECIPE) + len(long) + 1
+    found = f"sweep: found 100 ranks of a recipe of {size:,} characters"
+    allowed = "at most 16,000,000 characters over all ranks"
+    assert refused(spec, sources) == [f"{found}; {allowed}; sweep fewer ranks, or a shorter recipe"]

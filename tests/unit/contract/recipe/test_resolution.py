@@ -431,7 +431,7 @@ def test_a_replaced_part_loses_the_sources_of_its_own_values_alone() -> None:
     )
     merge_recipe(merged, {"part": 2}, Problems())
     assert merged.document == {"kept": {"a": 1}, "part": 2}
-    assert merged.origins == {kept: Origin.INPUT, ("part",): Origin.RECIPE}
+    assert merged.origins == {kept: Origin.INPUT, ("part",): Origin.FILE}
 
 
 class _Places(dict[Path, str]):
@@ -449,6 +449,6 @@ def test_what_the_hub_decides_is_looked_up() -> None:
     merged = Merged({"run": {"type": "x"}, "kind": "y", "lr": 1}, Origin.BASE, {}, {}, fixed=fixed)
     problems = Problems()
     merge_recipe(merged, {"run": 1, "kind": "z", "lr": 2}, problems)
-    assert [problem.field for problem in problems.found] == ["recipe.kind (recipe)", "recipe.run (recipe)"]
+    assert [problem.field for problem in problems.found] == ["recipe.kind (file)", "recipe.run (file)"]
     assert fixed.passes == 1
     assert merged.document["lr"] == 2
