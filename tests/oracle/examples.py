@@ -367,32 +367,30 @@ EXAMPLES = (
         [1, 2],
     ),
     # What YAML means.
-    Example(
-        "Leading zeros", _case("zeros", recipe="mode: 0777\n"), "mode", 511, Refused("recipe (recipe: recipe.yaml)")
-    ),
-    Example("Base 60", _case("sixty", recipe="ratio: 16:9\n"), "ratio", 969, Refused("recipe (recipe: recipe.yaml)")),
+    Example("Leading zeros", _case("zeros", recipe="mode: 0777\n"), "mode", 511, Refused("recipe (file: recipe.yaml)")),
+    Example("Base 60", _case("sixty", recipe="ratio: 16:9\n"), "ratio", 969, Refused("recipe (file: recipe.yaml)")),
     Example(
         "Merge keys",
         _case("merge", recipe="a: &a {x: 1}\nb: {<<: *a}\n"),
         "b/x",
         1,
-        Refused("recipe (recipe: recipe.yaml)"),
+        Refused("recipe (file: recipe.yaml)"),
     ),
     Example(
         "Keys that are true or false",
         _case("keys", recipe="engine: {on: 1}\n"),
         "engine/on",
         None,
-        Refused("recipe (recipe: recipe.yaml)"),
+        Refused("recipe (file: recipe.yaml)"),
     ),
     Example(
         "Numbers as keys, twice",
         _case("keys-twice", recipe="scale: {1: 2}\n1: a\n'1': b\n"),
         "1",
         "b",
-        Refused("recipe (recipe: recipe.yaml)"),
+        Refused("recipe (file: recipe.yaml)"),
     ),
-    Example("Tags", _case("tags", recipe="steps: !!int '12'\n"), "steps", 12, Refused("recipe (recipe: recipe.yaml)")),
+    Example("Tags", _case("tags", recipe="steps: !!int '12'\n"), "steps", 12, Refused("recipe (file: recipe.yaml)")),
     # What the job gets.
     Example(
         "A value that is no placeholder",
