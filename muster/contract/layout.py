@@ -9,6 +9,7 @@
 | `rendezvous/` | replicas | replicas; control plane and clients for progress |
 | `checkpoints/` | SageMaker with the replica role | replicas; clients by name |
 | `output/` | SageMaker with the replica role; replicas the run's model | control plane; of the model clients |
+| `notices/` | replicas on clusters | control plane (`hyperpod/notices.py`) |
 | `recipes/` | clients and the control plane | control plane; of resolved recipes replicas and clients |
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 # Every first part of a key in the stack's bucket: nothing else belongs under these names.
 STACK_FOLDERS = (
-    *("control", "queue", "ended", "runs", "rendezvous", "checkpoints", "output"),
+    *("control", "queue", "ended", "runs", "rendezvous", "checkpoints", "output", "notices"),
     *("inbox", "source", "packages", "recipes"),
 )
 

@@ -22,6 +22,8 @@ def spec_of_rank(spec: Spec, rank: int) -> Spec:
 def with_override(spec: Spec, override: Override) -> Spec:
     """`spec` with the values of `override` in place of its own."""
     update: dict[str, object] = {
+        "backend": override.backend or spec.backend,
+        "hyperpod": override.hyperpod or spec.hyperpod,
         "environment": {**spec.environment, **override.environment},
         "input_data_config": override.channels(spec.input_data_config),
         "instance_count": override.instance_count or spec.instance_count,

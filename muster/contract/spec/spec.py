@@ -9,6 +9,8 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import StatedProblem
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
@@ -73,6 +75,11 @@ class Spec(
         Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
         Wording("package.module:function"),
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
+    backend: Backend = Field(
+        default=Backend.TRAINING_JOB,
+        description="where replicas run: `training-job`, or `hyperpod`, a cluster of the stack's settings",
+    )
+    hyperpod: HyperPod | None = Field(default=None, description="the jobs of replicas whose backend is `hyperpod`")
     kwargs: dict[str, JsonValue] = Field(
         default_factory=dict, description="the trainer's keyword arguments; with `hook` the algorithm's settings"
     )
@@ -166,6 +173,12 @@ class Spec(
     @classmethod
     def _policy_name(cls, value: object) -> object:
         known = {item.value: item for item in OnReplicaFailure}
+        return known.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _backend_name(cls, value: object) -> object:
+        known = {item.value: item for item in Backend}
         return known.get(value, value) if isinstance(value, str) else value
 
     @field_validator("on_early_finish", mode="before")

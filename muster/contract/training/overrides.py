@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.training.channels import CHANNELS_MAX, Channel
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.ranks import Ranks, parse_ranks
@@ -19,6 +21,8 @@ from muster.contract.training.values import EnvironmentKey, EnvironmentValue, In
 class Override(Document):
     """Values for some ranks, which replace the run's values or are added to them."""
 
+    backend: Backend | None = Field(default=None, description="replaces backend: these ranks run elsewhere")
+    hyperpod: HyperPod | None = Field(default=None, description="replaces hyperpod as a whole")
     instance_type: InstanceType | None = Field(
         default=None, description="replaces instance_type and with it the run's fallbacks or preferences"
     )
@@ -42,6 +46,12 @@ class Override(Document):
         max_length=CHANNELS_MAX,
         description="added to the channels; replaces channels of the same name",
     )
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _backend_name(cls, value: object) -> object:
+        known = {item.value: item for item in Backend}
+        return known.get(value, value) if isinstance(value, str) else value
 
     @property
     def changes_instance(self) -> bool:

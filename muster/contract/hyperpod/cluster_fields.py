@@ -1,0 +1,159 @@
+"""The part `hyperpod` of a spec: the jobs of replicas on a HyperPod cluster that EKS orchestrates.
+
+Each becomes one HyperPodPyTorchJob (job_document.py), whose members are named beside the fields.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from muster.contract.document import Document
+from muster.contract.hyperpod.clusters import ClusterName, DnsLabel
+from muster.contract.training.resources import INSTANCES_MAX
+from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
+
+DAY = 86_400
+Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")]
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")]
+
+
+class TopologyMode(StrEnum):
+    """How strictly the pods of a job lie close together."""
+
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+
+
+class TopologyLevel(StrEnum):
+    """The labels of EKS that say where a node lies in the network."""
+
+    LAYER_1 = "topology.k8s.aws/network-node-layer-1"
+    LAYER_2 = "topology.k8s.aws/network-node-layer-2"
+    LAYER_3 = "topology.k8s.aws/network-node-layer-3"
+    ULTRASERVER = "topology.k8s.aws/ultraserver-id"
+
+
+class Topology(Document):
+    """Kueue's topology-aware scheduling (kueue.x-k8s.io/podset-*-topology)."""
+
+    level: TopologyLevel
+    mode: TopologyMode = TopologyMode.PREFERRED
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _level(cls, value: object) -> object:
+        known = {item.value: item for item in TopologyLevel}
+        return known.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _mode(cls, value: object) -> object:
+        known = {item.value: item for item in TopologyMode}
+        return known.get(value, value) if isinstance(value, str) else value
+
+
+class Elastic(Document):
+    """How the operator may change the instances of a replica between rounds (elasticPolicy). `instance_count` is what
+    it starts with."""
+
+    min_instances: Instances
+    max_instances: Instances
+    step: Instances | None = Field(default=None, description="replicaIncrementStep; default 1")
+    counts: list[Instances] | None = Field(
+        default=None, min_length=1, description="replicaDiscreteValues: the counts that are possible, instead of step"
+    )
+    scaling_timeout_seconds: int = Field(default=60, ge=1, le=DAY)
+    graceful_shutdown_seconds: int = Field(default=600, ge=1, le=DAY)
+    faulty_scale_down_seconds: int = Field(default=30, ge=1, le=DAY)
+
+
+class OperatorRestarts(Document):
+    """How often the operator starts a job's pods again before Muster reruns the replica (runPolicy.restartPolicy)."""
+
+    max_retries: int = Field(default=3, ge=0, le=100, description="jobMaxRetryCount")
+    period_seconds: int = Field(default=21_600, ge=1, le=30 * DAY, description="evalPeriodSeconds")
+    max_full_restarts: int | None = Field(default=None, ge=0, le=100, description="maxFullJobRestarts in a period")
+    before_full_restart: int | None = Field(default=None, ge=0, le=100, description="numRestartBeforeFullJobRestart")
+
+
+class LogOperator(StrEnum):
+    """How the metric of a log rule is compared (operator)."""
+
+    GT = "gt"
+    LT = "lt"
+    EQ = "eq"
+    GTEQ = "gteq"
+    LTEQ = "lteq"
+
+
+class LogRule(Document):
+    """A rule by which the operator's agent reads the log of a pod (logMonitoringConfiguration)."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=LINE), ONE_LINE]
+    pattern: Annotated[str, Field(min_length=1, max_length=1_024, pattern=LINE), ONE_LINE] = Field(
+        description="a regular expression; its first group is the metric, where one is compared (logPattern)"
+    )
+    stop_pattern: Annotated[str, Field(min_length=1, max_length=1_024, pattern=LINE), ONE_LINE] | None = Field(
+        default=None, description="a line that ends the rule (stopPattern)"
+    )
+    start_within_seconds: int | None = Field(
+        default=None, ge=1, le=DAY, description="the first line is expected in this time (expectedStartCutOffInSeconds)"
+    )
+    every_seconds: int | None = Field(
+        default=None, ge=1, le=DAY, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
+    )
+    threshold: float | None = Field(default=None, description="what the metric is compared with (metricThreshold)")
+    operator: LogOperator | None = Field(default=None, description="a metric for which this holds is a fault")
+    data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")
+
+    @field_validator("operator", mode="before")
+    @classmethod
+    def _operator(cls, value: object) -> object:
+        known = {item.value: item for item in LogOperator}
+        return known.get(value, value) if isinstance(value, str) else value
+
+
+class Volume(Document):
+    """A volume of the pods: a path of the node, or a claim."""
+
+    name: DnsLabel
+    mount_path: Path
+    host_path: Path | None = None
+    claim: DnsLabel | None = Field(default=None, description="the name of a PersistentVolumeClaim")
+    read_only: bool = False
+
+
+class HyperPod(Document):
+    """The jobs of replicas on a HyperPod cluster."""
+
+    cluster: ClusterName | None = Field(
+        default=None, description="the HyperPod cluster; may be left out where the stack has one"
+    )
+    namespace: DnsLabel | None = Field(default=None, description="default: the first of the cluster's in the settings")
+    queue: DnsLabel | None = Field(default=None, description="Kueue's local queue (kueue.x-k8s.io/queue-name)")
+    priority: DnsLabel | None = Field(default=None, description="kueue.x-k8s.io/priority-class")
+    topology: Topology | None = None
+    spares: int = Field(default=0, ge=0, le=INSTANCES_MAX, description="pods that wait to replace one that is lost")
+    elastic: Elastic | None = None
+    restarts: OperatorRestarts = Field(default_factory=OperatorRestarts)
+    startup_deadline_seconds: int | None = Field(default=None, ge=1, le=DAY, description="startupDeadlineSeconds")
+    log_rules: list[LogRule] = Field(default_factory=list, max_length=20)
+    deep_health_checks: bool = Field(default=False, description="only nodes whose deep health checks have passed")
+    node_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=20, description="nodeSelector")
+    accelerators: int | None = Field(
+        default=None, ge=0, le=64, description="GPUs or Neuron devices of each pod; default: all of the instance type"
+    )
+    vcpu: float | None = Field(default=None, gt=0, le=1_024)
+    memory_gib: float | None = Field(default=None, gt=0, le=32_768)
+    efa: int | None = Field(default=None, ge=0, le=64, description="EFA interfaces of each pod")
+    volumes: list[Volume] = Field(default_factory=list, max_length=20)
+    service_account: DnsLabel | None = Field(
+        default=None, description="one of your own, with the rights that the pods need; default: one for the run"
+    )
+    keep_seconds: Annotated[int, Field(ge=3_600, le=30 * DAY), Wording(remedy="Muster reads the job after its end")] = (
+        Field(default=DAY, description="how long the ended job stays in the cluster (ttlSecondsAfterFinished)")
+    )

@@ -1,0 +1,41 @@
+"""Names, labels and annotations of what Muster creates in a cluster, and what they prove."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.contract import names
+
+GROUP, VERSION, PLURAL, KIND = "sagemaker.amazonaws.com", "v1", "hyperpodpytorchjobs", "HyperPodPyTorchJob"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+LABEL_STACK = "muster/stack"
+"""The job prefix of the stack: by it all jobs of a stack are listed."""
+LABEL_RUN = "muster/run"
+LABEL_RANK = "muster/rank"
+LABEL_ATTEMPT = "muster/attempt"
+ANNOTATION_PLAN = "muster/plan"
+"""The digest of the plan, which is too long for a label."""
+
+_TAGS = {LABEL_RUN: names.TAG_RUN, LABEL_RANK: names.TAG_RANK, LABEL_ATTEMPT: names.TAG_ATTEMPT}
+
+
+def service_account(run: str) -> str:
+    """The service account of a run's pods: its pod identity has the rights of this run, and no other's."""
+    return f"muster-{run}"
+
+
+def job_labels(prefix: str, run: str, rank: int, attempt: int) -> dict[str, str]:
+    """The labels of an attempt's job and of its pods."""
+    return {LABEL_STACK: prefix, LABEL_RUN: run, LABEL_RANK: str(rank), LABEL_ATTEMPT: str(attempt)}
+
+
+def tags_of(metadata: Mapping[str, object]) -> dict[str, str]:
+    """The tags that a training job with the same identity would have (`contract.names`), from an object's metadata."""
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    found = {}
+    if isinstance(labels, Mapping):
+        found = {tag: str(labels[label]) for label, tag in _TAGS.items() if label in labels}
+    if isinstance(annotations, Mapping) and ANNOTATION_PLAN in annotations:
+        found[names.TAG_PLAN] = str(annotations[ANNOTATION_PLAN])
+    return found

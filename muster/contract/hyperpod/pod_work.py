@@ -1,0 +1,37 @@
+"""What the first process of a pod does: what SageMaker does round the container of a training job."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from muster.contract.document import StoredDocument, StoredPart
+
+ENV_POD_WORK = "MUSTER_POD_WORK"
+"""The environment variable of a pod that holds its `PodWork` as JSON."""
+# A pod's environment is a part of its job, of which etcd takes 1.5 MB.
+POD_WORK_BYTES_MAX = 256 * 1024
+
+
+class PodChannel(StoredPart):
+    """An input channel: what lies under `uri` is copied to input/data/`name` before the program starts."""
+
+    name: str
+    uri: str
+
+
+class PodWork(StoredDocument):
+    """The program of a pod, and what is copied before and after it.
+
+    The tree below /opt/ml is that of a training job: input/data, input/config (hyperparameters.json,
+    resourceconfig.json), checkpoints (restored and kept in S3), model and output/data (archives in S3 after the end),
+    output/failure (the reason in the end notice).
+    """
+
+    job: str
+    program: tuple[str, ...] = Field(min_length=1)
+    channels: tuple[PodChannel, ...] = ()
+    hyper_parameters: dict[str, str] = Field(default_factory=dict)
+    checkpoints_uri: str = Field(description="s3://…/checkpoints/{run}/r{rank}/")
+    output_uri: str = Field(description="below it the archives of {job}/output/ are written")
+    notices_uri: str = Field(description="s3://…/notices/{run}/")
+    instances: int = Field(ge=1, description="instances of the job when it starts")
