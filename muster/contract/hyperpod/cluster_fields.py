@@ -106,7 +106,9 @@ class LogRule(Document):
     every_seconds: int | None = Field(
         default=None, ge=1, le=DAY, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
     )
-    threshold: float | None = Field(default=None, description="what the metric is compared with (metricThreshold)")
+    threshold: int | None = Field(
+        default=None, description="what the metric is compared with; a whole number (metricThreshold)"
+    )
     operator: LogOperator | None = Field(default=None, description="a metric for which this holds is a fault")
     data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")
 
