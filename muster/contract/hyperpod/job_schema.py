@@ -23,8 +23,13 @@ Schema = Mapping[str, Any]
 _DEFINITION = "#/$defs/"
 _FOUND_MAX = 80
 _KINDS: Mapping[type, str] = {
-    **{type(None): "null", bool: "boolean", int: "integer", float: "number"},
-    **{str: "string", list: "array", dict: "object"},
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
 }
 
 
