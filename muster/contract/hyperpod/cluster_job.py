@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class ClusterJob(StoredPart):
     """An attempt's job on a cluster. What the control plane has seen of it last."""
 
-    cluster: str = Field(description="the HyperPod cluster")
-    namespace: str
+    cluster: str = Field(description="the HyperPod cluster; empty while only the stack knows it")
+    namespace: str = Field(default="", description="the namespace; empty until a job has been launched")
     queue: str | None = Field(default=None, description="Kueue's local queue")
     priority: str | None = Field(default=None, description="its priority class in Kueue")
     instances: int | None = Field(

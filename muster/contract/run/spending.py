@@ -115,7 +115,7 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
 
 
 def held_instances(spec: Spec) -> int:
-    """The most instances that an attempt of a rank may hold at once, the spares on a cluster included; `spec`: its own."""
+    """The most instances that an attempt may hold at once, the spares on a cluster included; `spec` is its rank's."""
     if spec.backend is not Backend.HYPERPOD or spec.hyperpod is None:
         return spec.instance_count
     elastic = spec.hyperpod.elastic
