@@ -7,7 +7,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -416,11 +415,13 @@ class Run:
         Raises:
             UnknownRunError: there is no such run.
             UnknownReplicaError: the run has no replica with this rank, or the replica has had no such attempt.
+            NoClusterLogsError: after all other lines: a cluster ships no lines of its pods to CloudWatch Logs.
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
+        from muster.client.logs.cluster_logs import ClusterLogs  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
-        from muster.client.logs.log_reader import follow_lines, last_lines, read_lines  # noqa: PLC0415
+        from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank
@@ -439,12 +440,14 @@ class Run:
         )
         if query.is_empty:
             return iter(())
+        clusters = ClusterLogs(self._cloud, execution, ranks)
+        reader = LogReader(self._cloud, query, clusters, lambda: clusters.missing(self._observer))
         if tail is not None:
-            last = last_lines(self._cloud, query, tail, _last_line_at(execution, until))
+            last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:
                 return iter(last)
-            query = replace(query, since=last[0].at if last else query.since)
-        return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
+            reader = reader.since(last[0].at) if last else reader
+        return reader.follow_lines(self._has_ended) if follow else reader.read_lines()
 
     def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
         """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""
@@ -590,6 +593,7 @@ class Run:
 
         Raises:
             NoJobError: there is no job that could be stopped.
+            ClusterJobError: the job is on a cluster, where a client has no rights.
             UnknownRunError: there is no such run, or no such replica.
             ClientError: AWS cannot be reached or refuses.
         """
