@@ -49,7 +49,7 @@ class ReplicaRole(Construct):
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
-            *_data(stack, settings.replicas),
+            *read_data(stack, settings.replicas),
         ]
         self.role = iam.Role(
             self,
@@ -115,8 +115,8 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
     ]
 
 
-def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
-    """Reading the deployment's training data: SageMaker lists a channel's prefix and gets the objects under it."""
+def read_data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
+    """Reading the deployment's training data: a channel's prefix is listed, and the objects under it are read."""
     prefixes: dict[str, list[str]] = {}
     for uri in replicas.data:
         bucket, prefix = split_s3_uri(uri)
