@@ -316,9 +316,13 @@ def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:
 
 
 def new_run_name(spec: Spec) -> str:
-    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`."""
+    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`.
+
+    On a cluster the names of jobs, which begin like it, are lower-case.
+    """
     module = spec.trainer.partition(":")[0] if spec.trainer else "run"
     head = ".".join(module.split(".")[-2:])
+    head = head.lower() if spec.uses_clusters else head
     return fresh_run_name(re.sub("_+", "-", head), time_suffix(datetime.now(UTC), secrets.choice))
 
 

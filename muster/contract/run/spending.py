@@ -118,8 +118,13 @@ def held_instances(spec: Spec) -> int:
     """The most instances that an attempt may hold at once, the spares on a cluster included; `spec` is its rank's."""
     if spec.backend is not Backend.HYPERPOD or spec.hyperpod is None:
         return spec.instance_count
-    elastic = spec.hyperpod.elastic
-    return max(spec.instance_count, elastic.max_instances if elastic else 0) + spec.hyperpod.spares
+    return most_instances(spec) + spec.hyperpod.spares
+
+
+def most_instances(spec: Spec) -> int:
+    """The most instances on which an attempt may train."""
+    elastic = spec.hyperpod.elastic if spec.backend is Backend.HYPERPOD and spec.hyperpod else None
+    return max(spec.instance_count, elastic.max_instances) if elastic else spec.instance_count
 
 
 def instance_seconds(attempt: Attempt, instances: int, now: str) -> float:
