@@ -16,10 +16,12 @@ from muster.contract.run.pace import end_of, has_stalled
 from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
+from muster.contract.training.ranks import show_ranks
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 from muster.report.read_back import dollars
 
 _NAMED_MAX = 3  # replicas in a sentence
+_HOUR = 3_600
 _DIGEST_SHOWN = 12  # hexadecimal digits
 _REASON_SHOWN = 400  # characters of a reason in a sentence
 UTILISATION = "utilisation"
@@ -214,6 +216,26 @@ def _cost(replicas: Sequence[ReplicaView], run: RunFacts) -> Fact:
         value=f"≤ {dollars(sum(usd for _, usd in costs if usd is not None))}",
         note=f"instances, {prices}{bound}{without}{ceiling}",
     )
+
+
+def cluster_facts(replicas: Sequence[ReplicaView], held_seconds: float) -> Iterator[Fact]:
+    """The clusters of the run: which replicas are on them, and for how many hours they have held instances."""
+    ranks: dict[str, list[int]] = {}
+    for replica in replicas:
+        place = next((one.cluster.cluster for one in reversed(replica.attempts) if one.cluster is not None), None)
+        if place is not None:
+            ranks.setdefault(place, []).append(replica.rank)
+    if not ranks:
+        return
+    where = "; ".join(
+        f"{name}: rank{'s' if len(found) > 1 else ''} {show_ranks(found)}" for name, found in ranks.items()
+    )
+    restarts = sum(one.cluster.restarts for each in replicas for one in each.attempts if one.cluster is not None)
+    again = f"; the operator restarted {restarts} time{'' if restarts == 1 else 's'}" if restarts else ""
+    value = next(iter(ranks)) if len(ranks) == 1 else str(len(ranks))
+    yield Fact(label="Clusters" if len(ranks) > 1 else "Cluster", value=value, note=f"{where}{again}")
+    note = "of clusters, which are paid for whether a job runs or not; the cost counts this share of them"
+    yield Fact(label="Instance hours", value=f"{held_seconds / _HOUR:.3g}", note=note)
 
 
 def _rates(rounds: RoundsView) -> Iterator[Fact]:
