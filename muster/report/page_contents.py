@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.hyperpod.cluster_rules import uses_cluster
 from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
 from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder
@@ -105,7 +106,7 @@ def make_page(run: PageInput) -> Page:
 
 def _links(plan: Plan) -> Links:
     links = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
-    if plan.spec.uses_clusters:
+    if uses_cluster(plan.spec):
         links = with_clusters(links, plan.execution_arn)
     recipe = plan.spec.recipe
     if recipe is None:

@@ -169,7 +169,7 @@ def dry_run(
     """
     context = at or DeploymentContext.placeholders()
     found = check_spec(spec) + (found or Findings())
-    problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn)]
+    problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn, deployed=at is not None)]
     if at is not None:
         problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
     if problems:

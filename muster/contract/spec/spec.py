@@ -238,11 +238,6 @@ class Spec(
         return self.spot or any(override.spot for override in self.overrides.values())
 
     @property
-    def uses_clusters(self) -> bool:
-        """Whether some rank runs on a HyperPod cluster."""
-        return Backend.HYPERPOD in {self.backend, *(override.backend for override in self.overrides.values())}
-
-    @property
     def quorum(self) -> int:
         """How many replicas must be able to succeed for the run to continue."""
         return self.min_replicas if self.min_replicas is not None else self.replicas
