@@ -15,15 +15,16 @@ from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
-from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.aws.jobs import Job, LaunchRefusedError
+from muster.control.active_run import ActiveReplica
 from muster.control.aws.launcher import Launcher
 from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
+from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
@@ -169,7 +170,7 @@ def _launch(
     launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool
 ) -> Launch | Attempt:
     """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
-    jobs, current = replica.run.jobs, record.current
+    jobs, current = replica.jobs, record.current
     # After an earlier call the job probably exists, so it is looked up first.
     job = jobs.find(current.job) if repeated else None
     if job is not None:
@@ -180,23 +181,29 @@ def _launch(
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
     try:
-        created = launcher.jobs(replica.run.plan).create(replica.request(record.attempts))
+        created = _creator(launcher, replica).create(replica.request(record.attempts))
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = jobs.find(current.job)
         return _adopt(replica, current, job) if job else _not_created(current, refused.failure_class, refused.reason)
     except Exception:
-        _obey_fence(replica.run, current.job)
+        _obey_fence(replica, current.job)
         raise
     if created:
         note_launch(replica, current)
-        _obey_fence(replica.run, current.job)
+        _obey_fence(replica, current.job)
         return Launch.CREATED
     job = jobs.find(current.job)
     if job is None:
         message = f"the job name {current.job} is in use, but DescribeTrainingJob does not find it"
         raise ConnectionError(message)
     return _adopt(replica, current, job)
+
+
+def _creator(launcher: Launcher, replica: ActiveReplica) -> Jobs:
+    """Who creates the job: SageMaker gives the rights of a training job by the session that creates it."""
+    on_sagemaker = replica.spec.backend is Backend.TRAINING_JOB
+    return launcher.jobs(replica.run.plan) if on_sagemaker else replica.jobs
 
 
 def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attempt:
@@ -212,7 +219,7 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     note_launch(replica, seen)
     if job.end is not None:
         return seen
-    _obey_fence(replica.run, job.name)
+    _obey_fence(replica, job.name)
     return Launch.ADOPTED
 
 
@@ -230,7 +237,7 @@ def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> 
     )
 
 
-def _obey_fence(run: ActiveRun, name: str) -> None:
+def _obey_fence(replica: ActiveReplica, name: str) -> None:
     """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
-    if run.is_stopping:
-        run.jobs.stop(name)
+    if replica.run.is_stopping:
+        replica.jobs.stop(name)

@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import asks_for_details
 from muster.control.active_run import ActiveReplica
-from muster.control.aws.jobs import Job
+from muster.control.jobs import Job
 from muster.control.runtime.function import logger
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -29,7 +29,7 @@ def with_details(replica: ActiveReplica, ended: Attempt) -> Attempt:
     if ended.details is not None and ended.details.is_final:
         return ended
     try:
-        job = replica.run.jobs.find(ended.job, _ONE_TRY)
+        job = replica.jobs.find(ended.job, _ONE_TRY)
     except (ClientError, BotoCoreError):
         logger.warning("the details of a job are missing", extra={"job": ended.job}, exc_info=True)
         return ended

@@ -163,7 +163,7 @@ def _end_late_job(replica: ActiveReplica, event: JobStateChange, refused: Attemp
     """
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS:
         note_launch(replica, event.seen(refused))
-        replica.run.jobs.stop(refused.job)
+        replica.jobs.stop(refused.job)
     if event.TrainingJobStatus not in _TERMINAL:
         return f"{event.TrainingJobStatus}/{event.SecondaryStatus}, stopped: its launch was recorded as refused"
     job = event.ended(refused)
@@ -201,7 +201,7 @@ def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:
-        replica.run.jobs.stop(event.TrainingJobName)
+        replica.jobs.stop(event.TrainingJobName)
         what += ", stopped: the run is stopping"
     return what
 

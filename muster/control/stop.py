@@ -98,7 +98,7 @@ def _stop_replica(replica: ActiveReplica) -> None:
     if current.status == JobStatus.STOPPING:
         return
     if current.has_proven_job or replica.own_job(current) is not None:
-        replica.run.jobs.stop(current.job)
+        replica.jobs.stop(current.job)
 
 
 def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
@@ -108,7 +108,7 @@ def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
         OutOfTimeError: some were not asked because the budget was spent.
         Exception: the first error, after all of them have been asked.
     """
-    in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS), budget)
+    in_parallel(run.stop, run.own_jobs(JobStatus.IN_PROGRESS), budget)
 
 
 def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
@@ -127,7 +127,7 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
         if budget.is_spent:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
-        in_parallel(lambda job: run.jobs.stop(str(job.name)), missed, budget)
+        in_parallel(run.stop, missed, budget)
         _pause(run, TimeBudget.of(min(LISTING_SECONDS, budget.remaining)) if left else TimeBudget.of(0))
 
 

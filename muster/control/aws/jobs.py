@@ -1,25 +1,25 @@
-"""Training jobs: create, describe, list, stop. Every call is idempotent."""
+"""Training jobs of SageMaker: create, describe, list, stop. Every call is idempotent."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
 from pydantic import JsonValue
 
 from muster.contract import timestamps
-from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_request_error
+from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
-from muster.contract.run.attempt import Attempt, granted_type
-from muster.contract.run.job_details import JobDetails, job_details
+from muster.contract.run.attempt import granted_type
+from muster.contract.run.job_details import job_details
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.patience import patiently
+from muster.control.jobs import Job, LaunchRefusedError
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
@@ -29,43 +29,6 @@ if TYPE_CHECKING:
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
 _PAGE = 100  # ListTrainingJobs: MaxResults, 10 by default
-_ENDS = {status.value for status in JobStatus if status.is_terminal}
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training job as Describe shows it. The status is text, because SageMaker may add statuses."""
-
-    name: str
-    arn: str
-    status: str
-    secondary: str
-    reason: str
-    artifacts: str | None
-    changed_at: str
-    instance_type: str | None
-    """None until SageMaker has chosen among the preferences."""
-    billable_seconds: int
-    details: JobDetails = field(default_factory=JobDetails)
-
-    @property
-    def end(self) -> JobEnd | None:
-        """The job's end; None while it has not ended."""
-        return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
-
-    def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
-        """`attempt` as this job shows it; `stopping`: its run is being stopped."""
-        update = {
-            "status": self.status,
-            "secondary": self.secondary,
-            "reason": self.reason,
-            "artifacts": self.artifacts,
-            "instance_type": self.instance_type or attempt.instance_type,
-            "billable_seconds": self.billable_seconds if self.end else None,
-            "details": self.details if self.end else None,
-        }
-        seen = attempt.model_copy(update=update)
-        return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
 
 
 # How a service names a value that it refuses, which may be a whole map: Value '{A=b}' at 'environment' failed to …
@@ -81,16 +44,7 @@ def _without_private_values(message: str) -> str:
     return _REFUSED_VALUE.sub(r"The value (not shown) at '\g<member>'", message)
 
 
-class LaunchRefusedError(Exception):
-    """SageMaker refused CreateTrainingJob."""
-
-    def __init__(self, failure_class: FailureClass, reason: str) -> None:
-        self.failure_class = failure_class
-        self.reason = reason
-        super().__init__(reason)
-
-
-class Jobs:
+class TrainingJobs:
     """The training jobs of the account."""
 
     def __init__(self, sagemaker: SageMakerClient) -> None:
