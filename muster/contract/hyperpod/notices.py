@@ -39,7 +39,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Notice:
-    """The key of a notice. `mark` tells several apart: the pod and its start, or the round. `attempt`: of an end."""
+    """The key of a notice. `mark` distinguishes several: the pod and its start, or the round. `attempt`: of an end."""
 
     run: str
     kind: NoticeKind
