@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, NoCredentialsError
+from urllib3.exceptions import HTTPError
 
 from muster.contract.layout import s3_uri, split_s3_uri
 from muster.contract.run.run_document import ENV_REGION
@@ -42,6 +43,7 @@ CONNECTIONS = 8
 _PIECE = 2**20
 # One PUT up to here. S3: an upload has at most 10,000 parts.
 PART_BYTES = 64 * 2**20
+_DAMAGED = "its checksum does not match its bytes"
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _WRONG = {"NoSuchBucket", "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
@@ -85,7 +87,7 @@ class Objects:
             retries={"mode": "standard", "total_max_attempts": TRIES},
             max_pool_connections=2 * CONNECTIONS,
         )
-        return boto3.client("s3", region_name=os.environ.get(ENV_REGION) or None, config=bounds)
+        return boto3.Session().client("s3", region_name=os.environ.get(ENV_REGION) or None, config=bounds)
 
     def below(self, uri: str) -> list[Found]:
         """All objects whose keys begin as `uri` does; without those that stand for folders.
@@ -131,9 +133,9 @@ class Objects:
         while True:
             try:
                 self._copy(answer, file, check)
-            except (BotoCoreError, OSError) as error:
-                if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError):
-                    raise  # of the disk
+            except FlexibleChecksumError:  # of an answer that has arrived whole
+                return etag, _DAMAGED
+            except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
                 broken += 1
                 if broken >= TRIES:
                     raise StoreUnavailableError(found.uri, TRIES, _first_line(error)) from None
@@ -147,13 +149,10 @@ class Objects:
                 return etag, "it was replaced while it was read"
         file.flush()
         os.fsync(file.fileno())
-        return etag, "" if check is None or check.is_right else "its checksum does not match its bytes"
+        return etag, "" if check is None or check.is_right else _DAMAGED
 
     def _copy(self, answer: GetObjectOutputTypeDef, file: BinaryIO, check: _Check | None) -> None:
-        body: Any = answer["Body"]
-        # The raw stream: botocore checks whole answers only, and refuses one that another request completes.
-        raw = getattr(body, "_raw_stream", body)
-        while piece := raw.read(_PIECE):
+        while piece := answer["Body"].read(_PIECE):
             if self.stop.is_set():
                 raise StoppedError
             file.write(piece)
