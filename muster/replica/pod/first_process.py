@@ -67,6 +67,7 @@ def main(variables: Mapping[str, str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     logging.basicConfig(level=logging.INFO, format=f"{_head(variables)}muster %(levelname)s %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it finds credentials
     reporter = reporter_of(variables, Objects())
     try:
         end = _run(variables, stop, reporter)
@@ -152,6 +153,7 @@ class _Pod:
         self._reporter = reporter
         self._stop = stop
         self._noticed_at = 0.0
+        self._ran_when_asked = False
 
     def run(self, agent: str, variables: Mapping[str, str]) -> End:
         """Start the agent, and return how the pod ends."""
@@ -188,6 +190,7 @@ class _Pod:
                     return code if code >= 0 else 128 - code
             if self._stop.is_set() and kill_at is None:
                 kill_at = time.monotonic() + AGENT_STOP_SECONDS
+                self._ran_when_asked = self._folder.is_running or not self._folder.has_begun
                 process.send_signal(signal.SIGTERM)
             elif kill_at is not None and time.monotonic() > kill_at:
                 log.warning("event=agent-killed seconds=%d", AGENT_STOP_SECONDS)
@@ -220,8 +223,7 @@ class _Pod:
         end = self._folder.end
         if end is not None:
             return End(end.code, end.reason)
-        if self._stop.is_set():
-            # A program that was killed has saved what it could.
+        if self._ran_when_asked:
             return _stopped("and its program did not end in time" if self._folder.has_begun else "while it waited")
         if self._folder.has_begun:
             text = "The pod's program was killed, and left no reason: its memory may have been used up"

@@ -51,7 +51,7 @@ class PodFolder:
         """A worker begins; returns the mark of this start."""
         (self.place / "end.json").unlink(missing_ok=True)
         mark = uuid.uuid4().hex
-        self._write("start.json", {"mark": mark})
+        self._write("start.json", {"mark": mark, "pid": os.getpid()})
         return mark
 
     def finish(self, code: int, reason: str) -> None:
@@ -62,6 +62,15 @@ class PodFolder:
     def has_begun(self) -> bool:
         """Whether a worker has begun at all."""
         return (self.place / "start.json").exists()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the last worker that has begun still runs."""
+        try:
+            pid = json.loads((self.place / "start.json").read_text())["pid"]
+            return not _is_zombie(_PROCESSES / str(pid))
+        except (OSError, ValueError, KeyError):
+            return False
 
     @property
     def end(self) -> WorkerEnd | None:
@@ -99,7 +108,7 @@ class PodFolder:
                 continue
             try:
                 variables = (entry / "environ").read_bytes().split(b"\0")
-                is_zombie = b") Z " in (entry / "stat").read_bytes()
+                is_zombie = _is_zombie(entry)
             except OSError:
                 continue  # it has ended, or is another user's
             is_started = here in variables and any(item.startswith(start) for item in variables)
@@ -110,3 +119,7 @@ class PodFolder:
         unfinished = self.place / f"{name}.unfinished"
         unfinished.write_text(json.dumps(content))
         unfinished.replace(self.place / name)
+
+
+def _is_zombie(process: Path) -> bool:
+    return b") Z " in (process / "stat").read_bytes()

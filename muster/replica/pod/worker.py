@@ -47,6 +47,7 @@ log = logging.getLogger("muster.replica")
 def main(variables: Mapping[str, str]) -> int:
     """Run the pod's program once; returns its exit code."""
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it finds credentials
     worker = _Worker(variables)
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, worker.stop)
