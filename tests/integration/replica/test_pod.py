@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel
+from muster.infra.deploy.bundle import build_replica_package
 from tests.support.pod_s3 import PodS3, pod_s3
 from tests.support.pods import JOB, ROOT, TestPod, address
 from tests.support.waiting import wait_until
@@ -309,3 +311,20 @@ def test_the_containers_command_reports_a_damaged_package(make: Make, s3: PodS3)
     (end,) = pod.notices("end")
     assert "is damaged: its SHA-256 is" in end["reason"]
     assert os.path.commonprefix([end["started_at"], "20"]) == "20"
+
+
+def test_the_containers_command_runs_an_image_with_python_and_boto3_alone(
+    make: Make, s3: PodS3, tmp_path: Path
+) -> None:
+    package = build_replica_package(folder=tmp_path)
+    name = f"{hashlib.sha256(package.read_bytes()).hexdigest()}.zip"
+    s3.put(f"packages/{name}", package.read_bytes())
+    pod = make("say=hello", channels=(PodChannel(name="muster-package", uri=f"s3://bucket/packages/{name}"),))
+    pod.begin([sys.executable, *POD_COMMAND[1:]])
+    pod.start()
+    pod.is_in("completed")
+    pod.call("/shutdown")
+    assert pod.end() == 0
+    assert f"[{JOB}/0] hello\n" in pod.log
+    # The bootstrap's copy is the channel's.
+    assert s3.count("GET", f"packages/{name}") == 2
