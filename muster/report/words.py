@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.recipe.recipe_reference import RunRecipe
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
@@ -130,10 +132,15 @@ def _with_job(replicas: Sequence[ReplicaView]) -> int:
 
 def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:
     """What replicas without a job wait for, and how many wait for it."""
-    newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
+    newest = _newest(replicas)
     waits = Counter(str(one.failure_class) for one in newest if not one.was_created and one.failure_class is not None)
-    for cause, count in waits.most_common():
+    waits["quota"] += sum(one.secondary == WAITING_FOR_QUOTA and one.ended_at is None for one in _newest(replicas))
+    for cause, count in (+waits).most_common():
         yield f"{count} wait{'s' if count == 1 else ''} for {cause}"
+
+
+def _newest(replicas: Sequence[ReplicaView]) -> list[Attempt]:
+    return [replica.attempts[-1] for replica in replicas if replica.attempts]
 
 
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:

@@ -149,6 +149,14 @@ def instance_seconds(attempt: Attempt, instances: int, now: str) -> float:
     return held
 
 
+def held_seconds(attempts: Iterable[Attempt], spec: Spec, until: str) -> float | None:
+    """For how long a replica's jobs on clusters have held instances; None where it has had none there."""
+    on_clusters = [attempt for attempt in attempts if attempt.cluster is not None]
+    if not on_clusters:
+        return None
+    return round(sum(instance_seconds(attempt, spec.instance_count, until) for attempt in on_clusters), 3)
+
+
 def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> float | None:
     """Dollars for the attempts of a replica with this spec, at the shipped prices; None where a type has no price.
 
