@@ -602,7 +602,7 @@ class Run:
 
         Raises:
             NoJobError: there is no job that could be stopped.
-            ClusterJobError: the job is on a cluster, where a client has no rights.
+            ClusterReplicaError: the job is on a cluster, where a client has no rights.
             UnknownRunError: there is no such run, or no such replica.
             ClientError: AWS cannot be reached or refuses.
         """

@@ -64,7 +64,7 @@ def sample(kind: type[StoredDocument], form: int | None = None) -> dict[str, Any
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-FREE = {"metrics", "settings", "kwargs", "tags", "spec", "overrides", "values", "inputs"}
+FREE = {"hyper_parameters", "metrics", "settings", "kwargs", "tags", "spec", "overrides", "values", "inputs"}
 
 
 def enlarged(value: Any) -> Any:
