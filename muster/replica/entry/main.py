@@ -238,6 +238,8 @@ def _context(
         board=member.board,
         results=open_store(document.results_uri),
         watch=document.watch,
+        checkpoints=document.checkpoints,
+        local_states=environment.local_states,
     )
     rank = document.member(environment.rank)
     rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics)
