@@ -37,7 +37,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock release clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -216,6 +216,11 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  --group gate -o requirements-gate.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group site -o requirements-site.txt
+
+# The models of AWS's SDK for HyperPod as a JSON schema; `make test` compares it with the SDK that is pinned.
+job-schema: | build/kubernetes/.ready ## Derive the schema of HyperPodPyTorchJob from AWS's SDK again
+	@build/kubernetes/bin/python tests/oracle/hyperpod_side/job_schema.py > build/job_schema.json
+	@mv build/job_schema.json muster/contract/hyperpod/job_schema.json
 
 release: check test ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
 	@$(BIN)/python -m muster.infra.release
