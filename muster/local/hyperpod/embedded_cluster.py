@@ -98,7 +98,7 @@ class EmbeddedCluster:
             if _queued(document):
                 self.kueue.seen()
         elif resource == NODES:
-            self.nodes.seen(document)
+            self.nodes.seen(event.type, document)
             self._scheduler.seen()
             self.operator.wake_all()
         elif resource in _QUEUES:

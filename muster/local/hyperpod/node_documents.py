@@ -97,7 +97,7 @@ def unhealthy_taint(status: str) -> dict[str, str]:
 
 
 def allocatable(capacity: Mapping[str, str]) -> dict[str, str]:
-    """What pods may use: without what the node and its daemons need, by AWS's own command line (quota_allocation_util)."""
+    """What pods may use: without what the node and its daemons need, as AWS's command line counts it."""
     cpu, memory = int(capacity["cpu"]), quantity(capacity["memory"]) / 1024**3
     reserved = Fraction(1, 10) + sum(
         (Fraction(3, 10), Fraction(15, 100), Fraction(1, 10), Fraction(1, 10))[core] if core < 4 else Fraction(6, 100)

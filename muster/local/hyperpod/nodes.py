@@ -27,6 +27,7 @@ from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.resources import NODES
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.objects.watching import DELETED
 
 Document = dict[str, Any]
 _AGENT = "HyperPod Health Monitoring Agent (HMA) has detected fault type {} on this node and is unhealthy."
@@ -101,10 +102,10 @@ class Nodes:
 
         self._change(name, change)
 
-    def seen(self, node: Mapping[str, Any]) -> None:
+    def seen(self, kind: str, node: Mapping[str, Any]) -> None:
         """A node has changed: HyperPod repairs one whose label says so, whoever has set that."""
         name, health = node["metadata"]["name"], node_documents.health(node)
-        if health not in {PENDING_REBOOT, PENDING_REPLACEMENT}:
+        if kind == DELETED or health not in {PENDING_REBOOT, PENDING_REPLACEMENT}:
             return
         with self._lock:
             if name in self._repairing:
@@ -160,7 +161,8 @@ class Nodes:
         if node_documents.health(node) == PENDING_REBOOT:
             self._events.instance(
                 instance,
-                f"Reboot of EC2 Instance {instance} is currently in progress on Cluster {self._events.name} and IG {group}",
+                f"Reboot of EC2 Instance {instance} is currently in progress on Cluster {self._events.name} and IG "
+                f"{group}",
             )
             self._queue.add((name, Step.RETURN), self._settings.replace_seconds)
         else:

@@ -130,7 +130,8 @@ def _affine(pod_spec: Document, labels: Mapping[str, str]) -> bool:
 
 
 def _matches(rule: Document, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(rule["key"]), rule.get("values") or ()
+    value = labels.get(rule["key"])
+    values: Sequence[str] = rule.get("values") or ()
     operator = rule["operator"]
     if operator in {"Exists", "DoesNotExist"}:
         return (value is not None) is (operator == "Exists")

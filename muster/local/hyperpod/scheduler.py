@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.local.hyperpod import placement
+from muster.local.hyperpod.quantities import requests_of
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import NODES
@@ -39,7 +40,7 @@ class Scheduler:
             if found.node is None:
                 self._say(pod, found.message)
                 continue
-            next(room for room in rooms if room.name == found.node).take(placement.requests_of(pod["spec"]))
+            next(room for room in rooms if room.name == found.node).take(requests_of(pod["spec"]))
             self._bind(pod, found.node)
 
     def _bind(self, pod: Mapping[str, Any], node: str) -> None:

@@ -83,7 +83,8 @@ class KueueController:
                     self._finish(job, workload)
                 else:
                     jobs[job["metadata"]["uid"]] = job, workload
-        claims, waiting = [], {}
+        claims: list[Claim] = []
+        waiting: dict[str, str] = {}
         for uid, (job, workload) in jobs.items():
             found = self._claim(uid, job, workload)
             if isinstance(found, Claim):
@@ -91,7 +92,7 @@ class KueueController:
             else:
                 waiting[uid] = found
         decision = decide(claims, self._quotas())
-        decision.waiting.update(waiting)
+        decision.waiting |= waiting
         self._apply(decision, jobs)
         now = time.monotonic()
         self._held = {uid: until for uid, until in self._held.items() if until > now and uid in jobs}
@@ -215,11 +216,18 @@ class KueueController:
                     ("QuotaReserved", "QuotaReserved", words),
                     ("Admitted", "Admitted", "The workload is admitted"),
                 ):
-                    status["conditions"] = with_condition(status.get("conditions"), kind, "True", at, reason, text)
+                    status["conditions"] = with_condition(
+                        status.get("conditions"), kind, "True", at, reason=reason, message=text
+                    )
                 for kind in ("Evicted", "Preempted"):
                     if any(item["type"] == kind for item in status["conditions"]):
                         status["conditions"] = with_condition(
-                            status["conditions"], kind, "False", at, "QuotaReserved", f"Previously: {kind}"
+                            status["conditions"],
+                            kind,
+                            "False",
+                            at,
+                            reason="QuotaReserved",
+                            message=f"Previously: {kind}",
                         )
 
         self._write(workload, change)
@@ -237,7 +245,9 @@ class KueueController:
                 ("Evicted", "True", _PREEMPTED),
                 (_PREEMPTED, "True", "InClusterQueue"),
             ):
-                status["conditions"] = with_condition(status.get("conditions"), kind, value, at, reason, message)
+                status["conditions"] = with_condition(
+                    status.get("conditions"), kind, value, at, reason=reason, message=message
+                )
 
         self._write(workload, change)
         self._suspend(job, suspended=True)
@@ -250,7 +260,7 @@ class KueueController:
             def change(document: Document) -> None:
                 status, at = document.setdefault("status", {}), timestamp(self._store.now())
                 status["conditions"] = with_condition(
-                    status.get("conditions"), "QuotaReserved", "False", at, "Pending", why
+                    status.get("conditions"), "QuotaReserved", "False", at, reason="Pending", message=why
                 )
 
             self._write(workload, change)
@@ -264,7 +274,7 @@ class KueueController:
         def change(document: Document) -> None:
             status, at = document.setdefault("status", {}), timestamp(self._store.now())
             reason = "JobFinished" if completed else "JobFailed"
-            status["conditions"] = with_condition(status.get("conditions"), "Finished", "True", at, reason, "")
+            status["conditions"] = with_condition(status.get("conditions"), "Finished", "True", at, reason=reason)
 
         self._write(workload, change)
 
@@ -283,7 +293,8 @@ class KueueController:
     def _suspend(self, job: Document, *, suspended: bool) -> None:
         """spec.runPolicy.suspend, by which Kueue holds a job and lets it run."""
         metadata = job["metadata"]
-        if bool((job["spec"].get("runPolicy") or {}).get("suspend")) is suspended:
+        now = self._store.find(JOBS, metadata["name"], metadata["namespace"])
+        if now is None or bool((now["spec"].get("runPolicy") or {}).get("suspend")) is suspended:
             return
 
         def change(document: Document) -> None:

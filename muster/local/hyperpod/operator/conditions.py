@@ -13,6 +13,7 @@ def with_condition(
     kind: str,
     status: str,
     at: str,
+    *,
     reason: str = "",
     message: str = "",
 ) -> list[Condition]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from muster.local.hyperpod.operator.job_run import JobRun, JobCluster
+from muster.local.hyperpod.operator.job_run import JobCluster, JobRun
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.kubernetes.objects.watching import DELETED
 

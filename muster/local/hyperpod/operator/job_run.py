@@ -32,6 +32,7 @@ _DEFAULT_SCALING_SECONDS = 60
 _DEFAULT_FAULTY_SECONDS = 30
 _KEY = "job"
 MASTER_PORT = 29400
+_RESTART = {"restart_mode": "process_level_restart"}
 
 
 class Phase(Enum):
@@ -103,7 +104,8 @@ class JobRun:
             return self._after_end(view)
         granted = self._cluster.granted(document)
         if view.suspended or granted == 0:
-            return self._suspend(view)
+            self._suspend(view)
+            return None
         view = self._begin(view, granted)
         over = self._deadline(view)
         if over is not None:
@@ -195,9 +197,9 @@ class JobRun:
         made = []
         for index in range(self._wanted(view)):
             if index not in there:
-                pod = new_pod(view, index, self._avoid, {})
+                document = new_pod(view, index, self._avoid, {})
                 try:
-                    made.append(PodView(self._store.create(PODS, pod, view.namespace)))
+                    made.append(PodView(self._store.create(PODS, document, view.namespace)))
                 except StatusError as error:
                     if error.code != 409:
                         raise
@@ -235,13 +237,9 @@ class JobRun:
         states = {pod.uid: agents.status_of(pod.address) for pod in pods if pod.runs and pod.address}
         for pod in pods:
             state = states.get(pod.uid)
-            if (
-                state is not None
-                and state.state in {"running", "faulted", "completed"}
-                and pod.uid not in self._stopped
-            ):
-                if agents.stop(pod.address, {"restart_mode": "process_level_restart"}):
-                    self._stopped.add(pod.uid)
+            busy = state is not None and state.state in {"running", "faulted", "completed"}
+            if busy and pod.uid not in self._stopped and agents.stop(pod.address, _RESTART):
+                self._stopped.add(pod.uid)
         ready = [pod for pod in pods if (state := states.get(pod.uid)) is not None and state.state == "ready"]
         self._shrink_if_late(view, len(ready))
         if len(ready) >= self._count:
@@ -372,7 +370,7 @@ class JobRun:
             graceful = int(policy.get("gracefulShutdownTimeoutInSeconds") or 0)
             body = {"is_graceful": graceful > 0, **({"timeout": graceful} if graceful else {})}
             for pod in self._active(pods):
-                if agents.stop(pod.address, {"restart_mode": "process_level_restart", **body}):
+                if agents.stop(pod.address, {**_RESTART, **body}):
                     self._stopped.add(pod.uid)
             self._count, self._phase = self._grow_to, Phase.GATHERING
             self._write(view, lambda status, at: job_status.scaled(status, at, view, self._count))

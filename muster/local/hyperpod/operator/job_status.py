@@ -131,5 +131,9 @@ def _has(status: Status, kind: str) -> bool:
     return any(item["type"] == kind for item in status.get("conditions") or ())
 
 
-def _set(status: Status, kind: str, value: str, at: str, reason: str = "", message: str = "") -> None:
-    status["conditions"] = with_condition(status.get("conditions"), kind, value, at, reason, message[:_MESSAGE_MAX])
+def _set(status: Status, kind: str, value: str, at: str, *words: str) -> None:
+    """`words`: reason and message."""
+    reason, message = (*words, "", "")[:2]
+    status["conditions"] = with_condition(
+        status.get("conditions"), kind, value, at, reason=reason, message=message[:_MESSAGE_MAX]
+    )

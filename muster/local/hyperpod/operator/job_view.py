@@ -37,21 +37,25 @@ class JobView:
     @property
     def status(self) -> Mapping[str, Any]:
         """Its status."""
-        return self.document.get("status") or {}
+        status: Mapping[str, Any] = self.document.get("status") or {}
+        return status
 
     @cached_property
     def _replica(self) -> Mapping[str, Any]:
         specs = self.document["spec"].get("replicaSpecs") or [{}]
-        return specs[0]
+        first: Mapping[str, Any] = specs[0]
+        return first
 
     @cached_property
     def _policy(self) -> Mapping[str, Any]:
-        return self.document["spec"].get("runPolicy") or {}
+        policy: Mapping[str, Any] = self.document["spec"].get("runPolicy") or {}
+        return policy
 
     @cached_property
     def elastic(self) -> Mapping[str, Any] | None:
         """elasticPolicy."""
-        return self.document["spec"].get("elasticPolicy")
+        policy: Mapping[str, Any] | None = self.document["spec"].get("elasticPolicy")
+        return policy
 
     @property
     def replica_name(self) -> str:
