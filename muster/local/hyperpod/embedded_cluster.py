@@ -12,6 +12,7 @@ from typing import Any
 from muster.local.hyperpod import cluster_content
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.local.hyperpod.fault_watch import FaultWatch
 from muster.local.hyperpod.job_events import JobEvents
 from muster.local.hyperpod.kueue.controller import QUEUE_LABEL, KueueController
 from muster.local.hyperpod.nodes import Nodes
@@ -25,6 +26,7 @@ from muster.local.kubernetes.kinds.resources import CLUSTER_QUEUES, JOBS, LOCAL_
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.objects.watching import WatchEvent
+from muster.local.service.fault_book import FaultBook
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class ClusterParts:
     region: str
     machine: PodMachine
     events: ClusterEvents
+    faults: FaultBook
 
 
 class EmbeddedCluster:
@@ -53,6 +56,7 @@ class EmbeddedCluster:
         self.operator = Operator(JobCluster(parts.store, job_events, self.kueue.granted))
         self.nodes = Nodes(parts.store, parts.settings, parts.region, parts.events, self.kubelet.lose)
         self._scheduler = Scheduler(parts.store)
+        self._faults = FaultWatch(self, parts.faults)
         cluster_content.fill(parts.store, parts.settings)
         self.nodes.join(parts.settings.nodes)
         self._watch = parts.store.watch()
@@ -95,6 +99,7 @@ class EmbeddedCluster:
             self.kueue.seen()
         elif resource == JOBS:
             self.operator.job_seen(event.type, document)
+            self._faults.wake()
             if _queued(document):
                 self.kueue.seen()
         elif resource == NODES:

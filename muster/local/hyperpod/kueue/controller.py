@@ -164,12 +164,12 @@ class KueueController:
         return self._store.find(WORKLOADS, self._name(job), job["metadata"]["namespace"])
 
     def _create(self, job: Document) -> Document:
-        metadata, view = job["metadata"], JobView(job)
+        metadata, view, name = job["metadata"], JobView(job), self._name(job)
         document = {
             "apiVersion": f"{KUEUE}/v1beta1",
             "kind": "Workload",
             "metadata": {
-                "name": self._name(job),
+                "name": name,
                 "namespace": metadata["namespace"],
                 "ownerReferences": [
                     {
@@ -196,7 +196,7 @@ class KueueController:
         self._events.say(
             job,
             "CreatedWorkload",
-            f"Created Workload: {metadata['namespace']}/{document['metadata']['name']}",
+            f"Created Workload: {metadata['namespace']}/{name}",
             by="kueue",
         )
         return created
