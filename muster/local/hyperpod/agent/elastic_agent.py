@@ -9,9 +9,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from muster.local.hyperpod.agent.arguments import Arguments
@@ -185,11 +186,25 @@ class Agent:
             ranks = self._ranks
         assert ranks is not None  # noqa: S101 - RUNNING follows /start alone
         arguments = self._arguments
-        output = Output(self._logs, arguments.log_file, arguments.tee in {"1", "2", "3"}, arguments.role)
         variables = [self._variables(ranks, rank, processes) for rank in range(processes)]
+        prefixes = tuple(self._prefix(own) for own in variables)
+        output = Output(self._logs, arguments.log_file, arguments.tee in {"1", "2", "3"}, prefixes)
         self._workers = Workers(program, variables, output, ranks.faultCount)
         self._group = Group.HEALTHY
         self._follow(ranks)
+
+    def _prefix(self, own: Mapping[str, str]) -> str:
+        """Before each line of a worker on the console; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE replaces torch's own."""
+        template = os.environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+        if not template:
+            return f"[{self._arguments.role}{own['LOCAL_RANK']}]:"
+        return Template(template).safe_substitute(
+            role_name=self._arguments.role,
+            rank=own["RANK"],
+            local_rank=own["LOCAL_RANK"],
+            group_rank=own["GROUP_RANK"],
+            restart_count=own["TORCHELASTIC_RESTART_COUNT"],
+        )
 
     def _variables(self, ranks: Ranks, local_rank: int, processes: int) -> dict[str, str]:
         rank, world = str(ranks.rank * processes + local_rank), str(ranks.nnodes * processes)

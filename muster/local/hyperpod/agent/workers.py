@@ -37,8 +37,8 @@ class Output:
     root: Path
     to_file: bool
     to_console: bool
-    prefix: str
-    """Before each line of the console where the output is in a file too."""
+    prefixes: tuple[str, ...]
+    """Before each line of a worker on the console where the output is in a file too, by local rank."""
 
 
 class Workers:
@@ -78,7 +78,7 @@ class Workers:
         return process
 
     def _copy(self, stream: IO[bytes], file: Path, console: IO[bytes], rank: int) -> None:
-        prefix = f"[{self._output.prefix}{rank}]:".encode()
+        prefix = self._output.prefixes[rank].encode()
         with file.open("ab", buffering=0) as log:
             for line in stream:
                 log.write(line)
