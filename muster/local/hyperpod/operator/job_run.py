@@ -82,6 +82,8 @@ class JobRun:
         self._avoid: list[str] = []
         self._scaled_at = time.monotonic()
         self._initially_suspended = False
+        self._refusal = ""
+        """Why the last pod was refused."""
         self._grow_to = 0
         self.queue: WorkQueue[str] = WorkQueue(f"job-{name}", self._reconcile)
 
@@ -140,6 +142,8 @@ class JobRun:
         return None
 
     def _why_waiting(self, view: JobView) -> str:
+        if self._refusal:
+            return f": {self._refusal}"
         for pod in self._pods(view):
             status = pod.document.get("status", {})
             for container in status.get("containerStatuses") or ():
@@ -202,13 +206,22 @@ class JobRun:
                     made.append(PodView(self._store.create(PODS, document, view.namespace)))
                 except StatusError as error:
                     if error.code != 409:
-                        raise
+                        return self._refused(view, str(error), pods)
                 else:
                     self._created.add(index)
+                    self._refusal = ""
         for pod in pods:
             if pod.index >= self._wanted(view) and not pod.deleting and pod.uid not in self._ranks:
                 self._delete(pod)
         return sorted([*pods, *made], key=lambda pod: pod.index)
+
+    def _refused(self, view: JobView, why: str, pods: Sequence[PodView]) -> list[PodView]:
+        """A pod was refused, because its service account is not there, for example: it is tried again."""
+        if why != self._refusal:
+            self._refusal = why
+            self._cluster.events.say(view.document, "FailedCreatePod", why, "Warning")
+        self.queue.add(_KEY, _SETTLE_SECONDS)
+        return list(pods)
 
     def _replace_spares(
         self, pods: Sequence[PodView], active: Sequence[PodView], nodes: Mapping[str, Mapping[str, Any]]

@@ -51,7 +51,7 @@ class PodProcess:
         self.node: str = pod["spec"]["nodeName"]
         self._container: Mapping[str, Any] = pod["spec"]["containers"][0]
         self._bin = bin_folder
-        self.place = machine.place / "pods" / self.uid
+        self.place: Path = machine.place / "pods" / self.uid
         self.log_file = self.place / "container.log"
         self._address = machine.addresses.take()
         self._ended = threading.Event()
@@ -226,7 +226,7 @@ class PodProcess:
 
     def _termination_message(self) -> str:
         try:
-            return (self.place / "termination-log").read_text(errors="replace")
+            return Path(self.place, "termination-log").read_text(errors="replace")
         except FileNotFoundError:
             return ""
 
