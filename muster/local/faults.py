@@ -171,6 +171,39 @@ class LostNotice(FaultBase):
     key: str = Field(default="notices/*", description="Glob over the keys of notices.")
 
 
+# Reason and message of a kube-apiserver for each code.
+_KUBERNETES_ERRORS = {
+    401: ("Unauthorized", "Unauthorized"),
+    429: ("TooManyRequests", "Too many requests, please try again later."),
+    500: ("InternalError", "Internal error occurred: etcdserver: request timed out"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+}
+
+
+class KubernetesError(FaultBase):
+    """Fail calls of the Kubernetes API of an embedded cluster, before their effect or after it."""
+
+    kind: Literal["kubernetes-error"] = "kubernetes-error"
+    cluster: str = Field(default="*", description="Name of the EKS cluster, or a glob.")
+    verb: str = Field(default="*", description="create, get, list, watch, update, patch, delete, or a glob.")
+    resource: str = Field(default="*", description="Plural of the resource, or a glob: hyperpodpytorchjobs, pods/log.")
+    namespace: str = Field(default="*", description="Namespace, or a glob.")
+    name: str = Field(default="*", description="Name of the object, or a glob.")
+    caller: str = Field(default="*", description="Glob over the caller: a role's name, root.")
+    code: Literal[401, 429, 500, 503, 504] = Field(
+        default=503, description="HTTP status: 401 is an expired token, 429 throttling."
+    )
+    retry_after: int | None = Field(default=None, ge=0, le=60, description="Seconds of the header Retry-After.")
+    after_effect: bool = Field(default=False, description="Execute the call, lose its answer.")
+    disconnect: bool = Field(default=False, description="Close the connection in the middle of the answer.")
+
+    @property
+    def reason(self) -> tuple[str, str]:
+        """Reason and message of the answer."""
+        return _KUBERNETES_ERRORS[self.code]
+
+
 Fault = Annotated[
     SpotInterruption
     | LostInstance
@@ -188,7 +221,8 @@ Fault = Annotated[
     | Preemption
     | DeletedJob
     | OperatorDown
-    | LostNotice,
+    | LostNotice
+    | KubernetesError,
     Field(discriminator="kind"),
 ]
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)

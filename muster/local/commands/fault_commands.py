@@ -31,6 +31,7 @@ from muster.local.faults import (
     Fault,
     FaultBase,
     FaultReport,
+    KubernetesError,
     LostInstance,
     LostNode,
     LostNotice,
@@ -64,6 +65,7 @@ _COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
     (DeletedJob, ("job",)),
     (OperatorDown, ("job",)),
     (LostNotice, ("key",)),
+    (KubernetesError, ("verb", "resource")),
 )
 
 

@@ -13,7 +13,6 @@ from muster.local.kubernetes.kinds.resources import (
     LOCAL_QUEUES,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
-    SERVICE_ACCOUNTS,
     WORKLOAD_PRIORITY_CLASSES,
 )
 from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
@@ -40,7 +39,6 @@ def fill(store: ObjectStore, settings: ClusterSettings) -> None:
     """Create all of it. Where something is there already, it stays."""
     for namespace in (*SYSTEM_NAMESPACES, *settings.namespaces):
         _create(store, NAMESPACES, {"metadata": {"name": namespace}})
-        _create(store, SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
     for name, value in PRIORITIES.items():
         class_name = f"{name}-priority"
         _create(store, WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": class_name}, "value": value})
