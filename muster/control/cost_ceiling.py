@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.spending import Rented, billed_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.spending import (
+    Rented,
+    billed_usd,
+    end_mark,
+    held_instances,
+    instance_seconds,
+    launch_mark,
+    spent_usd,
+)
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.job_details import described
 from muster.control.runtime import clock
@@ -25,7 +34,7 @@ def note_end(replica: ActiveReplica, ended: Attempt) -> None:
 
 def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
     """`ended` with its billable seconds and its type; where the run has a ceiling, SageMaker is asked for them."""
-    if _ceiling(replica.run) is None or ended.billable_seconds is not None:
+    if _ceiling(replica.run) is None or ended.billable_seconds is not None or ended.cluster is not None:
         return ended
     job = replica.run.jobs.find(ended.job)
     if job is None:
@@ -62,11 +71,19 @@ def _ceiling(run: ActiveRun) -> float | None:
 
 
 def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
-    usd = billed_usd(_rented(replica, ended), ended.billable_seconds or 0)
+    rented = _rented(replica, ended)
+    if ended.cluster is None:
+        usd = billed_usd(rented, ended.billable_seconds or 0)
+    else:
+        until = ended.ended_at or timestamps.text(clock.utc_now())
+        usd = billed_usd(Rented(rented.instance_type), instance_seconds(ended, replica.spec.instance_count, until))
     return end_mark(replica.run.documents.layout, replica.rank, ended.attempt, usd)
 
 
 def _rented(replica: ActiveReplica, attempt: Attempt) -> Rented:
-    """The attempt's instances. Until SageMaker has chosen their type, the dearest possible one: the ceiling holds."""
+    """The attempt's instances. Until SageMaker has chosen their type, the dearest possible one: the ceiling holds.
+
+    So for an elastic replica the most that it may have, until its end says how many it had.
+    """
     spec = replica.spec
-    return Rented(attempt.instance_type or SHIPPED_PRICES.dearest(spec.instance_types), spec.instance_count)
+    return Rented(attempt.instance_type or SHIPPED_PRICES.dearest(spec.instance_types), held_instances(spec))

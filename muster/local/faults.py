@@ -122,6 +122,55 @@ class EventFault(_JobFault):
     copies: int = Field(default=2, ge=2, description="How often a duplicate is sent in all.")
 
 
+class _ClusterJobFault(FaultBase):
+    job: str = Field(default="*", description="Name of a job on the HyperPod cluster, or a glob.")
+    after_seconds: float = Field(default=0, ge=0, description="Seconds after the job began to run.")
+
+
+class _NodeFault(_ClusterJobFault):
+    pod: int = Field(default=0, ge=0, description="Number of the job's pod whose node is meant.")
+
+
+class LostNode(_NodeFault):
+    """Lose the node of a pod on the HyperPod cluster: its processes end without notice, the node is replaced later."""
+
+    kind: Literal["lost-node"] = "lost-node"
+
+
+class FailedHealthCheck(_NodeFault):
+    """Let the deep health check of a pod's node fail: the node is drained, and replaced or started again."""
+
+    kind: Literal["failed-health-check"] = "failed-health-check"
+    reboot: bool = Field(default=False, description="Start the node again instead of replacing it.")
+
+
+class Preemption(_ClusterJobFault):
+    """Let Kueue preempt a job of a queue on the HyperPod cluster: it is suspended, and resumed later."""
+
+    kind: Literal["preemption"] = "preemption"
+    seconds: float = Field(default=5.0, ge=0, description="How long it is not admitted again.")
+
+
+class DeletedJob(_ClusterJobFault):
+    """Delete a job on the HyperPod cluster, as a person does."""
+
+    kind: Literal["deleted-job"] = "deleted-job"
+
+
+class OperatorDown(_ClusterJobFault):
+    """Stop the operator of the HyperPod cluster: nothing is reconciled until it is back."""
+
+    kind: Literal["operator-down"] = "operator-down"
+    seconds: float = Field(default=10.0, gt=0, description="How long it is down.")
+
+
+class LostNotice(FaultBase):
+    """Lose S3's event about a notice of a replica on the HyperPod cluster; the object is there."""
+
+    kind: Literal["lost-notice"] = "lost-notice"
+    key: str = Field(default="notices/*", description="Glob over the keys of notices.")
+
+
 # Reason and message of a kube-apiserver for each code.
 _KUBERNETES_ERRORS = {
     401: ("Unauthorized", "Unauthorized"),
@@ -166,8 +215,14 @@ Fault = Annotated[
     | QuotaError
     | CallError
     | RateLimit
-    | KubernetesError
-    | EventFault,
+    | EventFault
+    | LostNode
+    | FailedHealthCheck
+    | Preemption
+    | DeletedJob
+    | OperatorDown
+    | LostNotice
+    | KubernetesError,
     Field(discriminator="kind"),
 ]
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)

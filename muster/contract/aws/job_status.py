@@ -1,10 +1,12 @@
-"""The statuses of a SageMaker training job."""
+"""The statuses of a SageMaker training job. Those of a job on a cluster are given in the same words."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-BEFORE_INSTANCE = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
+WAITING_FOR_QUOTA = "WaitingForQuota"
+"""The secondary status of a job on a cluster that Kueue has not admitted, or has suspended again."""
+BEFORE_INSTANCE = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", WAITING_FOR_QUOTA)
 """Secondary statuses of a job that has no instance yet and costs nothing."""
 BEFORE_TRAINING = (*BEFORE_INSTANCE, "PreparingTraining", "Downloading", "DownloadingTrainingImage")
 """Secondary statuses of a job that is not training yet."""

@@ -23,7 +23,7 @@ NOTICES = "notices/"
 NOTICE_BYTES_MAX = 16_384
 
 _KEY = re.compile(
-    rf"{NOTICES}(?P<run>[a-zA-Z0-9-]+)/(?P<kind>end|missing)-r(?P<rank>0|[1-9]\d{{0,3}})"
+    rf"{NOTICES}(?P<run>[a-zA-Z0-9-]+)/(?P<kind>start|end|missing)-r(?P<rank>0|[1-9]\d{{0,3}})"
     r"(?:-a(?P<attempt>[1-9]\d{0,2}))?-(?P<mark>[a-z0-9-]{1,64})\.json"
 )
 
@@ -31,6 +31,8 @@ _KEY = re.compile(
 class NoticeKind(StrEnum):
     """What a notice says."""
 
+    START = "start"
+    """The program of a replica's first pod starts: at first, after a restart, or with another number of pods."""
     END = "end"
     """A container of an attempt has ended; it lived long enough to say so."""
     MISSING = "missing"
@@ -39,7 +41,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Notice:
-    """The key of a notice. `mark` tells several apart: the pod and its start, or the round. `attempt`: of an end."""
+    """The key of a notice. `mark` differs in each: the pod and its start, or the round. `attempt`: not of a round."""
 
     run: str
     kind: NoticeKind
@@ -50,8 +52,13 @@ class Notice:
     @property
     def key(self) -> str:
         """Its key in the bucket."""
+        return f"{NOTICES}{self.run}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """Its name below the notices of its run."""
         attempt = "" if self.attempt is None else f"-a{self.attempt}"
-        return f"{NOTICES}{self.run}/{self.kind}-r{self.rank}{attempt}-{self.mark}.json"
+        return f"{self.kind}-r{self.rank}{attempt}-{self.mark}.json"
 
     @classmethod
     def parse(cls, key: str) -> Notice | None:
@@ -60,7 +67,7 @@ class Notice:
         if match is None or not is_run_name(match["run"]):
             return None
         kind, attempt = NoticeKind(match["kind"]), match["attempt"]
-        if (attempt is None) is (kind is NoticeKind.END):
+        if (attempt is None) is not (kind is NoticeKind.MISSING):
             return None
         return cls(match["run"], kind, int(match["rank"]), None if attempt is None else int(attempt), match["mark"])
 

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import StoredPart, known_member
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.run.job_details import JobDetails
 from muster.contract.timestamps import Timestamp
 
@@ -30,10 +31,13 @@ class Transition(StoredPart):
     at: Timestamp
     secondary: str
     message: str = Field(default="", description="the last message of it, such as why there is no instance yet")
+    instances: int | None = Field(
+        default=None, ge=0, description="of a job on a cluster: how many instances train since then; none as before"
+    )
 
 
 class Attempt(StoredPart):
-    """One SageMaker job that carries a replica, from its launch to its end."""
+    """One job that carries a replica, from its launch to its end."""
 
     attempt: int = Field(ge=1)
     job: str
@@ -52,6 +56,7 @@ class Attempt(StoredPart):
     details: JobDetails | None = Field(
         default=None, description="what the spec has asked SageMaker for; none where nothing, or it is not known"
     )
+    cluster: ClusterJob | None = Field(default=None, description="of a job on a cluster; none for a training job")
     last_lines: tuple[str, ...] = Field(
         default=(), description="the last lines of its log, for some of the attempts that failed"
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import StoredDocument
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
@@ -19,6 +22,8 @@ ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
 ENV_PROCESSES = "MUSTER_PROCESSES"
+# A folder of the instance that outlives the container: for inner states between rounds. Optional.
+ENV_LOCAL_STATES = "MUSTER_LOCAL_STATES"
 # SageMaker documents no variable for the region, so the request sets one.
 ENV_REGION = "MUSTER_REGION"
 
@@ -37,6 +42,9 @@ class RunDocument(StoredDocument):
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
     checkpoint_rounds: int = Field(default=1, ge=1)
+    checkpoints: CheckpointTiers | None = Field(
+        default=None, description="how often inner states are saved between rounds; none: never"
+    )
     on_early_finish: OnEarlyFinish | None = Field(
         default=None, description="the run's rule; none where replicas do not report that they have finished"
     )
@@ -55,6 +63,13 @@ class RunDocument(StoredDocument):
         default=None,
         ge=0,
         description="in a sweep: the replica whose document this is; it trains by itself, as rank 0 of one",
+    )
+
+    cluster_ranks: tuple[tuple[int, int], ...] = Field(
+        default=(), description="the ranks that run on clusters, as first and last of each span"
+    )
+    notices_uri: str | None = Field(
+        default=None, description="where a missing rank of a cluster is reported; none where no rank runs on one"
     )
 
     @field_validator("metrics", mode="before")
@@ -89,6 +104,7 @@ class RunDocument(StoredDocument):
     def of(cls, plan: Plan) -> RunDocument:
         """The document that all replicas of a plan share."""
         trainer, kwargs = plan.spec.called
+        spans = _spans_on_clusters(plan)
         return cls(
             run=plan.run,
             plan_digest=plan.digest,
@@ -101,12 +117,15 @@ class RunDocument(StoredDocument):
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
             checkpoint_rounds=plan.spec.rendezvous.checkpoint_rounds,
+            checkpoints=plan.spec.checkpoints,
             on_early_finish=plan.spec.on_early_finish,
             watch=plan.spec.watch,
             root=plan.lineage.root if plan.lineage else None,
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),
             metrics=plan.spec.metrics,
+            cluster_ranks=spans,
+            notices_uri=s3_uri(plan.place.bucket, f"{NOTICES}{plan.run}/") if spans else None,
         )
 
     def member(self, rank: int) -> int:
@@ -122,6 +141,22 @@ class RunDocument(StoredDocument):
     def results_uri(self) -> str:
         """Below this the run's model is written."""
         return self.output_uri or f"{self.rendezvous_uri}output/"
+
+
+def _spans_on_clusters(plan: Plan) -> tuple[tuple[int, int], ...]:
+    """The ranks of a plan whose jobs run on clusters, as first and last of each span."""
+    spec = plan.spec
+    if Backend.HYPERPOD not in {spec.backend, *(override.backend for override in spec.overrides.values())}:
+        return ()
+    spans: list[tuple[int, int]] = []
+    for rank in range(spec.replicas):
+        if spec.of_rank(rank).backend is not Backend.HYPERPOD:
+            continue
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    return tuple(spans)
 
 
 class Manifest(StoredDocument):

@@ -3,6 +3,9 @@
 Listing the marks gives the whole sum: a few requests cover thousands of replicas, and no two functions write the same
 object. Prices are the on-demand prices of the shipped table; billable seconds are those that SageMaker reports (for
 spot they are fewer than the seconds that passed, so the on-demand price applies).
+
+The instances of a cluster are paid for whether a job runs on them or not. A run counts its share of them: the hours for
+which its jobs held them, at the on-demand price of the same type in a training job.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pydantic import Field
 from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import seconds_between
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec
 
 _HOUR = 3_600
+_ENDS = ("Completed", "Failed", "Stopped")
 _MICRO = 1_000_000
 _MARK = re.compile(
     r"(?P<rank>\d{1,4})-(?P<attempt>\d{1,3})-"
@@ -90,7 +95,7 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     """Dollars for `instances` of the attempt's type until its end or `now`; None where the type has no price.
 
     An estimate from the times at which it had an instance, at on-demand prices, so spot costs less. Without a history
-    the whole attempt counts.
+    the whole attempt counts. On a cluster the number of instances may change.
     """
     if not attempt.was_created or attempt.launched_at is None:
         return 0.0
@@ -100,6 +105,8 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     price = usd_per_hour.get(attempt.instance_type or "")
     if price is None:
         return None
+    if attempt.cluster is not None:
+        return instance_seconds(attempt, instances, now) * price / _HOUR
     billed = [step.at for step in attempt.history if step.secondary not in BEFORE_INSTANCE]
     begin = billed[0] if billed else attempt.launched_at
     if not billed and attempt.secondary in BEFORE_INSTANCE:
@@ -107,11 +114,42 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
 
 
+def held_instances(spec: Spec) -> int:
+    """The most instances that an attempt of a rank may hold at once, the spares on a cluster included; `spec`: its own."""
+    if spec.backend is not Backend.HYPERPOD or spec.hyperpod is None:
+        return spec.instance_count
+    elastic = spec.hyperpod.elastic
+    return max(spec.instance_count, elastic.max_instances if elastic else 0) + spec.hyperpod.spares
+
+
+def instance_seconds(attempt: Attempt, instances: int, now: str) -> float:
+    """Seconds of all instances that a job on a cluster has held until its end or `now`, its spares included.
+
+    It starts with `instances` of them; its history says when the operator has changed their number. A job that waits
+    for quota, or that Kueue has suspended, holds none.
+    """
+    if not attempt.was_created or attempt.launched_at is None:
+        return 0.0
+    spares = attempt.cluster.spares if attempt.cluster else 0
+    held, count = 0.0, instances
+    secondary = "Training" if not attempt.history and attempt.secondary not in BEFORE_INSTANCE else "Starting"
+    since = attempt.launched_at
+    for step in attempt.history:
+        if secondary not in BEFORE_INSTANCE:
+            held += max(0.0, seconds_between(since, step.at)) * (count + spares)
+        since, secondary = max(since, step.at), step.secondary
+        count = count if step.instances is None else step.instances
+    if secondary not in {*BEFORE_INSTANCE, *_ENDS}:
+        held += max(0.0, seconds_between(since, attempt.ended_at or now)) * (count + spares)
+    return held
+
+
 def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> float | None:
     """Dollars for the attempts of a replica with this spec, at the shipped prices; None where a type has no price.
 
-    By SageMaker's billable seconds where they are known, otherwise an estimate from the times of the attempt. Where its
-    type is not known it counts as the dearest of those that it may have had.
+    By SageMaker's billable seconds where they are known, otherwise an estimate from the times of the attempt. On a
+    cluster it is the share of instances that are paid for anyway. Where the type is not known it counts as the dearest
+    of those that it may have had.
     """
     bound = SHIPPED_PRICES.dearest(spec.instance_types)
     costs = [

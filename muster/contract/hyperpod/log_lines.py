@@ -1,0 +1,53 @@
+"""How the lines of a pod's log say to which job they belong.
+
+A cluster has one log stream for each node, and its log group has the lines of all jobs. FilterLogEvents finds those of
+a job by its name, so the first process of a pod writes the name in front of every line that it passes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+LOG_GROUPS = "/aws/sagemaker/Clusters/"
+"""A cluster's log group is `{LOG_GROUPS}{name}/{id}`; the id is the last part of its ARN."""
+STREAMS = "SagemakerHyperPodTrainingJob"
+"""The prefix of the log streams with the lines of jobs."""
+
+_HEAD = re.compile(r"\[(?P<job>[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/(?P<pod>\d{1,4})\] ?")
+_MEMBERS = ("log", "message")  # of a line that a log agent has wrapped in JSON
+
+
+class PodLine(NamedTuple):
+    """A line of a pod."""
+
+    job: str
+    pod: int
+    text: str
+
+
+def line_head(job: str, pod: int) -> str:
+    """What stands in front of every line of the pod with this index."""
+    return f"[{job}/{pod}] "
+
+
+def parse_line(message: str) -> PodLine | None:
+    """The line in an event of the cluster's log group; None where it is of no job.
+
+    A log agent may put a time in front of it, or wrap it in JSON.
+    """
+    text = _unwrapped(message.rstrip("\n"))
+    head = _HEAD.search(text)
+    return None if head is None else PodLine(head["job"], int(head["pod"]), text[head.end() :])
+
+
+def _unwrapped(message: str) -> str:
+    if not message.startswith("{"):
+        return message
+    try:
+        found = json.loads(message)
+    except ValueError:
+        return message
+    texts = [found.get(name) for name in _MEMBERS] if isinstance(found, dict) else []
+    return next((text.rstrip("\n") for text in texts if isinstance(text, str)), message)
