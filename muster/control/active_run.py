@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request
@@ -20,9 +22,11 @@ from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.store import Store
 from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
-from muster.control.jobs import Job, Jobs
+from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.roll_up import write_entry
 from muster.control.runtime.parallel import in_parallel
+
+_REASON_MAX = 1_024
 
 
 @dataclass(frozen=True)
@@ -143,15 +147,36 @@ class ActiveReplica:
     def own_job(self, attempt: Attempt) -> Job | None:
         """The attempt's job; None where there is none, or the one of that name belongs to someone else."""
         job = self.jobs.find(attempt.job)
-        return job if job is not None and self.has_own(job, attempt) else None
+        if job is not None and self.has_own(job, attempt):
+            return job
+        return self.jobs.vanished(attempt.job) if attempt.has_proven_job else None
 
     def has_own(self, job: Job, attempt: Attempt) -> bool:
-        """Whether the job with the attempt's name is this replica's: by the record, otherwise by its tags."""
-        return attempt.has_proven_job or self.owns(self.jobs.tags(job.arn), attempt.attempt)
+        """Whether the job with the attempt's name is this replica's: by the record, otherwise by its tags.
+
+        On a cluster a name can be given again, so there only the tags prove it, which come with the job.
+        """
+        if job.is_gone:
+            return True
+        is_proven = attempt.has_proven_job and job.state is None
+        return is_proven or self.owns(self.jobs.tags(job.arn), attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
-        """The CreateTrainingJob request of the last of `attempts`."""
-        return training_job_request(self.run.plan, self.rank, attempts[-1].attempt, shortages(attempts))
+        """The CreateTrainingJob request of the last of `attempts`, or the document of its job on a cluster.
+
+        Raises:
+            LaunchRefusedError: the schema of such a job refuses the document.
+        """
+        plan, number, short = self.run.plan, attempts[-1].attempt, shortages(attempts)
+        if self.spec.backend is Backend.TRAINING_JOB:
+            return training_job_request(plan, self.rank, number, short)
+        # Not where a stack has no clusters: it would add to every cold start.
+        from muster.contract.hyperpod.job_document import ClusterJobError, cluster_job  # noqa: PLC0415
+
+        try:
+            return cluster_job(plan, self.rank, number, short)
+        except ClusterJobError as error:
+            raise LaunchRefusedError(FailureClass.INVALID_REQUEST, str(error)[:_REASON_MAX]) from None
 
 
 class Runs:

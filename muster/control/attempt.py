@@ -16,12 +16,14 @@ from pydantic import Field
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.aws.launcher import Launcher
 from muster.control.aws.task_tokens import TokenRequest, remaining_delay
+from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
@@ -131,6 +133,7 @@ def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Recor
         job=replica.job_name(request.attempt),
         launched_at=clock.now(),
         instance_type=requested_type(replica.spec, before),
+        cluster=ClusterJob.of(replica.spec),
     )
     armed = Record(
         run=request.run, rank=request.rank, token=request.token, armed_at=request.armed_at, attempts=(*before, new)
@@ -172,7 +175,7 @@ def _launch(
     """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
     jobs, current = replica.jobs, record.current
     # After an earlier call the job probably exists, so it is looked up first.
-    job = jobs.find(current.job) if repeated else None
+    job = _existing(replica, current) if repeated else None
     if job is not None:
         return _adopt(replica, current, job)
     if stopping:
@@ -189,15 +192,27 @@ def _launch(
     except Exception:
         _obey_fence(replica, current.job)
         raise
-    if created:
+    if created.is_new:
         note_launch(replica, current)
+        note_look(replica, created.job)
         _obey_fence(replica, current.job)
         return Launch.CREATED
     job = jobs.find(current.job)
     if job is None:
-        message = f"the job name {current.job} is in use, but DescribeTrainingJob does not find it"
+        message = f"the job name {current.job} is in use, but a look at it does not find it"
         raise ConnectionError(message)
     return _adopt(replica, current, job)
+
+
+def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:
+    """The job with the attempt's name. Where the attempt had one that is gone: what its absence means.
+
+    Otherwise a job that a person has deleted would be created again.
+    """
+    job = replica.jobs.find(current.job)
+    if current.has_proven_job and (job is None or not replica.has_own(job, current)):
+        return replica.jobs.vanished(current.job) or job
+    return job
 
 
 def _creator(launcher: Launcher, replica: ActiveReplica) -> Jobs:
@@ -210,7 +225,7 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     """Adopt an existing job with the attempt's name, if it is this run's."""
     if not replica.has_own(job, current):
         reason = (
-            f"A training job named {job.name} exists and does not belong to this run. It was not changed. "
+            f"A {replica.jobs.noun} named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."
         )
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
@@ -218,7 +233,8 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     # The call that created the job may have failed before it recorded the launch.
     note_launch(replica, seen)
     if job.end is not None:
-        return seen
+        return replica.jobs.explained(job, None).applied_to(current, stopping=False)
+    note_look(replica, job)
     _obey_fence(replica, job.name)
     return Launch.ADOPTED
 

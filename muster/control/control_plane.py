@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from muster.control.active_run import Runs
 from muster.control.admission import RunQueue
@@ -20,6 +20,9 @@ from muster.control.rerun_policy import RerunPolicy
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
+
+if TYPE_CHECKING:
+    from muster.control.kubernetes.cluster_apis import ClusterApis
 
 
 class ControlPlane:
@@ -56,7 +59,12 @@ class ControlPlane:
     @cached_property
     def backends(self) -> Backends:
         """All services that run jobs of replicas."""
-        return Backends(self.jobs)
+        return Backends(lambda: self.jobs, self.settings.clusters, self._cluster_apis)
+
+    def _cluster_apis(self) -> ClusterApis:
+        from muster.control.kubernetes.cluster_apis import ClusterApis  # noqa: PLC0415 - not without clusters
+
+        return ClusterApis(self.clients, self.settings.clusters)
 
     @cached_property
     def runs(self) -> Runs:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.job_history import with_state
+from muster.contract.hyperpod.job_state import JobState
+from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.orphans import ActiveJob
+from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
@@ -31,8 +35,13 @@ class Job:
     changed_at: str
     instance_type: str | None
     """None until SageMaker has chosen among the preferences."""
-    billable_seconds: int
+    billable_seconds: int | None
+    """None for a job on a cluster, whose nodes are paid for in any case."""
     details: JobDetails = field(default_factory=JobDetails)
+    state: JobState | None = None
+    """What a cluster says of it; None for a training job, whose events carry its history."""
+    is_gone: bool = False
+    """Whether it is not there any more: this is what its absence means."""
 
     @property
     def end(self) -> JobEnd | None:
@@ -51,7 +60,17 @@ class Job:
             "details": self.details if self.end else None,
         }
         seen = attempt.model_copy(update=update)
+        if self.state is not None:
+            seen = with_state(seen, self.state, clock.now())
         return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
+
+
+class Creation(NamedTuple):
+    """What came of a request for a job. `job`: as it was created, where the answer says so."""
+
+    is_new: bool
+    """False: a job of that name exists already (Muster's or not)."""
+    job: Job | None = None
 
 
 class LaunchRefusedError(Exception):
@@ -69,8 +88,15 @@ class Jobs(Protocol):
     patience: TimeBudget
     """How long a throttled call is tried again, except `create`."""
 
-    def create(self, request: dict[str, JsonValue]) -> bool:
-        """Create a job. False where one of that name exists already (Muster's or not).
+    noun: str
+    """What a message calls one of them."""
+
+    @property
+    def place(self) -> str:
+        """Where they are, for messages."""
+
+    def create(self, request: dict[str, JsonValue]) -> Creation:
+        """Create a job. Not new where one of that name exists already (Muster's or not).
 
         Raises:
             LaunchRefusedError: the last answer was a refusal. An earlier answer may have been lost, so only `find`
@@ -80,6 +106,12 @@ class Jobs(Protocol):
 
     def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
         """The job of that name, or None. `patience` replaces that of all calls."""
+
+    def explained(self, job: Job, notice: EndNotice | None) -> Job:
+        """`job` with the reason of its failure, where only its pods and its end notice know it."""
+
+    def vanished(self, name: str) -> Job | None:
+        """What it means that no job has this name any more, whose attempt was seen to have one. None: it is a lag."""
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """The tags of a job."""

@@ -12,6 +12,7 @@ from muster.control.aws.executions import Executions
 from muster.control.backends import PlacedJob
 from muster.control.control_plane import ControlPlane
 from muster.control.documents import RunDocuments
+from muster.control.jobs import Jobs
 from muster.control.runtime.parallel import each_that_succeeds
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -42,7 +43,15 @@ class OrphanJobs:
     def found(self, now: datetime, young_seconds: float) -> list[PlacedJob]:
         """The suspects that are at least `young_seconds` old."""
         # Jobs before executions: a run that starts in between has no job in the list.
-        active = self._plane.backends.active(self._plane.settings.job_prefix)
+        prefix = self._plane.settings.job_prefix
+
+        def listed(jobs: Jobs) -> list[PlacedJob]:
+            return [PlacedJob(jobs, job) for job in jobs.active(prefix)]
+
+        # A cluster that does not answer keeps no other service from being swept.
+        services = self._plane.backends.every()
+        found = each_that_succeeds(listed, services, self._errors, lambda jobs: jobs.place)
+        active = [one for placed in found for one in placed]
         live = self._executions.live_runs()
         quiet = live - self._stopping({one.job.name.run for one in active} & live)
         suspected = {id(job) for job in suspects([one.job for one in active], quiet, now, young_seconds)}

@@ -166,7 +166,11 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
 def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
     """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
     job = replica.own_job(current)
-    return current if job is None else job.applied_to(current, stopping=stopping)
+    if job is None:
+        return current
+    if job.end is not None:
+        job = replica.jobs.explained(job, None)
+    return job.applied_to(current, stopping=stopping)
 
 
 def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:

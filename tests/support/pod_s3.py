@@ -1,4 +1,4 @@
-"""A loopback S3 in memory as boto3 uses it: versions by ETag, checksums, conditions, ranges, uploads in parts, faults."""
+"""A loopback S3 in memory as boto3 uses it: versions, checksums, conditions, ranges, uploads in parts, faults."""
 
 from __future__ import annotations
 

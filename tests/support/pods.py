@@ -91,8 +91,12 @@ class TestPod:
     def begin(self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.replica.pod")) -> TestPod:
         """Start the container."""
         self.process = subprocess.Popen(
-            list(command), env=self.environment, stdout=(self.place / f"log-{self.number}").open("ab"), stderr=subprocess.STDOUT,
-            cwd=self.place, start_new_session=True,
+            list(command),
+            env=self.environment,
+            stdout=(self.place / f"log-{self.number}").open("ab"),
+            stderr=subprocess.STDOUT,
+            cwd=self.place,
+            start_new_session=True,
         )
         return self
 
@@ -106,7 +110,7 @@ class TestPod:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.address}:8080{path}", data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - the URL is written above
                 text = answer.read()
         except (urllib.error.URLError, OSError):
             return None

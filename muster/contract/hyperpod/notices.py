@@ -52,8 +52,13 @@ class Notice:
     @property
     def key(self) -> str:
         """Its key in the bucket."""
+        return f"{NOTICES}{self.run}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """Its name below the notices of its run."""
         attempt = "" if self.attempt is None else f"-a{self.attempt}"
-        return f"{NOTICES}{self.run}/{self.kind}-r{self.rank}{attempt}-{self.mark}.json"
+        return f"{self.kind}-r{self.rank}{attempt}-{self.mark}.json"
 
     @classmethod
     def parse(cls, key: str) -> Notice | None:

@@ -13,13 +13,14 @@ from pydantic import JsonValue
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.patience import patiently
-from muster.control.jobs import Job, LaunchRefusedError
+from muster.control.jobs import Creation, Job, LaunchRefusedError
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
@@ -47,13 +48,15 @@ def _without_private_values(message: str) -> str:
 class TrainingJobs:
     """The training jobs of the account."""
 
+    noun, place = "training job", "SageMaker"
+
     def __init__(self, sagemaker: SageMakerClient) -> None:
         self._sagemaker = sagemaker
         self.patience = TimeBudget(-math.inf)
         """How long a throttled call is tried again, except `create`: the workflow waits for that at a lower cost."""
 
-    def create(self, request: dict[str, JsonValue]) -> bool:
-        """Send CreateTrainingJob. False where a job of that name exists already (Muster's or not).
+    def create(self, request: dict[str, JsonValue]) -> Creation:
+        """Send CreateTrainingJob. Not new where a job of that name exists already (Muster's or not).
 
         Raises:
             LaunchRefusedError: the last response was a refusal. An earlier response may have been lost, so only
@@ -65,14 +68,14 @@ class TrainingJobs:
         except ClientError as error:
             code = error_code(error)
             if code in {"ResourceInUse", "ResourceInUseException"}:
-                return False
+                return Creation(is_new=False)
             # A throttled call says nothing about the attempt: the workflow tries it again, with full jitter.
             if is_transient(error):
                 raise
             # Not `from error`: its text holds the message as it came.
             reason = f"{code}: {_without_private_values(error_message(error))}"
             raise LaunchRefusedError(classify_request_error(code), reason) from None
-        return True
+        return Creation(is_new=True)
 
     def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
         """The job of that name, or None. `patience` replaces that of all calls."""
@@ -96,6 +99,14 @@ class TrainingJobs:
             billable_seconds=found.get("BillableTimeInSeconds", 0),
             details=job_details(cast("Mapping[str, object]", found)),
         )
+
+    def explained(self, job: Job, notice: EndNotice | None) -> Job:  # noqa: ARG002 - the protocol's
+        """The job as it is: SageMaker says why it has failed."""
+        return job
+
+    def vanished(self, name: str) -> Job | None:  # noqa: ARG002 - the protocol's
+        """None: SageMaker keeps training jobs."""
+        return None
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a job."""

@@ -21,6 +21,7 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.transport import Store
 from muster.replica.watching.progress import Progress
 from muster.replica.wire.blocks import Buffers
@@ -99,6 +100,7 @@ class RoundContext:
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
         fragments: into how many fragments the model is cut.
         expected: what the trainer has said about its training.
+        suspicions: reports a rank on a cluster that a round misses.
         checkpoints: how often inner states are saved between rounds; None: never.
         local_states: a folder of the instance for them that is not copied to S3; None: there is none.
     """
@@ -128,6 +130,7 @@ class RoundContext:
     outlier_factor: float = 0.0
     fragments: int = 1
     expected: Expected = field(default_factory=Expected)
+    suspicions: Suspicions = NO_SUSPICIONS
     checkpoints: CheckpointTiers | None = None
     local_states: Path | None = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import sys
 import tarfile
@@ -284,11 +283,11 @@ def test_an_unusable_input_ends_the_pod_and_says_why(
 
 def test_what_is_wrong_with_the_work_is_said_at_once_and_reported(make: Make) -> None:
     pod = make("count")
-    work = json.loads(pod.work.to_json()) | {"output_uri": "/tmp", "channels": [{"name": "a/b", "uri": "x"}]}
+    work = json.loads(pod.work.to_json()) | {"output_uri": "/results", "channels": [{"name": "a/b", "uri": "x"}]}
     pod.variables[ENV_POD_WORK] = json.dumps(work)
     assert pod.begin().end() == 64
     (end,) = pod.notices("end")
-    for words in ("output_uri is '/tmp'", "channels.a/b.uri is 'x'", "a channel has the name 'a/b'"):
+    for words in ("output_uri is '/results'", "channels.a/b.uri is 'x'", "a channel has the name 'a/b'"):
         assert words in end["reason"]
 
 
@@ -310,7 +309,6 @@ def test_the_containers_command_reports_a_damaged_package(make: Make, s3: PodS3)
     assert pod.begin([sys.executable, *POD_COMMAND[1:]]).end() == 64
     (end,) = pod.notices("end")
     assert "is damaged: its SHA-256 is" in end["reason"]
-    assert os.path.commonprefix([end["started_at"], "20"]) == "20"
 
 
 def test_the_containers_command_runs_an_image_with_python_and_boto3_alone(

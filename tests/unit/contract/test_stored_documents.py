@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import muster.contract.hyperpod
 import muster.contract.recipe
 import muster.contract.run
 import muster.contract.spec
@@ -35,7 +36,7 @@ from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
 ROOMS = (
-    *(muster.contract.recipe, muster.contract.run, muster.contract.spec),
+    *(muster.contract.hyperpod, muster.contract.recipe, muster.contract.run, muster.contract.spec),
     *(muster.replica.rounds, muster.replica.store, muster.replica.tiers, muster.replica.wire),
 )
 # A newer version has added a field to each part of a document.

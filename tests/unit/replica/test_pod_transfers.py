@@ -75,9 +75,7 @@ def test_bytes_without_their_checksum_are_no_file(s3: PodS3, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_an_answer_that_always_breaks_ends_after_a_bounded_number_of_tries(
-    s3: PodS3, tmp_path: Path
-) -> None:
+def test_an_answer_that_always_breaks_ends_after_a_bounded_number_of_tries(s3: PodS3, tmp_path: Path) -> None:
     s3.put("key", b"0123456789")
     s3.cut["key"] = [0] * 100
     with pytest.raises(StoreUnavailableError):

@@ -16,7 +16,9 @@ from muster.local.hyperpod.agent.server import serve
 
 def main() -> int:
     """Run the agent until the operator or a signal ends it."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s"
+    )
     arguments = parse(sys.argv[1:])
     if "NNODES" not in os.environ:
         sys.stderr.write("hyperpodrun: KeyError: 'NNODES': set it to the number of the job's pods\n")

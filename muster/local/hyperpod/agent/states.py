@@ -28,9 +28,7 @@ class AgentState(StrEnum):
 TRANSITIONS: Mapping[AgentState, frozenset[AgentState]] = {
     AgentState.INIT: frozenset({AgentState.READY, AgentState.SHUTDOWN}),
     AgentState.READY: frozenset({AgentState.RUNNING, AgentState.SHUTDOWN}),
-    AgentState.RUNNING: frozenset(
-        {AgentState.COMPLETED, AgentState.FAULTED, AgentState.STOPPING, AgentState.SHUTDOWN}
-    ),
+    AgentState.RUNNING: frozenset({AgentState.COMPLETED, AgentState.FAULTED, AgentState.STOPPING, AgentState.SHUTDOWN}),
     AgentState.FAULTED: frozenset({AgentState.STOPPING, AgentState.SHUTDOWN}),
     AgentState.STOPPING: frozenset({AgentState.READY}),
     AgentState.COMPLETED: frozenset({AgentState.SHUTDOWN, AgentState.STOPPING}),

@@ -30,7 +30,9 @@ class Places:
     """Of the namespace: the PersistentVolumeClaims."""
 
 
-def mounts(pod_spec: Mapping[str, Any], container: Mapping[str, Any], places: Places, lookup: Lookup) -> dict[str, Path]:
+def mounts(
+    pod_spec: Mapping[str, Any], container: Mapping[str, Any], places: Places, lookup: Lookup
+) -> dict[str, Path]:
     """The folder of each mount path of a container; the folders exist afterwards.
 
     Raises:

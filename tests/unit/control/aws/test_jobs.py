@@ -31,8 +31,8 @@ def test_a_creation_that_may_pass_later_is_no_refusal(harness: ControlHarness, c
     harness.cloud.calls.inject(Fault("CreateTrainingJob", AwsError(code, "again", status)))
     with pytest.raises(ClientError, match=code):
         jobs.create(request)
-    assert jobs.create(request)
-    assert not jobs.create(request)
+    assert jobs.create(request).is_new
+    assert not jobs.create(request).is_new
 
 
 def test_a_refusal_has_a_class_and_the_words_of_aws(harness: ControlHarness) -> None:
