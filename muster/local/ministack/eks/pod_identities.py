@@ -27,13 +27,16 @@ _TAG_CHARACTERS = 256
 
 
 @dataclass(frozen=True)
-class Pod:
-    """The pod that asks for credentials."""
-
+class _Pod:
     namespace: str
     service_account: str
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _Pod:
+        metadata, account = document["metadata"], document["spec"].get("serviceAccountName") or "default"
+        return cls(metadata["namespace"], account, metadata["name"], metadata["uid"])
 
 
 def install(account: Account) -> None:
@@ -135,11 +138,12 @@ class PodIdentities:
         self._cluster = cluster
         self._endpoint = CredentialEndpoint()
 
-    def variables(self, pod: Pod, token_file: Path) -> dict[str, str]:
+    def variables(self, document: Mapping[str, Any], token_file: Path) -> dict[str, str]:
         """The environment variables with which a pod's SDKs find its credentials; none without an association.
 
         The pod's processes must be able to read `token_file`, which this writes; its removal ends the offer.
         """
+        pod = _Pod.of(document)
         if self._association(pod) is None:
             return {}
         region = self._account.region
@@ -150,7 +154,7 @@ class PodIdentities:
             "AWS_REGION": region,
         }
 
-    def _association(self, pod: Pod) -> dict[str, Any] | None:
+    def _association(self, pod: _Pod) -> dict[str, Any] | None:
         with responses.request_scope(self._account.account_id, self._account.region):
             for key, found in list(eks._pod_identity_associations.items()):
                 if key.startswith(f"{self._cluster}\x00") and (found["namespace"], found["serviceAccount"]) == (
@@ -160,7 +164,7 @@ class PodIdentities:
                     return dict(found)
         return None
 
-    def _credentials(self, pod: Pod, seconds: float) -> RoleCredentials:
+    def _credentials(self, pod: _Pod, seconds: float) -> RoleCredentials:
         """New credentials from the association as it is now.
 
         Raises:
@@ -178,7 +182,7 @@ class PodIdentities:
         name = f"eks-{self._cluster}-{pod.name}"[: _SESSION_CHARACTERS - 9] + f"-{secrets.token_hex(4)}"
         return role_session(self._account, grant, name, seconds)
 
-    def _tags(self, pod: Pod) -> tuple[tuple[str, str], ...]:
+    def _tags(self, pod: _Pod) -> tuple[tuple[str, str], ...]:
         return tuple(
             (name, value[:_TAG_CHARACTERS])
             for name, value in (
