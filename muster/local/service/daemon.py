@@ -156,10 +156,10 @@ async def _serve(
         from muster.local.hyperpod.hosting.hosted_cluster import HostedCluster, ServiceParts  # noqa: PLC0415
 
         parts = ServiceParts(settings, host, processes, faults, calls, directory.scratch / "hyperpod", variables)
-        hosted = await asyncio.to_thread(HostedCluster, parts, settings.hyperpod)
-        _background.add(asyncio.create_task(hosted.serve()))
+        hosted = HostedCluster(parts, settings.hyperpod)
+        _background.add(hosted.start())
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", variables)
-    gateway = _gateway(directory, state, machine, calls, host, hosted)
+    gateway = _gateway(directory, state, machine, host, calls=calls, hosted=hosted)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -188,8 +188,9 @@ def _gateway(
     directory: StateDirectory,
     state: CloudState,
     machine: Machine,
-    calls: CallLog,
     host: Host,
+    *,
+    calls: CallLog,
     hosted: HostedCluster | None,
 ) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
