@@ -46,11 +46,13 @@ def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
 
 
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
-    """One schedule and its plan. In every tenth one some trainers return early."""
+    """One schedule and its plan. In every tenth one some trainers return early, in another one some run on clusters."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
     plan = draw(rng, front_end)
     if front_end == "arrays" and seed % 10 == 4:
         plan = with_early_finishes(rng, plan)
+    if seed % 10 == 7:
+        plan = replace(plan, setting=replace(plan.setting, clusters=((1, plan.setting.replicas - 1),)))
     return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
 
 

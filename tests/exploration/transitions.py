@@ -51,6 +51,7 @@ FAULTS = (
     "an amendment is created",
     "a round is void",
     "a bit of a state is flipped",
+    "a missing rank of a cluster is reported",
     "a round is committed without an expected rank",
     "a round is committed without a rank that has finished",
     "killed",

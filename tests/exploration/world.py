@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent
 
+from muster.contract.hyperpod.notices import NOTICES, Notice, NoticeKind
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
@@ -26,6 +27,7 @@ from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.suspicions import Suspicions
 from muster.replica.store.checkpoints import State
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
@@ -79,6 +81,7 @@ class Setting:
     reruns: int = 0  # how many processes of a rank the control plane starts again after they failed
     front_end: str = "arrays"
     on_early_finish: OnEarlyFinish | None = None
+    clusters: tuple[tuple[int, int], ...] = ()  # spans of ranks on clusters: a round that misses them is reported
     early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
 
     def last_round(self, rank: int) -> int:
@@ -305,6 +308,9 @@ class Process:
             context = RoundContext(store, RUN, quorum, setting.timeout_seconds, self.stop, pool, self)
             context = replace(context, snapshot_rounds=setting.snapshot_rounds)
             context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)
+            if setting.clusters:
+                place = S3ObjectStore("bucket", f"{NOTICES}{RUN}/")
+                context = replace(context, suspicions=Suspicions(place, RUN, setting.clusters))
             if self.size > 1:
                 group = InnerGroup(inner, self.size, inner)
                 context = replace(context, group=group, board=self.group, link=self.group.link("rounds", inner))
@@ -461,6 +467,8 @@ class World:
             amendment = Commit.from_json(self.store.written[key], key)
             self.seen["a round is void"] += amendment.void
             self._judge_members(amendment)
+        if key.startswith(NOTICES):
+            self._judge_notice(key)
         if key.startswith(keys.CONTRIBUTIONS) and len(self.sound[key]) == HEADER_BYTES:
             self._judge_parts(key)
         if key.startswith(keys.SNAPSHOTS):
@@ -484,6 +492,16 @@ class World:
             newer = self._created.get(keys.claim(member.rank, member.epoch + 1))
             if newer is not None and newer < checked:
                 self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
+
+    def _judge_notice(self, key: str) -> None:
+        """A report names a rank on a cluster and a round that has begun, in the control plane's words."""
+        self.seen["a missing rank of a cluster is reported"] += 1
+        notice = Notice.parse(key)
+        on_cluster = notice is not None and any(a <= notice.rank <= b for a, b in self.setting.clusters)
+        if notice is None or not on_cluster or (notice.run, notice.kind) != (RUN, NoticeKind.MISSING):
+            self.breaks(f"{key} is no report of a rank on a cluster")
+        elif int(notice.mark) > 1 and not self.store.exists(keys.commit(int(notice.mark) - 1)):
+            self.breaks(f"{key} reports a round that has not begun")
 
     def _judge_parts(self, key: str) -> None:
         """A contribution in parts is whole when others can see it."""

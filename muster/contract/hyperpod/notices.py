@@ -32,7 +32,7 @@ class NoticeKind(StrEnum):
     """What a notice says."""
 
     START = "start"
-    """The program of an attempt's first pod starts."""
+    """The program of a replica's first pod starts: at first, after a restart, or with another number of pods."""
     END = "end"
     """A container of an attempt has ended; it lived long enough to say so."""
     MISSING = "missing"
@@ -41,10 +41,7 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Notice:
-    """The key of a notice. `mark` tells several apart: the pod and its start, or the round.
-
-    `attempt`: of a start or an end, as the name of the job has it.
-    """
+    """The key of a notice. `mark` differs in each: the pod and its start, or the round. `attempt`: not of a round."""
 
     run: str
     kind: NoticeKind
@@ -55,8 +52,13 @@ class Notice:
     @property
     def key(self) -> str:
         """Its key in the bucket."""
+        return f"{NOTICES}{self.run}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """Its name below the notices of its run."""
         attempt = "" if self.attempt is None else f"-a{self.attempt}"
-        return f"{NOTICES}{self.run}/{self.kind}-r{self.rank}{attempt}-{self.mark}.json"
+        return f"{self.kind}-r{self.rank}{attempt}-{self.mark}.json"
 
     @classmethod
     def parse(cls, key: str) -> Notice | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import StoredDocument
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
@@ -57,6 +59,13 @@ class RunDocument(StoredDocument):
         description="in a sweep: the replica whose document this is; it trains by itself, as rank 0 of one",
     )
 
+    cluster_ranks: tuple[tuple[int, int], ...] = Field(
+        default=(), description="the ranks that run on clusters, as first and last of each span"
+    )
+    notices_uri: str | None = Field(
+        default=None, description="where a missing rank of a cluster is reported; none where no rank runs on one"
+    )
+
     @field_validator("metrics", mode="before")
     @classmethod
     def _known_sinks(cls, value: object) -> object:
@@ -89,6 +98,7 @@ class RunDocument(StoredDocument):
     def of(cls, plan: Plan) -> RunDocument:
         """The document that all replicas of a plan share."""
         trainer, kwargs = plan.spec.called
+        spans = _spans_on_clusters(plan)
         return cls(
             run=plan.run,
             plan_digest=plan.digest,
@@ -107,6 +117,8 @@ class RunDocument(StoredDocument):
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),
             metrics=plan.spec.metrics,
+            cluster_ranks=spans,
+            notices_uri=s3_uri(plan.place.bucket, f"{NOTICES}{plan.run}/") if spans else None,
         )
 
     def member(self, rank: int) -> int:
@@ -122,6 +134,22 @@ class RunDocument(StoredDocument):
     def results_uri(self) -> str:
         """Below this the run's model is written."""
         return self.output_uri or f"{self.rendezvous_uri}output/"
+
+
+def _spans_on_clusters(plan: Plan) -> tuple[tuple[int, int], ...]:
+    """The ranks of a plan whose jobs run on clusters, as first and last of each span."""
+    spec = plan.spec
+    if Backend.HYPERPOD not in {spec.backend, *(override.backend for override in spec.overrides.values())}:
+        return ()
+    spans: list[tuple[int, int]] = []
+    for rank in range(spec.replicas):
+        if spec.of_rank(rank).backend is not Backend.HYPERPOD:
+            continue
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    return tuple(spans)
 
 
 class Manifest(StoredDocument):

@@ -29,6 +29,7 @@ from muster.contract.run.source_delivery import (
     SOURCE_CHANNEL,
 )
 from muster.replica.entry.unpack import ArchiveError, unpack
+from muster.replica.pod.plain_notice import report_end
 
 _REPLICA = ("-P", "-m", "muster.replica")
 
@@ -49,6 +50,29 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
         failure.parent.mkdir(parents=True, exist_ok=True)
         failure.write_text(failure_text(with_exit_word(ReplicaExit.BAD_INPUT, str(error))))
         sys.exit(ReplicaExit.BAD_INPUT)
+
+
+def become_pod(package: str, variables: Mapping[str, str]) -> NoReturn:
+    """Replace this process by the first one of a pod, in a Python that has what Muster requires.
+
+    The environment stays as it is: the agent and its program run in the image's own Python.
+    """
+    base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
+    place = base / "muster-pod" / "installed"
+    try:
+        _check(Path(package))
+        shutil.rmtree(place, ignore_errors=True)
+        python = _overlay(place / "python")
+        own = place / REQUIREMENTS
+        with zipfile.ZipFile(package) as archive:
+            own.write_bytes(archive.read(REQUIREMENTS))
+        _install(python, [own], place)
+    except (DeliveryError, OSError) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        report_end(variables, with_exit_word(ReplicaExit.BAD_INPUT, str(error)))
+        sys.exit(ReplicaExit.BAD_INPUT)
+    sys.stdout.flush()
+    os.execv(python, [str(python), package, "--run", "muster.replica.pod"])  # noqa: S606 - Muster's own program
 
 
 def _check(package: Path) -> None:

@@ -43,6 +43,7 @@ from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.result import Result
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
 from muster.replica.store.open_store import open_store
@@ -216,6 +217,12 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
     return result, ended
 
 
+def _suspicions(document: RunDocument) -> Suspicions:
+    if document.notices_uri is None:
+        return NO_SUSPICIONS
+    return Suspicions(open_store(document.notices_uri), document.run, document.cluster_ranks)
+
+
 def _context(
     environment: Environment, document: RunDocument, stops: Stops, member: Member, metrics: Metrics
 ) -> Context:
@@ -238,6 +245,7 @@ def _context(
         board=member.board,
         results=open_store(document.results_uri),
         watch=document.watch,
+        suspicions=_suspicions(document),
     )
     rank = document.member(environment.rank)
     rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics)

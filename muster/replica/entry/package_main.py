@@ -1,6 +1,10 @@
-"""`__main__` of the replica package's zip file. An older Python must reach the error below: no newer syntax here."""
+"""`__main__` of the replica package's zip file. An older Python must reach the error below: no newer syntax here.
+
+`--pod` becomes the first process of a pod, and `--run MODULE` runs a module of the package in this Python.
+"""
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -21,6 +25,11 @@ def _refuse() -> None:
 if __name__ == "__main__":
     if sys.version_info < OLDEST:
         _refuse()
-    from muster.replica.entry.bootstrap import main
+    if sys.argv[1:2] == ["--run"]:
+        runpy.run_module(sys.argv[2], run_name="__main__", alter_sys=True)
+    else:
+        from muster.replica.entry.bootstrap import become_pod, main
 
-    main(sys.argv[0], sys.argv[1:], os.environ)
+        if sys.argv[1:] == ["--pod"]:
+            become_pod(sys.argv[0], os.environ)
+        main(sys.argv[0], sys.argv[1:], os.environ)

@@ -1,4 +1,4 @@
-"""The instances of the replica's job, as SageMaker lists them in the container."""
+"""The instances of the replica's job, as SageMaker lists them in the container, or the first process of a pod."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from muster.replica.errors import InputError
 
 _FILE = Path("input", "config", "resourceconfig.json")
+HOSTS_ORDERED = "hosts_ordered"
+"""Says in the file of a pod that its hosts are in the order of their numbers: addresses sort in another one."""
 
 
 @dataclass(frozen=True)
@@ -60,5 +62,5 @@ def read_instances(base: Path) -> Instances:
     if current not in hosts or len(set(hosts)) < len(hosts):
         raise InputError([f"{path} has the current_host {current!r}, not exactly one of its hosts {hosts}"])
     # By number: SageMaker sorts the names as text, so algo-10 comes before algo-2.
-    ordered = sorted(hosts, key=lambda host: (len(host), host))
+    ordered = hosts if found.get(HOSTS_ORDERED) is True else sorted(hosts, key=lambda host: (len(host), host))
     return Instances(tuple(ordered), current, interface if isinstance(interface, str) and interface else None)

@@ -112,6 +112,7 @@ class _Agreement:
             self._context.progress.missing = self._what_is_missing()
             if clock.monotonic() - logged_at >= WAITING_LOGGED_SECONDS:
                 logged_at = clock.monotonic()
+                self._suspect(self._tally.absent)
                 log.info("event=waiting seconds=%d %s", logged_at - self._contributed_at, self._what_is_missing())
 
     def _check_quorum(self, timed_out: bool) -> Commit | None:
@@ -125,14 +126,25 @@ class _Agreement:
             decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
         if decision is Decision.COMMIT:
             self._exclude_what_can_be_spared()
-            proposal = self._proposal()
-            return (
-                read_commit(self._context, self._round) if proposal is None else write_commit(self._context, proposal)
-            )
+            return self._commit()
         if decision is Decision.HOPELESS:
             commit = read_commit(self._context, self._round)
             return self._raise_hopeless() if commit is None else commit
         return None
+
+    def _commit(self) -> Commit | None:
+        """Make the commit. If it is another process's, that one has reported the ranks that it misses."""
+        proposal = self._proposal()
+        if proposal is None:
+            return read_commit(self._context, self._round)
+        commit = write_commit(self._context, proposal)
+        if commit is proposal:
+            self._suspect(commit.absent)
+        return commit
+
+    def _suspect(self, ranks: Iterable[int]) -> None:
+        """Report ranks that are expected and have not contributed."""
+        self._context.suspicions.report(self._context.pool, self._round, ranks)
 
     def _look(self) -> None:
         """Look for the contributions that have not arrived yet."""

@@ -19,6 +19,7 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.transport import Store
 from muster.replica.watching.progress import Progress
 from muster.replica.wire.blocks import Buffers
@@ -97,6 +98,7 @@ class RoundContext:
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
         fragments: into how many fragments the model is cut.
         expected: what the trainer has said about its training.
+        suspicions: reports a rank on a cluster that a round misses.
     """
 
     store: Store
@@ -124,6 +126,7 @@ class RoundContext:
     outlier_factor: float = 0.0
     fragments: int = 1
     expected: Expected = field(default_factory=Expected)
+    suspicions: Suspicions = NO_SUSPICIONS
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

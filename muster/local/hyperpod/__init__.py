@@ -1,0 +1,1 @@
+"""The embedded HyperPod cluster behind the Kubernetes API: nodes, Kueue, the training operator, pods as processes."""

@@ -1,0 +1,81 @@
+"""The states of the agent, and what GET /status says of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+
+AGENT_VERSION = "1.1.3"
+"""The version whose protocol this is."""
+_log = logging.getLogger("hyperpodrun")
+
+
+class AgentState(StrEnum):
+    """What the agent is doing."""
+
+    INIT = "INIT"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAULTED = "FAULTED"
+    STOPPING = "STOPPING"
+    SHUTDOWN = "SHUTDOWN"
+
+
+TRANSITIONS: Mapping[AgentState, frozenset[AgentState]] = {
+    AgentState.INIT: frozenset({AgentState.READY, AgentState.SHUTDOWN}),
+    AgentState.READY: frozenset({AgentState.RUNNING, AgentState.SHUTDOWN}),
+    AgentState.RUNNING: frozenset({AgentState.COMPLETED, AgentState.FAULTED, AgentState.STOPPING, AgentState.SHUTDOWN}),
+    AgentState.FAULTED: frozenset({AgentState.STOPPING, AgentState.SHUTDOWN}),
+    AgentState.STOPPING: frozenset({AgentState.READY}),
+    AgentState.COMPLETED: frozenset({AgentState.SHUTDOWN, AgentState.STOPPING}),
+    AgentState.SHUTDOWN: frozenset(),
+}
+
+
+class StateBox:
+    """The agent's state with reason, message and the time of each transition. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state = AgentState.INIT
+        self._reason: str | None = None
+        self._message: str | None = None
+        self._transitions = {self._state: _now()}
+
+    @property
+    def state(self) -> AgentState:
+        """The state now."""
+        with self._lock:
+            return self._state
+
+    def set(self, state: AgentState, reason: str | None = None, message: str | None = None) -> bool:
+        """Move to `state` if that is a transition; False, and a line in the log, if it is none."""
+        with self._lock:
+            if state not in TRANSITIONS[self._state]:
+                _log.error("Invalid agent state transition from %s to %s.", self._state, state)
+                return False
+            _log.info("Transitioned from %s to %s", self._state, state)
+            self._state, self._reason, self._message = state, reason, message
+            self._transitions[state] = _now()
+            return True
+
+    def document(self) -> dict[str, object]:
+        """The part of the status that is about the state."""
+        with self._lock:
+            shown: dict[str, object] = {
+                "status": self._state.lower(),
+                "transitions": {str(state): at for state, at in self._transitions.items()},
+            }
+            if self._reason:
+                shown["reason"] = self._reason
+            if self._message:
+                shown["message"] = self._message
+            return shown
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

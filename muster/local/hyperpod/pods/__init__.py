@@ -1,0 +1,1 @@
+"""Pods as child processes: their environment, volumes, addresses, logs, ends."""

@@ -1,0 +1,1 @@
+"""The kinds of objects that the embedded API knows, with the rules of each."""

@@ -1,0 +1,140 @@
+"""The resources that the embedded API serves."""
+
+from __future__ import annotations
+
+from muster.contract.hyperpod.identity import GROUP, KIND, PLURAL, VERSION
+from muster.local.kubernetes.kinds.pods import PODS
+from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
+from muster.local.kubernetes.objects.selectors import field_of
+
+_READ = ("get", "list", "watch")
+
+JOBS = Resource(GROUP, VERSION, PLURAL, KIND, "hyperpodpytorchjob", has_status=True, custom=True)
+
+NODES = Resource(
+    "",
+    "v1",
+    "nodes",
+    "Node",
+    "node",
+    namespaced=False,
+    short_names=("no",),
+    has_status=True,
+    fields={"spec.unschedulable": lambda document: str(bool(document.get("spec", {}).get("unschedulable"))).lower()},
+)
+SERVICE_ACCOUNTS = Resource(
+    "",
+    "v1",
+    "serviceaccounts",
+    "ServiceAccount",
+    "serviceaccount",
+    short_names=("sa",),
+    subresources={"token": ("create",)},
+)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", "configmap", short_names=("cm",))
+SECRETS = Resource("", "v1", "secrets", "Secret", "secret", fields={"type": field_of("type")})
+EVENTS = Resource(
+    "",
+    "v1",
+    "events",
+    "Event",
+    "event",
+    short_names=("ev",),
+    fields={
+        "reason": field_of("reason"),
+        "type": field_of("type"),
+        "source": field_of("source", "component"),
+        "reportingComponent": field_of("reportingComponent"),
+        **{
+            f"involvedObject.{name}": field_of("involvedObject", name)
+            for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+        },
+    },
+)
+
+RBAC = "rbac.authorization.k8s.io"
+ROLES = Resource(RBAC, "v1", "roles", "Role", "role")
+ROLE_BINDINGS = Resource(RBAC, "v1", "rolebindings", "RoleBinding", "rolebinding")
+CLUSTER_ROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", "clusterrole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", "clusterrolebinding", namespaced=False
+)
+
+KUEUE = "kueue.x-k8s.io"
+WORKLOADS = Resource(
+    KUEUE, "v1beta1", "workloads", "Workload", "workload", short_names=("wl",), has_status=True, custom=True
+)
+LOCAL_QUEUES = Resource(
+    KUEUE, "v1beta1", "localqueues", "LocalQueue", "localqueue", short_names=("lq",), has_status=True, custom=True
+)
+CLUSTER_QUEUES = Resource(
+    KUEUE,
+    "v1beta1",
+    "clusterqueues",
+    "ClusterQueue",
+    "clusterqueue",
+    namespaced=False,
+    short_names=("cq",),
+    has_status=True,
+    custom=True,
+)
+RESOURCE_FLAVORS = Resource(
+    KUEUE,
+    "v1beta1",
+    "resourceflavors",
+    "ResourceFlavor",
+    "resourceflavor",
+    namespaced=False,
+    short_names=("rf", "flavor", "flavors"),
+    custom=True,
+)
+WORKLOAD_PRIORITY_CLASSES = Resource(
+    KUEUE,
+    "v1beta1",
+    "workloadpriorityclasses",
+    "WorkloadPriorityClass",
+    "workloadpriorityclass",
+    namespaced=False,
+    custom=True,
+)
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io",
+    "v1",
+    "priorityclasses",
+    "PriorityClass",
+    "priorityclass",
+    namespaced=False,
+    short_names=("pc",),
+)
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    "customresourcedefinition",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    verbs=_READ,
+)
+
+RESOURCES: tuple[Resource, ...] = (
+    NAMESPACES,
+    PODS,
+    NODES,
+    SERVICE_ACCOUNTS,
+    CONFIG_MAPS,
+    SECRETS,
+    EVENTS,
+    ROLES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    JOBS,
+    WORKLOADS,
+    LOCAL_QUEUES,
+    CLUSTER_QUEUES,
+    RESOURCE_FLAVORS,
+    WORKLOAD_PRIORITY_CLASSES,
+    PRIORITY_CLASSES,
+    CRDS,
+)
