@@ -39,7 +39,7 @@ def run() -> list[Row]:
         lost = list(_lost_node_delays(stack))
     calls = {kind: count for kind, count in clean.items() if kind.startswith(KUBERNETES)}
     all_calls = sum(calls.values())
-    note = f"{all_calls} calls of all functions, {_REPLICAS} replicas, without the tokens, which are signed and not fetched"
+    note = f"{all_calls} calls of all functions, {_REPLICAS} replicas"
     return [
         *(Row(f"clean run: {kind}", count / _REPLICAS, "calls/replica") for kind, count in sorted(calls.items())),
         Row("clean run: calls to the cluster's API", all_calls / _REPLICAS, "calls/replica", "<= 6", note=note),

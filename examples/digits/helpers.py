@@ -21,6 +21,7 @@ from examples.digits.model import Arrays, Classifier
 
 _TIMEOUT_SECONDS = 60.0
 _RETRY_SECONDS = 0.05
+_MESSAGE_BYTES = 1 << 18
 Array = NDArray[Any]
 
 
@@ -36,9 +37,8 @@ class Helpers:
             server.settimeout(_TIMEOUT_SECONDS)
             for _ in range(count):
                 connection, _ = server.accept()
-                connection.settimeout(_TIMEOUT_SECONDS)
                 self._connections.append(connection)
-                self._files.append(connection.makefile("rwb"))
+                self._files.append(_file(connection))
 
     def loss_and_gradients(self, model: Classifier, examples: Examples, drawn: Array) -> tuple[float, Arrays]:
         """The mean loss of the examples that were drawn, and its gradients; every process computes a part of them."""
@@ -65,7 +65,7 @@ class Helpers:
 
 def help_first(model: Classifier, examples: Examples) -> None:
     """What a process beside the first one does, until the first one closes the connection."""
-    with _connected() as connection, connection.makefile("rwb") as file:
+    with _connected() as connection, _file(connection) as file:
         for drawn, *parameters in _requests(file, 1 + len(model.parameters)):
             for mine, sent in zip(model.parameters.values(), parameters, strict=True):
                 mine[...] = sent
@@ -87,6 +87,13 @@ def _connected() -> socket.socket:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_SECONDS)
+
+
+def _file(connection: socket.socket) -> IO[bytes]:
+    connection.settimeout(_TIMEOUT_SECONDS)
+    # A step sends one message each way, which must not wait until there is more to send.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection.makefile("rwb", buffering=_MESSAGE_BYTES)
 
 
 def _requests(file: IO[bytes], count: int) -> Iterator[list[Array]]:

@@ -15,8 +15,11 @@ from muster.local.hyperpod.cluster_settings import ClusterSettings
 
 ON_CLUSTER = (2, 3)
 SPEC = {
-    **{"replicas": 4, "trainer": "examples.digits.trainer:train", "source_dir": None},
-    **{"kwargs": {"rounds": 6, "seconds_per_round": 0.2}, "instance_type": "ml.m5.xlarge"},
+    "replicas": 4,
+    "trainer": "examples.digits.trainer:train",
+    "source_dir": None,
+    "kwargs": {"rounds": 6, "seconds_per_round": 0.2},
+    "instance_type": "ml.m5.xlarge",
     "overrides": {"2-3": {"backend": "hyperpod", "hyperpod": {"queue": "hyperpod-ns-team-localqueue"}}},
 }
 
