@@ -116,7 +116,7 @@ class NoJobError(ClientError):
         )
 
 
-class ClusterJobError(ClientError):
+class ClusterReplicaError(ClientError):
     """A job on a cluster cannot be stopped by a client, which has no rights in Kubernetes."""
 
     def __init__(self, run: str, rank: int, job: str, namespace: str) -> None:

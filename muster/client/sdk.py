@@ -159,6 +159,7 @@ class Muster:
         from muster.client.checks.source_check import check_spec  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
         from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
+        from muster.contract.hyperpod.cluster_rules import launch_name_problems  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
 
         expanded = self._expanded(spec)
@@ -167,6 +168,8 @@ class Muster:
             raise SpecError(found.problems)
         checked = with_role_arn(self._cloud, expanded.spec)
         name = checked.name or new_run_name(checked)
+        if named := list(launch_name_problems(name, self._cloud.stack.job_prefix, checked)):
+            raise SpecError(named)
         if expanded.sources is not None:
             self._cloud.objects.store_recipe(expanded.sources)
         try:
@@ -316,9 +319,15 @@ def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:
 
 
 def new_run_name(spec: Spec) -> str:
-    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`."""
+    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`.
+
+    On a cluster the names of jobs, which begin like it, are lower-case.
+    """
+    from muster.contract.hyperpod.cluster_rules import uses_cluster  # noqa: PLC0415
+
     module = spec.trainer.partition(":")[0] if spec.trainer else "run"
     head = ".".join(module.split(".")[-2:])
+    head = head.lower() if uses_cluster(spec) else head
     return fresh_run_name(re.sub("_+", "-", head), time_suffix(datetime.now(UTC), secrets.choice))
 
 
@@ -593,7 +602,7 @@ class Run:
 
         Raises:
             NoJobError: there is no job that could be stopped.
-            ClusterJobError: the job is on a cluster, where a client has no rights.
+            ClusterReplicaError: the job is on a cluster, where a client has no rights.
             UnknownRunError: there is no such run, or no such replica.
             ClientError: AWS cannot be reached or refuses.
         """

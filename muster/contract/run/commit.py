@@ -43,6 +43,14 @@ Metrics = Annotated[
 ]
 
 
+class Resumed(StoredPart):
+    """The stored inner state from which a process has continued in the middle of a phase."""
+
+    tier: str = Field(max_length=20, pattern=r"^[a-z0-9-]+$", description="where it was: `memory`, `disk` or `s3`")
+    round: int = Field(ge=0, le=ROUND_MAX, description="the last round before it")
+    step: int = Field(ge=0, description="inner steps after that round; 0: the end of the phase before it")
+
+
 class Member(StoredPart):
     """A contribution that counts, and the process that uploaded it."""
 
@@ -69,6 +77,9 @@ class Member(StoredPart):
         default=(),
         max_length=METRICS_MAX,
         description="for each metric, by name: how many rounds before this one it was logged; (): not known",
+    )
+    resumed: Resumed | None = Field(
+        default=None, description="the inner state with which the process has begun; None: that of a round"
     )
 
 

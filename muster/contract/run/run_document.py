@@ -10,6 +10,7 @@ from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
 from muster.contract.run.plan import Plan
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
@@ -21,6 +22,8 @@ ENV_RUN = "MUSTER_RUN"
 ENV_RANK = "MUSTER_RANK"
 ENV_ATTEMPT = "MUSTER_ATTEMPT"
 ENV_PROCESSES = "MUSTER_PROCESSES"
+# A folder of the instance that outlives the container: for inner states between rounds. Optional.
+ENV_LOCAL_STATES = "MUSTER_LOCAL_STATES"
 # SageMaker documents no variable for the region, so the request sets one.
 ENV_REGION = "MUSTER_REGION"
 
@@ -39,6 +42,9 @@ class RunDocument(StoredDocument):
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
     checkpoint_rounds: int = Field(default=1, ge=1)
+    checkpoints: CheckpointTiers | None = Field(
+        default=None, description="how often inner states are saved between rounds; none: never"
+    )
     on_early_finish: OnEarlyFinish | None = Field(
         default=None, description="the run's rule; none where replicas do not report that they have finished"
     )
@@ -71,6 +77,12 @@ class RunDocument(StoredDocument):
     def _known_sinks(cls, value: object) -> object:
         # A newer version may know more of them. Users' specs are closed, so here what is not known is left out.
         return MetricSinks.model_validate(value, extra="ignore") if isinstance(value, dict) else value
+
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _known_tiers(cls, value: object) -> object:
+        # As the sinks of metrics.
+        return CheckpointTiers.model_validate(value, extra="ignore") if isinstance(value, dict) else value
 
     @classmethod
     def every(cls, plan: Plan) -> dict[str, RunDocument]:
@@ -111,6 +123,7 @@ class RunDocument(StoredDocument):
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,
             checkpoint_rounds=plan.spec.rendezvous.checkpoint_rounds,
+            checkpoints=plan.spec.checkpoints,
             on_early_finish=plan.spec.on_early_finish,
             watch=plan.spec.watch,
             root=plan.lineage.root if plan.lineage else None,

@@ -11,6 +11,7 @@ from muster.contract.hyperpod.cluster_rules import cluster_problems
 from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.spec.hook import hook_problems
+from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
@@ -45,6 +46,8 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
     yield from _training_job_problems(spec)
     yield from _budget_problems(spec)
     yield from _watch_problems(spec)
+    if spec.checkpoints is not None:
+        yield from spec.checkpoints.problems(counts_steps=spec.has_trainer and spec.trainer != OWN_LOOP)
     yield from _reserved_names(spec.environment, "environment")
     for key in spec.tags:
         if key.casefold().startswith(("muster:", "aws:")):

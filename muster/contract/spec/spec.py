@@ -12,6 +12,7 @@ from muster.contract.errors import StatedProblem
 from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.recipe.recipe_reference import RecipeReference
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
@@ -134,6 +135,9 @@ class Spec(
         "without it; `stop`: they end after their next round",
     )
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how long replicas wait for each other")
+    checkpoints: CheckpointTiers | None = Field(
+        default=None, description="how often replicas save their inner state between two rounds; none: never"
+    )
     watch: Watch = Field(default_factory=Watch, description="rules that watch the training, and what follows")
     metrics: MetricSinks = Field(
         default_factory=MetricSinks, description="where metrics go beside the log, the status and the page"

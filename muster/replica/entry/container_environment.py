@@ -11,6 +11,7 @@ from muster.contract.names import CLAIM_NUMBER_MAX, REPLICAS_MAX
 from muster.contract.run.run_document import (
     ENV_ATTEMPT,
     ENV_DOCUMENT,
+    ENV_LOCAL_STATES,
     ENV_RANK,
     ENV_RUN,
     RunDocument,
@@ -20,16 +21,20 @@ from muster.replica.errors import InputError
 from muster.replica.store.open_store import is_store_uri, open_store
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 
+# Below the root of SageMaker's folders, on the instance's volume; not in a folder that SageMaker copies to S3.
+LOCAL_STATES = "local-states"
+
 
 @dataclass(frozen=True)
 class Environment:
-    """The replica's place in its run, and the root of SageMaker's folders."""
+    """The replica's place in its run, the root of SageMaker's folders, and a folder for inner states."""
 
     document_uri: str
     run: str
     rank: int
     attempt: int
     base_dir: Path
+    local_states: Path | None = None
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
@@ -54,7 +59,8 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} names the root of SageMaker's folders)")
     if problems:
         raise InputError(problems)
-    return Environment(document, run, rank, attempt, base_dir)
+    local_states = Path(variables.get(ENV_LOCAL_STATES) or base_dir / LOCAL_STATES)
+    return Environment(document, run, rank, attempt, base_dir, local_states)
 
 
 def read_run_document(environment: Environment) -> RunDocument:

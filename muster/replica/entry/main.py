@@ -246,6 +246,8 @@ def _context(
         results=open_store(document.results_uri),
         watch=document.watch,
         suspicions=_suspicions(document),
+        checkpoints=document.checkpoints,
+        local_states=environment.local_states,
     )
     rank = document.member(environment.rank)
     rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics)

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import getitem
 from pathlib import Path
 
+from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
@@ -17,10 +18,14 @@ from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.tensor_source import TensorSource
 from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.phase import Phase
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.stopwatch import Stopwatch
+from muster.replica.tiers.inner_states import Found, InnerStates
+from muster.replica.tiers.state_buffer import Arrays, Coding, Filling, PlainArrays
+from muster.replica.tiers.state_file import StateId
 from muster.replica.wire.packing import Packing
 
 
@@ -133,8 +138,9 @@ class DiLoCoFrontEnd(FrontEnd):
         # Now, not at the end: what cannot be stored is an error before anything is trained.
         self._stored(final_model)
         self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, (self._pack, self._unpack))
-        own = OwnState(self._keep, self._heal)
+        own = OwnState(self._keep, self._heal, self._save_if_due, self._clear)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
+        self._tiers = InnerStates.of(rendezvous, packing.link, self._coding, algorithm.interval)
         super().__init__(self._synchronizer.stopwatch)
         rendezvous.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
         # What to restore if a phase diverges before any state is saved.
@@ -260,11 +266,42 @@ class DiLoCoFrontEnd(FrontEnd):
             for name, item in self._trainer_state.items()
         }
 
+    def _array_coding(self) -> Arrays:
+        """How the library's arrays are stored in the middle of a phase."""
+        return PlainArrays()
+
+    def _coding(self) -> Coding:
+        return Coding(self._pack, self._unpack, self._array_coding())
+
+    def _save_if_due(self) -> None:
+        if self._tiers is not None and any(due := self._tiers.due(self.round, self.steps)):
+            with self._stopwatch.blocked(), self._rendezvous.times.stage(Activity.SAVING):
+                self._tiers.save(due, StateId(self.round, self.steps), self._phase_state)
+
+    def _phase_state(self) -> StateDict | None:
+        """The replica's own state and the present phase, in the memory of the training."""
+        phase = self._synchronizer.open_phase()
+        if phase is None:
+            return None
+        return {
+            "own": self.state_dict(),
+            "phase": vars(phase) | {"read": None, "parameters": Filling(phase.count, phase.read)},
+        }
+
+    def _clear(self) -> None:
+        if self._tiers is not None:
+            self._tiers.clear()
+
     def _keep(self, round_: int, whole: bool) -> Callable[[], None]:
-        write = self._saved.capture({**self.state_dict(), "round": round_}, whole=whole)
+        state = {**self.state_dict(), "round": round_}
+        write = self._saved.capture(state, whole=whole)
+        # What an interrupted replica saves is in its checkpoints.
+        write_too = None if self._tiers is None or whole else self._tiers.ended_phase(round_, lambda: state)
 
         def save() -> None:
             write()
+            if write_too is not None:
+                write_too()
             if self._saved.is_kept:
                 self._first = None
 
@@ -274,6 +311,8 @@ class DiLoCoFrontEnd(FrontEnd):
         """Load the newest state if there is one, and go on in the phase that was interrupted."""
         link = self._rendezvous.context.link
         phase = self._synchronizer.interrupted()
+        if self._continued(phase):
+            return True
         last, epoch = (self.round, None) if phase is None else (phase.given, phase.epoch)
         found = self._saved.load(link, last, epoch)
         if phase is not None and not all(link.gather(found is not None and found["round"] == last)):
@@ -283,7 +322,26 @@ class DiLoCoFrontEnd(FrontEnd):
             self.load_state_dict({**found, "round": min(found["round"], self.round)})
         if phase is not None:
             self._synchronizer.resume(phase)
+        if self._tiers is not None:
+            self._tiers.begin(self.round, self.steps)
         return found is not None
+
+    def _continued(self, stopped: Phase | None) -> bool:
+        """Whether the replica continues from an inner state that was saved between two rounds.
+
+        Not where it was asked to stop later in that phase, as `stopped` says.
+        """
+        if self._tiers is None:
+            return False
+        found = self._tiers.newest(self.round, self._rendezvous.counted(self.round))
+        if found is None or (stopped is not None and stopped.steps >= found.id.step):
+            return False
+        self.load_state_dict(found.state["own"])
+        if found.id.step:
+            self._synchronizer.resume(_phase_of(found))
+        self._tiers.resumed(found)
+        self._tiers.begin(self.round, self.steps)
+        return True
 
     def _heal(self) -> None:
         """Restore the parts that hold NaN or infinity from the last saved state, or from the one at the start."""
@@ -305,6 +363,21 @@ class DiLoCoFrontEnd(FrontEnd):
                 log.warning(
                     "round=%d event=not-healed part=%s reason='its stored state is not finite'", self.round, name
                 )
+
+
+def _phase_of(found: Found) -> Phase:
+    """The phase of a state that was saved in the middle of it."""
+    stored = found.state["phase"]
+    return Phase(
+        round=found.id.round,
+        given=found.id.round,
+        epoch=found.epoch,
+        steps=found.id.step,
+        samples=stored["samples"],
+        parameters=stored["parameters"],
+        begun=stored["begun"],
+        residual=stored["residual"],
+    )
 
 
 def _listed(names: Mapping[str, object] | set[str]) -> str:

@@ -14,6 +14,7 @@ from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
 from muster.replica.frontends.sharded_state import local_state, sharded_state
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
+from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_link import connected
 from muster.replica.frontends.torch_state import is_finite, pack_torch, random_state, set_random_state, unpack_torch
 from muster.replica.model.final_model import NO_WISHES, FinalModel
@@ -113,6 +114,9 @@ class DiLoCo(DiLoCoFrontEnd):
     def _own_buffers(self) -> dict[str, torch.Tensor]:
         """Integer and boolean buffers (counters, masks): not averaged, but restored with the replica's state."""
         return {name: buffer for name, buffer in buffers_of(self._model).items() if not buffer.is_floating_point()}
+
+    def _array_coding(self) -> TorchArrays:
+        return TorchArrays()
 
     def _pack(self, state: StateDict) -> Packed:
         return pack_torch(state)

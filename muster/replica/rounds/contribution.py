@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from muster.contract.run.commit import Member
+from muster.contract.run.commit import Member, Resumed
 from muster.replica.codecs.base import Codec
 from muster.replica.parts.link import by_first, each
 from muster.replica.rounds.claims import Claim, check_claim
@@ -64,11 +64,13 @@ class Notes:
         metrics: the latest value of each.
         logged: for each of them, by name, how many rounds before it was logged.
         time: milliseconds by activity since the contribution before.
+        resumed: the stored inner state with which its process has begun.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
     logged: tuple[int, ...] = ()
     time: tuple[int, ...] = ()
+    resumed: Resumed | None = None
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         metrics=answers[0].notes.metrics,
         logged=answers[0].notes.logged,
         time=answers[0].notes.time,
+        resumed=answers[0].notes.resumed,
         parts=parts,
         norm=answers[0].norm,
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish
+from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish, Resumed
 from muster.contract.run.time_use import Activity
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
@@ -75,6 +75,8 @@ class Rendezvous:
         self._given_up: Claim | None = None
         self._result: Result | None = None
         self._has_left = False
+        self.resumed: Resumed | None = None
+        """The stored inner state with which this process has begun, if it is none of a round."""
         self.watch = SelfWatch.of(context, claim, metrics)
 
     @classmethod
@@ -362,7 +364,7 @@ class Rendezvous:
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
         if self.watch is not None:
             update = replace(update, suspect=self._by_first(partial(self.watch.judge_loss, self.recent)))
-        notes = Notes(*self.metrics.sent(round_), self.times.take())
+        notes = Notes(*self.metrics.sent(round_), self.times.take(), self.resumed)
         made = make_contribution(self._context, self._claim, round_, update, notes)
         with self.times.stage(Activity.SAVING):
             jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))

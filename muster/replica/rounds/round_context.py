@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
 from muster.replica.codecs import FP32
@@ -99,6 +101,8 @@ class RoundContext:
         fragments: into how many fragments the model is cut.
         expected: what the trainer has said about its training.
         suspicions: reports a rank on a cluster that a round misses.
+        checkpoints: how often inner states are saved between rounds; None: never.
+        local_states: a folder of the instance for them that is not copied to S3; None: there is none.
     """
 
     store: Store
@@ -127,6 +131,8 @@ class RoundContext:
     fragments: int = 1
     expected: Expected = field(default_factory=Expected)
     suspicions: Suspicions = NO_SUSPICIONS
+    checkpoints: CheckpointTiers | None = None
+    local_states: Path | None = None
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

@@ -17,7 +17,7 @@ from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import ParametersError, StoppedError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
 from muster.replica.rounds.lookout import Lookout
-from muster.replica.rounds.phase import Phase, StoredPhase
+from muster.replica.rounds.phase import OpenPhase, Phase, StoredPhase
 from muster.replica.rounds.pulse import Pulse
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
@@ -37,10 +37,14 @@ class OwnState:
         keep: captures it at the end of a round's inner steps, what is due or all of it; calling the result writes it to
             disk, beside the training loop.
         heal: restores what the inner steps have left NaN or infinite. All processes of the replica call it.
+        stepped: called after an inner step in the middle of a phase: saves the inner state if that is due.
+        left: called once this replica has left the run.
     """
 
     keep: Callable[[int, bool], Callable[[], None]]
     heal: Callable[[], None]
+    stepped: Callable[[], None] = lambda: None
+    left: Callable[[], None] = lambda: None
 
 
 class Synchronizer:
@@ -99,6 +103,26 @@ class Synchronizer:
         self._begin_phase()
         log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
+    def open_phase(self) -> OpenPhase | None:
+        """The present phase, to be copied before the next inner step; None while an exchange runs beside it.
+
+        The exchange would be lost with this process, and with it what the phase continues from.
+        """
+        exchanges, round_ = self._training.exchanges, self._training.state.round
+        # An eager phase begins before its exchange is over.
+        is_merged = not exchanges.busy or (self._algorithm.eager and not exchanges.is_running)
+        if not is_merged or round_ != self.round:
+            return None
+        return OpenPhase(
+            round=round_,
+            steps=self.steps,
+            samples=np.array(self._samples),
+            count=self._packing.cut.length,
+            read=lambda room: self._packing.read(WHOLE, room),
+            begun=self._begun,
+            residual=self._feedback.of(WHOLE),
+        )
+
     @property
     def parameters(self) -> Floats:
         """What this process holds of the global parameters, flat: the same on all replicas. Undefined while an exchange
@@ -144,6 +168,8 @@ class Synchronizer:
         if self.steps:
             self._rendezvous.metrics.round = self.round + 1
         self._pulse.beat()
+        if self.steps and action is Action.NOTHING:
+            self._own.stepped()
         self._work.go_on()
         return outcome
 
@@ -171,6 +197,7 @@ class Synchronizer:
         if not is_stopped:
             # While the processes are connected: the trainer may disconnect them before it returns.
             self._rendezvous.leave()
+            self._own.left()
         return None if exchange is None else exchange.outcome
 
     def _performed(self, action: Action) -> Outcome | None:

@@ -93,3 +93,8 @@ def torchft_states_of(shard: int) -> str:
 def torchft_state(round_: int) -> str:
     """The state of torchft's algorithms after a round, in one shard."""
     return before(torchft_states_of(0), round_)
+
+
+def inner_states_of(rank: int, part: int, parts: int) -> str:
+    """The inner states of one process of a replica between two rounds."""
+    return f"inner-states/{rank:05d}/{part:04d}of{parts:04d}/"
