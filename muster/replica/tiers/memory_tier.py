@@ -162,17 +162,8 @@ class _Reading(io.RawIOBase):
         self._at += len(piece)
         return piece
 
-    def readable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = offset + (0, self._at, len(self._body))[whence]
-        return self._at
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
         return self._at
 
 
