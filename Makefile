@@ -19,6 +19,7 @@ FRAMEWORKS := $(VENV)/.ready-frameworks
 TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
 # What AWS's own SDK makes of recipes: the tests compare ours with it.
 SAGEMAKER := build/sagemaker/.ready
+KUBERNETES := build/kubernetes/.ready
 # The static gate's checkers pin packages of their own.
 GATE := build/gate/.ready
 # So does the builder of the documentation's site.
@@ -37,7 +38,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock release clean
+.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +99,15 @@ $(SAGEMAKER): requirements-sagemaker.txt $(DEV)
 	@$(UV_PIP) install --quiet --no-deps --python build/sagemaker/bin/python -r $<
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > $$(build/sagemaker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	@touch $@
+
+# The public client of Kubernetes and AWS's command line for HyperPod, without what that needs for other things.
+$(KUBERNETES): requirements-kubernetes.txt $(DEV)
+	@echo "Installing the clients of Kubernetes into build/kubernetes (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/kubernetes
+	@$(UV_PIP) install --quiet --no-deps --python build/kubernetes/bin/python -r $<
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(build/kubernetes/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
 	@touch $@
 
 $(GATE): requirements-gate.txt $(VENV)/.ready
@@ -164,7 +174,7 @@ upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE
 soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
@@ -216,6 +226,11 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  --group gate -o requirements-gate.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group site -o requirements-site.txt
+
+# The models of AWS's SDK for HyperPod as a JSON schema; `make test` compares it with the SDK that is pinned.
+job-schema: | $(KUBERNETES) ## Derive the schema of HyperPodPyTorchJob from AWS's SDK again
+	@build/kubernetes/bin/python tests/oracle/hyperpod_side/job_schema.py > build/job_schema.json
+	@mv build/job_schema.json muster/contract/hyperpod/job_schema.json
 
 release: check test ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
 	@$(BIN)/python -m muster.infra.release

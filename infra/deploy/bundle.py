@@ -29,7 +29,7 @@ from muster.infra.places import PACKAGE, build_folder
 from muster.infra.settings.stack_settings import Platform
 
 _SOURCES = ("__init__.py", "contract", "control", "report", "lambdas")
-_ASSETS = "report/assets"  # the parts of the page
+_DATA = ("report/assets", "contract/hyperpod")  # the parts of the page, and the schema of a job
 _HANDLERS = "muster/lambdas/"
 _REQUIREMENTS = "lambdas/requirements.txt"
 _REPLICA_SOURCES = ("__init__.py", "torch.py", "torchft.py", "contract", "replica")
@@ -56,9 +56,7 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
     dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         install(requirements, target, dependencies)
-    sources = {
-        _name(path, package): path for path in [*_modules(package, _SOURCES), *sorted((package / _ASSETS).iterdir())]
-    }
+    sources = {_name(path, package): path for path in [*_modules(package, _SOURCES), *_data(package)]}
     parts = (part for name, path in sources.items() for part in (name.encode(), path.read_bytes()))
     replica_package = build_replica_package(package, folder)
     content = f"{dependencies.name} {_digest([*parts, replica_package.read_bytes()])}"
@@ -103,6 +101,12 @@ def _modules(package: Path, names: tuple[str, ...]) -> Iterator[Path]:
     for name in names:
         path = package / name
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def _data(package: Path) -> Iterator[Path]:
+    """What the functions read beside their code."""
+    for name in _DATA:
+        yield from sorted(path for path in (package / name).iterdir() if path.is_file() and path.suffix != ".py")
 
 
 def _content(archive: Path) -> str | None:

@@ -122,6 +122,88 @@ class EventFault(_JobFault):
     copies: int = Field(default=2, ge=2, description="How often a duplicate is sent in all.")
 
 
+class _ClusterJobFault(FaultBase):
+    job: str = Field(default="*", description="Name of a job on the HyperPod cluster, or a glob.")
+    after_seconds: float = Field(default=0, ge=0, description="Seconds after the job began to run.")
+
+
+class _NodeFault(_ClusterJobFault):
+    pod: int = Field(default=0, ge=0, description="Number of the job's pod whose node is meant.")
+
+
+class LostNode(_NodeFault):
+    """Lose the node of a pod on the HyperPod cluster: its processes end without notice, the node is replaced later."""
+
+    kind: Literal["lost-node"] = "lost-node"
+
+
+class FailedHealthCheck(_NodeFault):
+    """Let the deep health check of a pod's node fail: the node is drained, and replaced or started again."""
+
+    kind: Literal["failed-health-check"] = "failed-health-check"
+    reboot: bool = Field(default=False, description="Start the node again instead of replacing it.")
+
+
+class Preemption(_ClusterJobFault):
+    """Let Kueue preempt a job of a queue on the HyperPod cluster: it is suspended, and resumed later."""
+
+    kind: Literal["preemption"] = "preemption"
+    seconds: float = Field(default=5.0, ge=0, description="How long it is not admitted again.")
+
+
+class DeletedJob(_ClusterJobFault):
+    """Delete a job on the HyperPod cluster, as a person does."""
+
+    kind: Literal["deleted-job"] = "deleted-job"
+
+
+class OperatorDown(_ClusterJobFault):
+    """Stop the operator of the HyperPod cluster: nothing is reconciled until it is back."""
+
+    kind: Literal["operator-down"] = "operator-down"
+    seconds: float = Field(default=10.0, gt=0, description="How long it is down.")
+
+
+class LostNotice(FaultBase):
+    """Lose S3's event about a notice of a replica on the HyperPod cluster; the object is there."""
+
+    kind: Literal["lost-notice"] = "lost-notice"
+    key: str = Field(default="notices/*", description="Glob over the keys of notices.")
+
+
+# Reason and message of a kube-apiserver for each code.
+_KUBERNETES_ERRORS = {
+    401: ("Unauthorized", "Unauthorized"),
+    429: ("TooManyRequests", "Too many requests, please try again later."),
+    500: ("InternalError", "Internal error occurred: etcdserver: request timed out"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+}
+
+
+class KubernetesError(FaultBase):
+    """Fail calls of the Kubernetes API of an embedded cluster, before their effect or after it."""
+
+    kind: Literal["kubernetes-error"] = "kubernetes-error"
+    cluster: str = Field(default="*", description="Name of the EKS cluster, or a glob.")
+    verb: str = Field(default="*", description="create, get, list, watch, update, patch, delete, or a glob.")
+    resource: str = Field(default="*", description="Plural of the resource, or a glob: hyperpodpytorchjobs, pods/log.")
+    namespace: str = Field(default="*", description="Namespace, or a glob.")
+    name: str = Field(default="*", description="Name of the object, or a glob.")
+    caller: str = Field(default="*", description="Glob over the caller: a role's name, root.")
+    code: Literal[401, 429, 500, 503, 504] = Field(
+        default=503, description="HTTP status: 401 is an expired token, 429 throttling."
+    )
+    retry_after: int | None = Field(default=None, ge=0, le=60, description="Seconds of the header Retry-After.")
+    after_effect: bool = Field(default=False, description="Execute the call, lose its answer.")
+    disconnect: bool = Field(default=False, description="Close the connection in the middle of the answer.")
+
+    @property
+    def reason(self) -> tuple[str, str]:
+        """Reason and message of the answer."""
+        return _KUBERNETES_ERRORS[self.code]
+
+
 Fault = Annotated[
     SpotInterruption
     | LostInstance
@@ -133,7 +215,14 @@ Fault = Annotated[
     | QuotaError
     | CallError
     | RateLimit
-    | EventFault,
+    | EventFault
+    | LostNode
+    | FailedHealthCheck
+    | Preemption
+    | DeletedJob
+    | OperatorDown
+    | LostNotice
+    | KubernetesError,
     Field(discriminator="kind"),
 ]
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)

@@ -208,7 +208,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit", "Launcher"),
-    *("Workflow", "Health", "Dashboard"),
+    *("Workflow", "Health", "Dashboard", "ClusterAccess", "Pod", "Notices"),
 )
 
 

@@ -17,8 +17,16 @@ from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
 
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")]
-LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")]
+LabelKey = Annotated[
+    str,
+    Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$"),
+    Wording("the key of a Kubernetes label"),
+]
+LabelValue = Annotated[
+    str,
+    Field(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$"),
+    Wording("the value of a Kubernetes label"),
+]
 
 
 class TopologyMode(StrEnum):
@@ -106,7 +114,9 @@ class LogRule(Document):
     every_seconds: int | None = Field(
         default=None, ge=1, le=DAY, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
     )
-    threshold: float | None = Field(default=None, description="what the metric is compared with (metricThreshold)")
+    threshold: int | None = Field(
+        default=None, description="what the metric is compared with; a whole number (metricThreshold)"
+    )
     operator: LogOperator | None = Field(default=None, description="a metric for which this holds is a fault")
     data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")
 
@@ -140,7 +150,15 @@ class HyperPod(Document):
     spares: int = Field(default=0, ge=0, le=INSTANCES_MAX, description="pods that wait to replace one that is lost")
     elastic: Elastic | None = None
     restarts: OperatorRestarts = Field(default_factory=OperatorRestarts)
-    startup_deadline_seconds: int | None = Field(default=None, ge=1, le=DAY, description="startupDeadlineSeconds")
+    startup_deadline_seconds: int = Field(
+        default=3_600, ge=1, le=DAY, description="how long the pods may take to start once they are admitted"
+    )
+    fault_deadline_seconds: int = Field(
+        default=3_600,
+        ge=1,
+        le=DAY,
+        description="how long the operator waits for a node in place of a lost one; then Muster reruns the replica",
+    )
     log_rules: list[LogRule] = Field(default_factory=list, max_length=20)
     deep_health_checks: bool = Field(default=False, description="only nodes whose deep health checks have passed")
     node_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=20, description="nodeSelector")

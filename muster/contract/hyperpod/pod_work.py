@@ -8,8 +8,8 @@ from muster.contract.document import StoredDocument, StoredPart
 
 ENV_POD_WORK = "MUSTER_POD_WORK"
 """The environment variable of a pod that holds its `PodWork` as JSON."""
-# A pod's environment is a part of its job, of which etcd takes 1.5 MB.
-POD_WORK_BYTES_MAX = 256 * 1024
+# Linux: one text of a process's environment has at most 128 KiB (MAX_ARG_STRLEN), its name included.
+POD_WORK_BYTES_MAX = 128 * 1024 - len(ENV_POD_WORK) - 2
 
 
 class PodChannel(StoredPart):

@@ -30,9 +30,11 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
     request = {
         "TrainingJobName": str(JobName(place.job_prefix, plan.run, rank, attempt)),
         "RoleArn": spec.role_arn or place.role_arn,
-        "AlgorithmSpecification": spec.algorithm_request(_entrypoint(spec), _arguments(spec), spec.metrics.definitions),
+        "AlgorithmSpecification": spec.algorithm_request(
+            container_entrypoint(spec), container_arguments(spec), spec.metrics.definitions
+        ),
         "HyperParameters": spec.hyper_parameters,
-        "InputDataConfig": channels_request([*spec.input_data_config, *_delivery(plan), *_recipe(plan, rank)]),
+        "InputDataConfig": channels_request(job_channels(plan, rank)),
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
         "CheckpointConfig": spec.checkpoint_request(checkpoints, plan.shared_layout.run, rank),
         "ResourceConfig": spec.resource_request(shortages),
@@ -44,21 +46,31 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         **spec.model_package_request(),
         # The job's sessions get the tags of the session that creates it (contract.aws.session_tags).
         "SessionChainingConfig": {"EnableSessionTagChaining": True},
-        "Environment": {
-            **spec.environment,
-            ENV_DOCUMENT: s3_uri(place.bucket, plan.rank_layout(rank).document),
-            ENV_RUN: plan.run,
-            ENV_RANK: str(rank),
-            ENV_ATTEMPT: str(plan.claim_number(attempt)),
-            ENV_REGION: plan.region,
-            **_processes(spec),
-        },
+        "Environment": job_environment(plan, spec, rank, attempt),
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }
     # SageMaker refuses an empty InputDataConfig, so empty members are left out. False is a value.
     members = {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
     # Every member comes from a document, so it is JSON.
     return cast("dict[str, JsonValue]", members)
+
+
+def job_channels(plan: Plan, rank: int) -> list[Channel]:
+    """The channels of a job: the spec's, and those that deliver its source code and its recipe."""
+    return [*plan.spec.of_rank(rank).input_data_config, *_delivery(plan), *_recipe(plan, rank)]
+
+
+def job_environment(plan: Plan, spec: Spec, rank: int, attempt: int) -> dict[str, str]:
+    """The environment of a job of `rank`, whose spec is `spec`."""
+    return {
+        **spec.environment,
+        ENV_DOCUMENT: s3_uri(plan.place.bucket, plan.rank_layout(rank).document),
+        ENV_RUN: plan.run,
+        ENV_RANK: str(rank),
+        ENV_ATTEMPT: str(plan.claim_number(attempt)),
+        ENV_REGION: plan.region,
+        **_processes(spec),
+    }
 
 
 def _processes(spec: Spec) -> dict[str, str]:
@@ -84,7 +96,7 @@ def _recipe(plan: Plan, rank: int) -> list[Channel]:
     return [] if folder is None else [delivered_channel(RECIPE_CHANNEL, s3_uri(plan.place.bucket, folder))]
 
 
-def _entrypoint(spec: Spec) -> list[str] | None:
+def container_entrypoint(spec: Spec) -> list[str] | None:
     """The program: the user's entrypoint, Muster's for a trainer, or None for an algorithm's own."""
     own = spec.entrypoint if spec.hook is None else None  # the replica runs a hooked program itself
     if spec.source_dir is not None:
@@ -94,7 +106,8 @@ def _entrypoint(spec: Spec) -> list[str] | None:
     return REPLICA_ENTRYPOINT if spec.has_trainer else None
 
 
-def _arguments(spec: Spec) -> list[str]:
+def container_arguments(spec: Spec) -> list[str]:
+    """The arguments of the program."""
     return spec.arguments if spec.hook is None else []
 
 

@@ -26,10 +26,9 @@ def quantity(value: object) -> Fraction:
         raise ValueError(message)
     number, suffix = Fraction(match[1]), match[2] or ""
     if suffix in _BINARY:
-        return number * 1024 ** _BINARY[suffix]
-    if suffix[:1] in {"e", "E"} and len(suffix) > 1:
-        return number * Fraction(10) ** int(suffix[1:])
-    return number * Fraction(10) ** _DECIMAL.get(suffix, 0)
+        return number * Fraction(1 << 10 * _BINARY[suffix])
+    exponent = int(suffix[1:]) if suffix[:1] in {"e", "E"} and len(suffix) > 1 else _DECIMAL.get(suffix, 0)
+    return number * (Fraction(10**exponent) if exponent >= 0 else Fraction(1, 10**-exponent))
 
 
 def amounts(resources: Mapping[str, object] | None) -> dict[str, Fraction]:

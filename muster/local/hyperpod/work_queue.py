@@ -29,6 +29,7 @@ class WorkQueue(Generic[K]):
         self._due: dict[K, float] = {}
         self._changed = threading.Condition()
         self._paused_until = 0.0
+        self._closed = False
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def add(self, key: K, seconds: float = 0.0) -> None:
@@ -47,9 +48,15 @@ class WorkQueue(Generic[K]):
             self._paused_until = time.monotonic() + seconds
             self._changed.notify()
 
-    def _next(self) -> K:
+    def close(self) -> None:
+        """End the thread; what waits is dropped. May be called by `reconcile`."""
         with self._changed:
-            while True:
+            self._closed = True
+            self._changed.notify()
+
+    def _next(self) -> K | None:
+        with self._changed:
+            while not self._closed:
                 now = time.monotonic()
                 while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
                     heapq.heappop(self._heap)  # the key was added again for an earlier time
@@ -59,10 +66,10 @@ class WorkQueue(Generic[K]):
                     del self._due[key]
                     return key
                 self._changed.wait(None if due is None else due - now)
+        return None
 
     def _run(self) -> None:
-        while True:
-            key = self._next()
+        while (key := self._next()) is not None:
             try:
                 again = self._reconcile(key)
             except Exception:

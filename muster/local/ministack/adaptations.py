@@ -28,6 +28,7 @@ from muster.local.ministack import (
     policy_variables,
 )
 from muster.local.ministack.code_cache import CodeCache
+from muster.local.ministack.eks import installation as eks_installation
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
 from muster.local.ministack.task_tokens import TaskTokens
@@ -87,6 +88,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
     iam_actions.extract_resource_arn = _with_log_streams(iam_actions.extract_resource_arn)
     policy_simulation.install()
+    eks_installation.install(account)
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
 
 

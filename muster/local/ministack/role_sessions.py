@@ -20,10 +20,12 @@ SESSION_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class RoleGrant:
-    """A role that a job was given, and the session tags that every session of it has."""
+    """A role that a job was given, and what every session of it has."""
 
     role_arn: str
     session_tags: tuple[tuple[str, str], ...] = ()
+    policy: str = ""
+    """A session policy, in JSON: a session may do what the role and this policy allow."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def role_session(account: Account, grant: RoleGrant, name: str, seconds: float =
             "SessionToken": credentials.session_token,
             "Expiration": time.time() + seconds,
             "SessionTags": [{"Key": key, "Value": value} for key, value in grant.session_tags],
+            **({"SessionPolicies": {"Policy": grant.policy, "PolicyArns": []}} if grant.policy else {}),
         },
     )
     return credentials

@@ -25,6 +25,10 @@ _SECONDS = 3600.0
 _RENEWED_BEFORE = 900.0  # the SDKs ask for new ones five to fifteen minutes before the end
 
 
+class NoCredentialsError(Exception):
+    """There are no credentials any more."""
+
+
 @dataclass
 class _Offer:
     token_file: Path
@@ -81,8 +85,12 @@ class CredentialEndpoint:
                 return None
             now = time.time()
             if offer.expires - now < _RENEWED_BEFORE:
+                try:
+                    credentials = offer.make(_SECONDS)
+                except NoCredentialsError:
+                    return None
                 offer.expires = now + _SECONDS
-                offer.document = _document(offer.make(_SECONDS), offer.expires)
+                offer.document = _document(credentials, offer.expires)
             return offer.document
 
 

@@ -36,13 +36,29 @@ class FaultBook:
         self._entries: dict[int, _Entry] = {}
         self._identifiers = itertools.count(1)
         self._lock = threading.Lock()
+        self._on_add: list[Callable[[], None]] = []
+
+    def on_add(self, call: Callable[[], None]) -> None:
+        """Call `call`, which must be quick, whenever a fault was added."""
+        self._on_add.append(call)
 
     def add(self, fault: Fault) -> FaultReport:
         """Add `fault`."""
         with self._lock:
             entry = _Entry(next(self._identifiers), fault)
             self._entries[entry.id] = entry
-            return _report(entry)
+            report = _report(entry)
+        for call in self._on_add:
+            call()
+        return report
+
+    def waits(self, kind: type[_F], matches: Callable[[_F], bool]) -> bool:
+        """Whether a fault of `kind` that is not spent matches; it is not counted."""
+        with self._lock:
+            return any(
+                isinstance(entry.fault, kind) and not entry.spent and matches(entry.fault)
+                for entry in self._entries.values()
+            )
 
     def remove(self, identifier: int) -> bool:
         """Remove a fault; False when no fault has that number."""

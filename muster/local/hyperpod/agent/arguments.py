@@ -124,9 +124,9 @@ def _processes(parser: argparse.ArgumentParser, text: str) -> int:
         return int(text)
     if text == "gpu":
         parser.error("--nproc-per-node gpu: this machine's pods have no GPU")
-    if text in {"cpu", "auto"}:
-        return os.cpu_count() or 1
-    parser.error(f"--nproc-per-node {text}: expected a number, cpu, gpu or auto")
+    if text not in {"cpu", "auto"}:
+        parser.error(f"--nproc-per-node {text}: expected a number, cpu, gpu or auto")
+    return os.cpu_count() or 1
 
 
 def _address(host: str) -> str:

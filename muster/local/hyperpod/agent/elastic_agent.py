@@ -23,21 +23,16 @@ from muster.local.hyperpod.agent.workers import Failure, Output, Workers
 
 _log = logging.getLogger("hyperpodrun")
 _CONFIG = Path("input") / "config"
+_RULES = "on the following log monitoring rules and corresponding"
 _WORDS = {
     LogState.HANGING: (
         "LogHang_",
-        "The job is hanging (not receiving required logs) on the following log monitoring rules and corresponding last "
-        "matched log lines: ",
+        f"The job is hanging (not receiving required logs) {_RULES} last matched log lines: ",
     ),
-    LogState.SLOW: (
-        "LogSlow_",
-        "The job is slowed (logs outside of acceptable thresholds) on the following log monitoring rules and "
-        "corresponding log lines: ",
-    ),
+    LogState.SLOW: ("LogSlow_", f"The job is slowed (logs outside of acceptable thresholds) {_RULES} log lines: "),
     LogState.FAULTED: (
         "LogFault_",
-        "The job detected a fault indicating log message for the following log monitoring rules and corresponding log "
-        "lines: ",
+        f"The job detected a fault indicating log message {_RULES.replace('on', 'for', 1)} log lines: ",
     ),
 }
 
@@ -214,7 +209,7 @@ class Agent:
     def _variables(self, ranks: Ranks, local_rank: int, processes: int) -> dict[str, str]:
         rank, world = str(ranks.rank * processes + local_rank), str(ranks.nnodes * processes)
         restarts = str(ranks.faultCount)
-        found = {
+        return {
             "LOCAL_RANK": str(local_rank),
             "RANK": rank,
             "GROUP_RANK": str(ranks.rank),
@@ -234,7 +229,6 @@ class Agent:
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
             "HYPERPOD_SIGNAL_COORDINATION": os.environ.get("HYPERPOD_SIGNAL_COORDINATION", "disabled"),
         }
-        return found
 
     def _follow(self, ranks: Ranks) -> None:
         """Let the log rules read the output of the first worker."""

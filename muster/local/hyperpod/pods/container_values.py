@@ -44,10 +44,7 @@ def variables(pod: Document, container: Document, lookup: Lookup) -> dict[str, s
 
 def expanded(text: str, known: Mapping[str, str]) -> str:
     """`text` with the values of `$(NAME)`; a name that is not known stays, and `$$` is one `$`."""
-    return _REFERENCE.sub(
-        lambda match: "$" if match[1] is None else known.get(match[1], match[0]),
-        text,
-    )
+    return _REFERENCE.sub(lambda match: "$" if match[1] is None else known.get(match[1], match[0]), text)
 
 
 def command_of(container: Document, known: Mapping[str, str]) -> list[str]:

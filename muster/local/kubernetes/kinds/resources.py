@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from muster.contract.hyperpod.identity import GROUP, KIND, PLURAL, VERSION
 from muster.local.kubernetes.kinds.pods import PODS
+from muster.local.kubernetes.kinds.roles import GROUP as RBAC
+from muster.local.kubernetes.kinds.roles import BindingRules, RoleRules
 from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
 from muster.local.kubernetes.objects.selectors import field_of
 
@@ -20,6 +22,7 @@ NODES = Resource(
     namespaced=False,
     short_names=("no",),
     has_status=True,
+    keeps_status=True,
     fields={"spec.unschedulable": lambda document: str(bool(document.get("spec", {}).get("unschedulable"))).lower()},
 )
 SERVICE_ACCOUNTS = Resource(
@@ -29,7 +32,6 @@ SERVICE_ACCOUNTS = Resource(
     "ServiceAccount",
     "serviceaccount",
     short_names=("sa",),
-    subresources={"token": ("create",)},
 )
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", "configmap", short_names=("cm",))
 SECRETS = Resource("", "v1", "secrets", "Secret", "secret", fields={"type": field_of("type")})
@@ -52,12 +54,19 @@ EVENTS = Resource(
     },
 )
 
-RBAC = "rbac.authorization.k8s.io"
-ROLES = Resource(RBAC, "v1", "roles", "Role", "role")
-ROLE_BINDINGS = Resource(RBAC, "v1", "rolebindings", "RoleBinding", "rolebinding")
-CLUSTER_ROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", "clusterrole", namespaced=False)
+ROLES = Resource(RBAC, "v1", "roles", "Role", "role", rules=RoleRules(namespaced=True))
+ROLE_BINDINGS = Resource(RBAC, "v1", "rolebindings", "RoleBinding", "rolebinding", rules=BindingRules(namespaced=True))
+CLUSTER_ROLES = Resource(
+    RBAC, "v1", "clusterroles", "ClusterRole", "clusterrole", namespaced=False, rules=RoleRules(namespaced=False)
+)
 CLUSTER_ROLE_BINDINGS = Resource(
-    RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", "clusterrolebinding", namespaced=False
+    RBAC,
+    "v1",
+    "clusterrolebindings",
+    "ClusterRoleBinding",
+    "clusterrolebinding",
+    namespaced=False,
+    rules=BindingRules(namespaced=False),
 )
 
 KUEUE = "kueue.x-k8s.io"

@@ -29,6 +29,13 @@ class Ownership:
         self._due: deque[Key] = deque()
         self._busy = False
 
+    def copied(self) -> Ownership:
+        """The same knowledge, for writes that are undone."""
+        other = Ownership(self._store)
+        other._keys = dict(self._keys)
+        other._dependents = {uid: set(keys) for uid, keys in self._dependents.items()}
+        return other
+
     def written(self, key: Key, new: Document, old: Document | None) -> None:
         """Note an object that was created or changed."""
         for reference in _owners(old):

@@ -47,6 +47,8 @@ class Resource:
     verbs: tuple[str, ...] = field(default=ALL_VERBS, compare=False)
     has_status: bool = field(default=False, compare=False)
     """Whether the status is a subresource: then it is written through it alone."""
+    keeps_status: bool = field(default=False, compare=False)
+    """Whether a new object may have a status, as nodes may."""
     subresources: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
     """Further subresources with their verbs: log, eviction, token."""
     custom: bool = field(default=False, compare=False)

@@ -124,8 +124,10 @@ def _checked(requirement: Requirement) -> Requirement:
     for value in sorted(requirement.values):
         if requirement.operator in "<>":
             if not re.fullmatch(r"[+-]?\d+", value):
+                msg = (
                     f'values[0][{requirement.key}]: Invalid value: "{value}": '
                     "for 'Gt', 'Lt' operators, the value must be an integer"
+                )
                 raise _unparsable(msg)
         elif not is_label_value(value):
             msg = (

@@ -12,11 +12,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from muster.local.kubernetes.objects import patches
+from muster.local.kubernetes.objects.admission import Admission
 from muster.local.kubernetes.objects.deletion import DeleteOptions
 from muster.local.kubernetes.objects.metadata import FOREGROUND, ORPHAN, generated_name, metadata_problems
 from muster.local.kubernetes.objects.ownership import Ownership
@@ -80,6 +82,8 @@ class ObjectStore:
         self._forgotten = FIRST_VERSION
         """The newest version that the history no longer has."""
         self._watches: set[Watch] = set()
+        self.admission = Admission()
+        """What is asked before a write."""
         self._ownership = Ownership(self)
 
     @property
@@ -119,14 +123,16 @@ class ObjectStore:
             for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
                 metadata.pop(name, None)
             metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self._now()), generation=1)
-            if resource.has_status:
+            if resource.has_status and not resource.keeps_status:
                 new.pop("status", None)
             resource.rules.prepare(new, None)
+            self.admission.review(resource, new, namespace)
             self._refuse_invalid(resource, new, None)
             key = (resource, namespace, str(metadata["name"]))
             if key in self._objects:
                 raise already_exists(resource, metadata["name"])
             self._put(key, ADDED, new, None)
+            self.admission.created(resource, new)
             self._ownership.collect()
             return copy.deepcopy(new)
 
@@ -187,6 +193,7 @@ class ObjectStore:
             old = self._one(resource, name, namespace)
             new = copy.deepcopy(old)
             change(new)
+            new = self.admission.complete(resource, new)
             return copy.deepcopy(self._replace(resource, new, old, subresource))
 
     def patch(
@@ -206,8 +213,23 @@ class ObjectStore:
         """
         with self._lock:
             old = self._one(resource, name, namespace)
-            new = patched_object(resource, old, patch, kind)
+            new = self.admission.complete(resource, patched_object(resource, old, patch, kind))
             return copy.deepcopy(self._replace(resource, new, old, subresource))
+
+    def bind(self, resource: Resource, name: str, namespace: str, node: str) -> Document:
+        """Put a pod on a node, which no other write can do.
+
+        Raises:
+            StatusError: 404, or 409 where it is on a node already.
+        """
+        with self._lock:
+            old = self._one(resource, name, namespace)
+            if old["spec"].get("nodeName"):
+                raise conflict(resource, name, f'pod {name} is already assigned to node "{old["spec"]["nodeName"]}"')
+            new = copy.deepcopy(old)
+            new["spec"]["nodeName"] = node
+            self._put((resource, namespace, name), MODIFIED, new, old)
+            return copy.deepcopy(new)
 
     def delete(
         self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
@@ -294,6 +316,24 @@ class ObjectStore:
             self._watches.add(watch)
             return watch
 
+    def remembers(self, version: int) -> bool:
+        """Whether the history reaches back to a version."""
+        with self._lock:
+            return version >= self._forgotten
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Undo every write that is made inside, unseen by any watch: what `dryRun=All` asks for."""
+        with self._lock:
+            kept = dict(self._objects), self._version, deque(self._history, self._history.maxlen), self._forgotten
+            watches, self._watches = self._watches, set()
+            ownership, self._ownership = self._ownership, self._ownership.copied()
+            try:
+                yield
+            finally:
+                self._objects, self._version, self._history, self._forgotten = kept
+                self._watches, self._ownership = watches, ownership
+
     def compact(self) -> None:
         """Forget the history: a watch that begins at an older version is answered with 410."""
         with self._lock:
@@ -339,7 +379,7 @@ class ObjectStore:
         if not isinstance(new.setdefault("metadata", {}), dict):
             msg = "metadata must be an object"
             raise bad_request(msg)
-        return new
+        return self.admission.complete(resource, new)
 
     def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
         found = self._objects.get((NAMESPACES, "", namespace))
@@ -361,7 +401,9 @@ class ObjectStore:
             raise refusal
 
     def _refuse_invalid(self, resource: Resource, new: Document, old: Document | None) -> None:
-        problems = [*metadata_problems(resource, new, old), *resource.rules.problems(new, old)]
+        problems = [*self.admission.problems(resource, new), *metadata_problems(resource, new, old)]
+        if not problems:  # the rules of a kind may trust its schema
+            problems = list(resource.rules.problems(new, old))
         if problems:
             raise invalid_object(resource, str(new["metadata"].get("name", "")), problems)
 
@@ -382,7 +424,8 @@ class ObjectStore:
         if subresource == "status":
             # As for custom resources: nothing of the metadata changes with the status.
             new = {**old, "metadata": dict(had), "status": new.get("status", {})}
-            if problems := resource.rules.status_problems(new, old):
+            problems = [*self.admission.problems(resource, new), *resource.rules.status_problems(new, old)]
+            if problems:
                 raise invalid_object(resource, name, problems)
         else:
             self._prepare_main(resource, new, old)

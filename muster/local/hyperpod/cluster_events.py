@@ -1,0 +1,72 @@
+"""The events of a HyperPod cluster on the bus, as AWS's reference of them shows: source aws.sagemaker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+SOURCE = "aws.sagemaker"
+NODE_HEALTH = "SageMaker HyperPod Cluster Node Health Event"
+CLUSTER_EVENT = "SageMaker HyperPod Cluster Event"
+STATE_CHANGE = "SageMaker HyperPod Cluster State Change"
+
+Put = Callable[[str, str, Mapping[str, object], str], None]
+"""(source, detail type, detail, resource): Host.put_event."""
+
+
+@dataclass(frozen=True)
+class ClusterEvents:
+    """Publishes the events of one cluster."""
+
+    put: Put
+    name: str
+    arn: str
+    group: str
+
+    def node_health(self, instance: str, *, healthy: bool, why: str, repair: str, recommendation: str) -> None:
+        """The health of a node has changed."""
+        self._put(
+            NODE_HEALTH,
+            {
+                "ClusterName": self.name,
+                "ClusterArn": self.arn,
+                "InstanceId": instance,
+                "Tags": {},
+                "HealthSummary": {
+                    "HealthStatus": "Healthy" if healthy else "Unhealthy",
+                    "HealthStatusReason": why,
+                    "RepairAction": repair,
+                    "Recommendation": recommendation,
+                },
+            },
+        )
+
+    def instance(self, instance: str, description: str, level: Literal["Info", "Warn", "Error"] = "Info") -> None:
+        """Something was done with an instance (clusters with NodeProvisioningMode Continuous)."""
+        self._put(
+            CLUSTER_EVENT,
+            {
+                "EventDetails": {
+                    "EventId": str(uuid.uuid4()),
+                    "ClusterArn": self.arn,
+                    "ClusterName": self.name,
+                    "InstanceGroupName": self.group,
+                    "InstanceId": instance,
+                    "ResourceType": "Instance",
+                    "EventTime": round(time.time() * 1000),
+                    "EventLevel": level,
+                    "Description": description,
+                    "EventDetails": {"EventMetadata": {"Instance": {}}},
+                }
+            },
+        )
+
+    def state(self, document: Mapping[str, object]) -> None:
+        """The status of the cluster has changed; `document` is what DescribeCluster answers."""
+        self._put(STATE_CHANGE, document)
+
+    def _put(self, kind: str, detail: Mapping[str, object]) -> None:
+        self.put(SOURCE, kind, detail, self.arn)

@@ -1,0 +1,1 @@
+"""The HyperPod training operator: jobs become pods, agents are started, faults are remediated."""

@@ -1,0 +1,63 @@
+"""The operator's calls to the agents of pods: HTTP at POD_IP:8080."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PORT = 8080
+_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class AgentStatus:
+    """What an agent says of itself: `ready`, `running`, `completed`, `faulted`, `stopping`, `shutdown`."""
+
+    state: str
+    reason: str = ""
+    message: str = ""
+
+
+def status_of(address: str) -> AgentStatus | None:
+    """GET /status; None where no agent answers."""
+    answer = _call(address, "GET", "/status")
+    if answer is None:
+        return None
+    try:
+        document = json.loads(answer)
+        return AgentStatus(str(document["status"]), document.get("reason", ""), document.get("message", ""))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def start(address: str, body: Mapping[str, Any]) -> bool:
+    """POST /start; whether the agent has taken it."""
+    return _call(address, "POST", "/start", body) is not None
+
+
+def stop(address: str, body: Mapping[str, Any]) -> bool:
+    """POST /stop; whether the agent has taken it."""
+    return _call(address, "POST", "/stop", body) is not None
+
+
+def shut_down(address: str) -> bool:
+    """POST /shutdown; whether the agent has taken it."""
+    return _call(address, "POST", "/shutdown") is not None
+
+
+def _call(address: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes | None:
+    connection = http.client.HTTPConnection(address, PORT, timeout=_SECONDS)
+    try:
+        content = None if body is None else json.dumps(body)
+        connection.request(method, path, content, {"Content-Type": "application/json"} if content else {})
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    else:
+        return answer if response.status == 200 else None
+    finally:
+        connection.close()

@@ -1,0 +1,147 @@
+"""Which node takes a pod: what kube-scheduler's filters say, as far as training jobs use them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from muster.local.hyperpod.node_documents import is_ready
+from muster.local.hyperpod.quantities import amounts, lacking, requests_of, total
+
+Document = Mapping[str, Any]
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass
+class NodeRoom:
+    """A node, and what is free on it."""
+
+    node: Document
+    free: dict[str, Fraction]
+    pods: int = 0
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return str(self.node["metadata"]["name"])
+
+    def take(self, wanted: Mapping[str, Fraction]) -> None:
+        """A pod comes."""
+        self.pods += 1
+        for name, amount in wanted.items():
+            self.free[name] = self.free.get(name, Fraction(0)) - amount
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a pod goes, or why it goes nowhere."""
+
+    node: str | None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """How many nodes each reason has excluded."""
+
+    @property
+    def message(self) -> str:
+        """As in the pod's condition PodScheduled."""
+        nodes = sum(self.reasons.values())
+        parts = ", ".join(f"{count} {reason}" for reason, count in sorted(self.reasons.items()))
+        return f"0/{nodes} nodes are available: {parts}."
+
+
+def rooms(nodes: Sequence[Document], pods: Sequence[Document]) -> list[NodeRoom]:
+    """What is free on each node."""
+    found = [NodeRoom(node, amounts(node["status"]["allocatable"])) for node in nodes]
+    by_name = {room.name: room for room in found}
+    for pod in pods:
+        room = by_name.get(pod["spec"].get("nodeName", ""))
+        if room is not None and pod.get("status", {}).get("phase") not in _ENDED:
+            room.take(requests_of(pod["spec"]))
+    return found
+
+
+def place(pod_spec: Document, nodes: Sequence[NodeRoom]) -> Placement:
+    """The node for a pod: of those that can take it the one with the fewest pods."""
+    wanted = requests_of(pod_spec)
+    reasons: dict[str, int] = {}
+    possible = []
+    for room in nodes:
+        reason = _against(pod_spec, wanted, room)
+        if reason is None:
+            possible.append(room)
+        else:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    if not possible:
+        return Placement(None, reasons)
+    return Placement(min(possible, key=lambda room: (room.pods, room.name)).name)
+
+
+def room_for(pod_spec: Document, nodes: Sequence[NodeRoom], most: int) -> int:
+    """How many more pods like this the nodes can take, up to `most`."""
+    left = [NodeRoom(room.node, dict(room.free), room.pods) for room in nodes]
+    by_name = {room.name: room for room in left}
+    wanted = requests_of(pod_spec)
+    for count in range(most):
+        found = place(pod_spec, left)
+        if found.node is None:
+            return count
+        by_name[found.node].take(wanted)
+    return most
+
+
+def _against(pod_spec: Document, wanted: Mapping[str, Fraction], room: NodeRoom) -> str | None:
+    """Why a node cannot take a pod, in kube-scheduler's words; None if it can."""
+    labels = room.node["metadata"].get("labels") or {}
+    if not is_ready(room.node):
+        return "node(s) were not ready"
+    if room.node["spec"].get("unschedulable"):
+        return "node(s) were unschedulable"
+    tolerations = pod_spec.get("tolerations") or ()
+    for taint in room.node["spec"].get("taints") or ():
+        if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(item, taint) for item in tolerations):
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    selector = pod_spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()) or not _affine(pod_spec, labels):
+        return "node(s) didn't match Pod's node affinity/selector"
+    missing = lacking(wanted, room.free)
+    return f"Insufficient {missing[0]}" if missing else None
+
+
+def _tolerates(toleration: Document, taint: Document) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    if toleration["key"] != taint["key"]:
+        return False
+    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+
+
+def _affine(pod_spec: Document, labels: Mapping[str, str]) -> bool:
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    return any(
+        all(_matches(rule, labels) for rule in term.get("matchExpressions") or ())
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
+def _matches(rule: Document, labels: Mapping[str, str]) -> bool:
+    value = labels.get(rule["key"])
+    values: Sequence[str] = rule.get("values") or ()
+    operator = rule["operator"]
+    if operator in {"Exists", "DoesNotExist"}:
+        return (value is not None) is (operator == "Exists")
+    if operator in {"In", "NotIn"}:
+        return (value in values) is (operator == "In")
+    if value is None or not value.lstrip("-").isdigit():
+        return False
+    return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+
+
+def used(pods: Sequence[Document]) -> dict[str, Fraction]:
+    """What pods ask for together."""
+    return total(requests_of(pod["spec"]) for pod in pods)

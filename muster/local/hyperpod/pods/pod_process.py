@@ -1,0 +1,264 @@
+"""One pod: from its binding to a node to its end, in a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from muster.local.hyperpod.agent.arguments import ENV_POD_ADDRESS
+from muster.local.hyperpod.pods import memory, pod_status, volumes
+from muster.local.hyperpod.pods.container_log import ContainerLog
+from muster.local.hyperpod.pods.container_values import MissingReferenceError, command_of, variables
+from muster.local.hyperpod.pods.pod_machine import PodMachine
+from muster.local.hyperpod.quantities import quantity
+from muster.local.kubernetes.kinds.pods import PODS
+from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, SECRETS
+from muster.local.kubernetes.objects.deletion import DeleteOptions
+from muster.local.kubernetes.objects.status_errors import StatusError
+from muster.local.kubernetes.objects.store import ObjectStore, timestamp
+from muster.local.process_environment import bare_environment
+from muster.local.processes.process_pool import Child
+from muster.local.sagemaker.local_image import is_local
+from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper
+
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.1
+_MEMORY_SECONDS = 1.0
+_WAIT_SECONDS = 1.0  # between two looks for what a container waits for; a kubelet syncs a pod once a minute
+ENV_TERMINATION_LOG = "MUSTER_LOCAL_TERMINATION_LOG"
+"""The file that stands for terminationMessagePath."""
+_KILLED = 137
+
+
+class PodProcess:
+    """The kubelet's work for one pod. It acts on the pod with this uid alone."""
+
+    def __init__(self, store: ObjectStore, machine: PodMachine, pod: Mapping[str, Any], bin_folder: Path) -> None:
+        self._store = store
+        self._machine = machine
+        self._pod = pod
+        self._name: str = pod["metadata"]["name"]
+        self._namespace: str = pod["metadata"]["namespace"]
+        self.uid: str = pod["metadata"]["uid"]
+        self.node: str = pod["spec"]["nodeName"]
+        self._container: Mapping[str, Any] = pod["spec"]["containers"][0]
+        self._bin = bin_folder
+        self.place: Path = machine.place / "pods" / self.uid
+        self.log_file = self.place / "container.log"
+        self._address = machine.addresses.take()
+        self._ended = threading.Event()
+        self._stop = threading.Event()
+        self._deadline: float | None = None
+        """When SIGKILL comes, on the monotonic clock."""
+        self._lost = False
+        self._forgotten = False
+        self._out_of_memory = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no process of it runs, and its log is complete."""
+        return self._ended.is_set()
+
+    def terminate(self, grace_seconds: float) -> None:
+        """End it: SIGTERM, and SIGKILL after the grace. A second call can only make the grace shorter."""
+        deadline = time.monotonic() + grace_seconds
+        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+        self._stop.set()
+
+    def lose(self) -> None:
+        """Its node is gone: no signal before SIGKILL, and nothing is said of it any more."""
+        self._lost = True
+        self.terminate(0)
+
+    def run(self) -> None:
+        """Start the container and follow it to its end."""
+        try:
+            self._live()
+        except Exception:
+            _log.exception("The pod %s/%s failed inside the kubelet", self._namespace, self._name)
+            end = pod_status.Ended(128, "ContainerCannotRun", "the kubelet failed", None, self._now())
+            self._write(pod_status.ended(self._pod, end))
+        finally:
+            self._ended.set()
+            self._machine.addresses.give_back(self._address)
+            if self._stop.is_set() and not self._lost:
+                self._remove()
+            if self._forgotten:
+                shutil.rmtree(self.place, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Its object is gone: remove its files as soon as it has ended."""
+        self._forgotten = True
+        if self.has_ended:
+            shutil.rmtree(self.place, ignore_errors=True)
+
+    # --- from the start to the end -------------------------------------------------------------
+
+    def _live(self) -> None:
+        self.place.mkdir(parents=True)
+        log = ContainerLog(self.log_file, self._machine.open_log(self.node))
+        self._write(pod_status.waiting(self._pod, "ContainerCreating", at=self._now()))
+        if not self._image_is_there():
+            return
+        child = self._start()
+        if child is None:
+            return
+        started = self._now()
+        self._write(pod_status.running(self._pod, self._address, self._address, started))
+        shipper = LogShipper(self.place / "output", log, MetricScraper([], {}))
+        self._follow(child, shipper)
+        shipper.pump(final=True)
+        if not self._lost:
+            self._write(pod_status.ended(self._pod, self._end_of(child, log, started)))
+
+    def _image_is_there(self) -> bool:
+        """Whether the image can be had; otherwise the pod waits until it is deleted."""
+        image = str(self._container.get("image", ""))
+        if is_local(image):
+            return True
+        message = f'failed to pull image "{image}": not found; the embedded cluster has muster-local/python'
+        self._write(pod_status.waiting(self._pod, "ErrImagePull", message, self._now()))
+        if not self._stop.wait(_WAIT_SECONDS):
+            self._write(
+                pod_status.waiting(self._pod, "ImagePullBackOff", f'Back-off pulling image "{image}"', self._now())
+            )
+            self._stop.wait()
+        return False
+
+    def _start(self) -> Child | None:
+        """Start the container as soon as what it refers to is there; None where the pod is deleted before."""
+        said = ""
+        while not self._stop.is_set():
+            try:
+                return self._spawn()
+            except MissingReferenceError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self._write(pod_status.waiting(self._pod, "CreateContainerConfigError", said, self._now()))
+                self._stop.wait(_WAIT_SECONDS)
+        return None
+
+    def _spawn(self) -> Child:
+        spec, container = self._pod["spec"], self._container
+        if len(spec["containers"]) > 1 or spec.get("initContainers"):
+            message = "the embedded cluster runs pods of one container, without init containers"
+            raise MissingReferenceError(message)
+        base, home, temporary = (self.place / name for name in ("ml", "home", "tmp"))
+        for folder in (base, home, temporary):
+            folder.mkdir(exist_ok=True)
+        claims = self._machine.place / "claims" / self._namespace
+        places = volumes.Places(self.place, self._machine.place / "nodes" / self.node, claims)
+        mounts = volumes.mounts(spec, container, places, self._lookup)
+        volumes.link(mounts, {PurePosixPath("/opt/ml"): base, PurePosixPath("/tmp"): temporary})  # noqa: S108
+        seen = {**self._pod, "status": {"podIP": self._address, "hostIP": self._address}}
+        own = variables(seen, container, self._lookup)
+        command = command_of(container, own)
+        if not command:
+            message = "the image muster-local/python has no entrypoint: give the container a command"
+            raise MissingReferenceError(message)
+        image = self._image_variables(home, temporary)
+        environment = {
+            **image,
+            **own,
+            "SAGEMAKER_BASE_DIR": str(base),
+            "HOSTNAME": self._name,
+            ENV_POD_ADDRESS: self._address,
+            ENV_TERMINATION_LOG: str(self.place / "termination-log"),
+            volumes.ENV_MOUNTS: json.dumps({path: str(folder) for path, folder in mounts.items()}),
+            **self._machine.endpoint,
+            **self._machine.identity.variables(self._pod, self.place / "credentials-token"),
+        }
+        code = self._machine.settings.code
+        return self._machine.processes.spawn(
+            command, env=environment, cwd=code[0] if code else base, log=self.place / "output"
+        )
+
+    def _image_variables(self, home: Path, temporary: Path) -> dict[str, str]:
+        """The environment of the image, as for training jobs (local_image.py), with `hyperpodrun` on the PATH."""
+        bare = bare_environment(home, temporary)
+        return {
+            **bare,
+            "PATH": os.pathsep.join([str(self._bin), bare["PATH"]]),
+            "PYTHONPATH": os.pathsep.join(str(folder) for folder in self._machine.settings.code),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def _follow(self, child: Child, shipper: LogShipper) -> None:
+        """Wait for the end of the container; logs are shipped meanwhile."""
+        limit = ((self._container.get("resources") or {}).get("limits") or {}).get("memory")
+        limit_bytes = None if limit is None else int(quantity(limit))
+        next_look, asked = time.monotonic() + _MEMORY_SECONDS, False
+        while not child.wait(_TICK_SECONDS):
+            shipper.pump()
+            now = time.monotonic()
+            if self._stop.is_set() and not asked and not self._lost:
+                child.signal(signal.SIGTERM)
+                asked = True
+            if self._deadline is not None and now >= self._deadline:
+                child.signal(signal.SIGKILL)
+            if limit_bytes is not None and now >= next_look and child.pid is not None:
+                next_look = now + _MEMORY_SECONDS
+                if memory.used_bytes(child.pid) > limit_bytes:
+                    self._out_of_memory = True
+                    child.signal(signal.SIGKILL)
+
+    def _end_of(self, child: Child, log: ContainerLog, started: str) -> pod_status.Ended:
+        code = _KILLED if self._out_of_memory else child.exit_code
+        reason = "OOMKilled" if self._out_of_memory else "Completed" if code == 0 else "Error"
+        if child.missing is not None:
+            words = f'exec: "{(self._container.get("command") or [""])[0]}": {child.missing}'
+            return pod_status.Ended(128, "StartError", words, None, self._now())
+        message = self._termination_message()
+        if not message and code and self._container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            message = log.tail()
+        return pod_status.Ended(code, reason, message, started, self._now())
+
+    def _termination_message(self) -> str:
+        try:
+            return Path(self.place, "termination-log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    # --- the object ----------------------------------------------------------------------------
+
+    def _lookup(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        resource = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}.get(kind)
+        return None if resource is None else self._store.find(resource, name, self._namespace)
+
+    def _write(self, status: dict[str, Any]) -> None:
+        """Write the status, unless the pod of this name is gone or another one."""
+
+        def change(document: dict[str, Any]) -> None:
+            if document["metadata"]["uid"] == self.uid:
+                document["status"] = {**document.get("status", {}), **status, "startTime": self._first_time(document)}
+
+        try:
+            self._pod = self._store.change(PODS, self._name, change, self._namespace, "status")
+        except StatusError as error:
+            if error.code != 404:
+                raise
+
+    def _first_time(self, document: Mapping[str, Any]) -> str:
+        return str(document.get("status", {}).get("startTime") or self._now())
+
+    def _remove(self) -> None:
+        """The container has ended, and the object was waiting for that."""
+        try:
+            self._store.delete(PODS, self._name, self._namespace, DeleteOptions(grace_seconds=0, uid=self.uid))
+        except StatusError as error:
+            if error.code not in {404, 409}:
+                raise
+
+    def _now(self) -> str:
+        return timestamp(self._store.now())

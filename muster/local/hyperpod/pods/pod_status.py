@@ -1,0 +1,76 @@
+"""The status of a pod with one container, as its kubelet writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+_MESSAGE_BYTES = 4096  # kubelet: a termination message
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container has ended."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started: str | None
+    finished: str
+
+
+def waiting(pod: Mapping[str, Any], reason: str, message: str = "", at: str = "") -> Document:
+    """The container waits: ContainerCreating, ErrImagePull, ImagePullBackOff, CreateContainerConfigError."""
+    state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    return _status(pod, "Pending", state, ready=False, at=at)
+
+
+def running(pod: Mapping[str, Any], address: str, host: str, started: str) -> Document:
+    """The container runs."""
+    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host, "hostIPs": [{"ip": host}]}
+    return {**_status(pod, "Running", {"running": {"startedAt": started}}, ready=True, at=started), **addresses}
+
+
+def ended(pod: Mapping[str, Any], end: Ended) -> Document:
+    """The container has ended."""
+    terminated: Document = {"exitCode": end.exit_code, "reason": end.reason, "finishedAt": end.finished}
+    if end.started:
+        terminated["startedAt"] = end.started
+    if end.message:
+        terminated["message"] = end.message[:_MESSAGE_BYTES]
+    phase = "Succeeded" if end.exit_code == 0 else "Failed"
+    return _status(pod, phase, {"terminated": terminated}, ready=False, at=end.finished)
+
+
+def failed(pod: Mapping[str, Any], reason: str, message: str) -> Document:
+    """The pod has failed without a container that could say why: Evicted, NodeLost."""
+    return {**pod.get("status", {}), "phase": "Failed", "reason": reason, "message": message}
+
+
+def _status(pod: Mapping[str, Any], phase: str, state: Document, *, ready: bool, at: str) -> Document:
+    before = dict(pod.get("status", {}))
+    container = pod["spec"]["containers"][0]
+    answer = {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": container.get("image", "") if "waiting" not in state else "",
+        "ready": ready,
+        "started": "running" in state,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+    }
+    done = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
+    conditions = [
+        {"type": "PodScheduled", "status": "True"},
+        {"type": "Initialized", "status": "True", **done},
+        {"type": "ContainersReady", "status": str(ready), **({} if ready else {"reason": "ContainersNotReady"})},
+        {"type": "Ready", "status": str(ready), **({} if ready else {"reason": "ContainersNotReady"})},
+    ]
+    old = {item["type"]: item for item in before.get("conditions", ())}
+    for item in conditions:
+        same = old.get(item["type"], {}).get("status") == item["status"]
+        item["lastTransitionTime"] = old[item["type"]].get("lastTransitionTime", at) if same else at
+    return {**before, "phase": phase, "conditions": conditions, "containerStatuses": [answer]}

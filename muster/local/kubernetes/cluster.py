@@ -1,0 +1,94 @@
+"""An embedded Kubernetes cluster: its objects, and the server of its API."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+
+from muster.local.kubernetes.kinds.cluster_admission import ClusterAdmission
+from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS
+from muster.local.kubernetes.kinds.roles import CLUSTER_ROLE_GROUPS
+from muster.local.kubernetes.kinds.roles import CLUSTER_ROLES as FIRST_ROLES
+from muster.local.kubernetes.objects.resource import NAMESPACES
+from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
+from muster.local.kubernetes.server.discovery import custom_resource_definitions
+from muster.local.kubernetes.server.pod_logs import PodLogs
+from muster.local.service.certificates import Certificates, ensure_certificates
+
+HOST = "127.0.0.1"
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "aws-hyperpod", "kueue-system")
+_KEEP_ALIVE_SECONDS = 75.0
+
+
+class KubernetesCluster:
+    """The objects of a cluster, its certificate authority, and its address."""
+
+    def __init__(self, name: str, directory: Path, namespaces: Iterable[str] = (), history: int = 5_000) -> None:
+        """A new cluster.
+
+        Args:
+            name: of the EKS cluster.
+            directory: where its certificates are kept.
+            namespaces: beside those of every cluster.
+            history: how many changes are remembered for watches.
+        """
+        self.name = name
+        self.certificates: Certificates = ensure_certificates(directory)
+        self.store = ObjectStore(history=history)
+        self.store.admission = ClusterAdmission(self.store, self.certificates.ca.read_text())
+        self._listener = _listen()
+        for namespace in (*_NAMESPACES, *namespaces):
+            self.store.create(NAMESPACES, {"metadata": {"name": namespace}})
+        self._create_first_roles()
+        for definition in custom_resource_definitions():
+            self.store.create(CRDS, definition)
+
+    @property
+    def endpoint(self) -> str:
+        """`https://127.0.0.1:PORT`."""
+        return f"https://{HOST}:{self._listener.getsockname()[1]}"
+
+    @property
+    def authority(self) -> str:
+        """The certificate of the cluster's authority, as DescribeCluster has it."""
+        return base64.b64encode(self.certificates.ca.read_bytes()).decode()
+
+    async def serve(
+        self, authenticate: Authenticate, logs: PodLogs | None = None, observer: CallObserver | None = None
+    ) -> None:
+        """Serve the API until the task is cancelled."""
+        application = KubernetesApi(self.store, authenticate, logs, observer)
+        config = Config()
+        config.bind = [f"fd://{self._listener.fileno()}"]
+        config.certfile = str(self.certificates.server)
+        config.keyfile = str(self.certificates.key)
+        config.alpn_protocols = ["http/1.1"]
+        config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
+        await serve(application, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
+
+    def _create_first_roles(self) -> None:
+        for name, rules in FIRST_ROLES.items():
+            self.store.create(CLUSTER_ROLES, {"metadata": {"name": name}, "rules": rules})
+        for name, groups in CLUSTER_ROLE_GROUPS.items():
+            binding = {
+                "metadata": {"name": name},
+                "roleRef": {"kind": "ClusterRole", "name": name},
+                "subjects": [{"kind": "Group", "name": group} for group in groups],
+            }
+            self.store.create(CLUSTER_ROLE_BINDINGS, binding)
+
+
+def _listen() -> socket.socket:
+    """A listening socket on a free port of the loopback interface."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.bind((HOST, 0))
+    listener.listen(512)
+    return listener

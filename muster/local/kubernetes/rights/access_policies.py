@@ -1,0 +1,59 @@
+"""What the access policies of EKS allow (*Review access policy permissions* in EKS's documentation).
+
+EKS evaluates them beside RBAC: they are no roles of the cluster, so a right from one cannot be granted to others.
+Of the resources, those that the embedded API serves are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from muster.local.kubernetes.rights.policy_rules import Rule
+from muster.local.kubernetes.rights.users import Attributes, User
+
+PREFIX = "cluster-access-policy/"
+CLUSTER_ADMIN = "AmazonEKSClusterAdminPolicy"
+
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "delete", "deletecollection", "patch", "update")
+_RBAC = ("rbac.authorization.k8s.io",)
+_CORE = ("",)
+_VIEW = (
+    Rule(_READ, _CORE, ("configmaps", "pods", "serviceaccounts", "services", "persistentvolumeclaims")),
+    Rule(_READ, _CORE, ("bindings", "events", "limitranges", "namespaces/status", "pods/log", "pods/status")),
+    Rule(_READ, _CORE, ("namespaces", "resourcequotas")),
+)
+_EDIT = (
+    *_VIEW,
+    Rule(_READ, _CORE, ("pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy")),
+    Rule(("impersonate",), _CORE, ("serviceaccounts",)),
+    Rule(_WRITE, _CORE, ("pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy")),
+    Rule(_WRITE, _CORE, ("configmaps", "events", "persistentvolumeclaims", "secrets", "serviceaccounts", "services")),
+)
+POLICIES: dict[str, tuple[Rule, ...]] = {
+    CLUSTER_ADMIN: (Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))),
+    "AmazonEKSAdminPolicy": (
+        *_EDIT,
+        Rule(("create",), ("authorization.k8s.io",), ("localsubjectaccessreviews",)),
+        Rule((*_WRITE, *_READ), _RBAC, ("rolebindings", "roles")),
+    ),
+    "AmazonEKSEditPolicy": _EDIT,
+    "AmazonEKSViewPolicy": _VIEW,
+    "AmazonEKSAdminViewPolicy": (Rule(_READ, ("*",), ("*",)),),
+}
+"""Custom resources are in none of the policies but those of the cluster's administrators and their readers."""
+
+
+def policy_allows(user: User, asked: Attributes) -> bool:
+    """Whether an access policy of the user gives the right to a request."""
+    return any(rule.allows(asked) for rule in _rules(user, asked.namespace))
+
+
+def _rules(user: User, namespace: str) -> Iterator[Rule]:
+    for policy in user.policies:
+        inside = policy.namespaces is None or any(
+            namespace and fnmatchcase(namespace, pattern) for pattern in policy.namespaces
+        )
+        if inside:
+            yield from POLICIES.get(policy.name, ())

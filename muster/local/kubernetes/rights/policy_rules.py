@@ -1,0 +1,115 @@
+"""Rules of RBAC: what one covers, and what covers one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from muster.local.kubernetes.objects.status_errors import Document
+from muster.local.kubernetes.rights.users import Attributes
+
+_ANY = "*"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A `PolicyRule`."""
+
+    verbs: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, document: Document) -> Rule:
+        """A rule from the document of a role."""
+        return cls(
+            verbs=tuple(document.get("verbs") or ()),
+            groups=tuple(document.get("apiGroups") or ()),
+            resources=tuple(document.get("resources") or ()),
+            names=tuple(document.get("resourceNames") or ()),
+            paths=tuple(document.get("nonResourceURLs") or ()),
+        )
+
+    def allows(self, asked: Attributes) -> bool:
+        """Whether the rule gives the right to a request."""
+        if not _has(self.verbs, asked.verb):
+            return False
+        if asked.path:
+            return any(_path_covers(path, asked.path) for path in self.paths)
+        return (
+            _has(self.groups, asked.group)
+            and any(_resource_covers(resource, asked.full_resource) for resource in self.resources)
+            and (not self.names or asked.name in self.names)
+        )
+
+    def __str__(self) -> str:
+        """As in messages: `{APIGroups:["x"], Resources:["y"], Verbs:["create"]}`."""
+        parts = (
+            ("APIGroups", self.groups),
+            ("Resources", self.resources),
+            ("ResourceNames", self.names),
+            ("NonResourceURLs", self.paths),
+            ("Verbs", self.verbs),
+        )
+        shown = (f"{name}:{json.dumps(list(values))}" for name, values in parts if values)
+        return "{" + ", ".join(shown) + "}"
+
+
+def rules_of(document: Document) -> list[Rule]:
+    """The rules of a role."""
+    return [Rule.of(rule) for rule in document.get("rules") or []]
+
+
+def uncovered(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """The rights among `wanted`, one verb and resource each, that no rule of `held` gives; compacted for a message."""
+    missing = [
+        single for rule in wanted for single in _singles(rule) if not any(_covers(have, single) for have in held)
+    ]
+    compact: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for rule in missing:
+        compact.setdefault((rule.groups, rule.resources, rule.names, rule.paths), []).append(rule.verbs[0])
+    return [
+        Rule(tuple(dict.fromkeys(verbs)), groups, resources, names, paths)
+        for (groups, resources, names, paths), verbs in compact.items()
+    ]
+
+
+def _singles(rule: Rule) -> Iterator[Rule]:
+    for verb in rule.verbs:
+        for path in rule.paths:
+            yield Rule((verb,), paths=(path,))
+        for group in rule.groups:
+            for resource in rule.resources:
+                for name in rule.names or ("",):
+                    yield Rule((verb,), (group,), (resource,), (name,) if name else ())
+
+
+def _covers(have: Rule, single: Rule) -> bool:
+    """Whether a rule gives a right of one verb to one resource or path."""
+    if not _has(have.verbs, single.verbs[0]):
+        return False
+    if single.paths:
+        return any(_path_covers(path, single.paths[0]) for path in have.paths)
+    return (
+        _has(have.groups, single.groups[0])
+        and any(_resource_covers(resource, single.resources[0]) for resource in have.resources)
+        and (not have.names or (bool(single.names) and single.names[0] in have.names))
+    )
+
+
+def _has(values: Sequence[str], wanted: str) -> bool:
+    return _ANY in values or wanted in values
+
+
+def _resource_covers(resource: str, wanted: str) -> bool:
+    """`*` is everything; `*/log` is that subresource of everything."""
+    if resource in (_ANY, wanted):
+        return True
+    return resource.startswith("*/") and "/" in wanted and wanted.split("/", 1)[1] == resource[2:]
+
+
+def _path_covers(path: str, wanted: str) -> bool:
+    return path in (_ANY, wanted) or (path.endswith(_ANY) and wanted.startswith(path[:-1]))

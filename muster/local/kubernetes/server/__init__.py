@@ -1,0 +1,1 @@
+"""The HTTP API of the embedded cluster: paths, bodies, verbs, watches, logs."""

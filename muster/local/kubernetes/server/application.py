@@ -1,0 +1,225 @@
+"""The ASGI application of a cluster's API: who asks, whether that is allowed, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+from starlette.types import Receive, Scope, Send
+
+from muster.local.faults import KubernetesError
+from muster.local.kubernetes.kinds.resources import RESOURCES
+from muster.local.kubernetes.objects.resource import Resource
+from muster.local.kubernetes.objects.status_errors import StatusError, method_not_allowed, no_such_path, unauthorized
+from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.rights.authorizer import Authorizer
+from muster.local.kubernetes.rights.users import ANONYMOUS, User, refusal
+from muster.local.kubernetes.server import bodies, discovery, pod_logs, reviews
+from muster.local.kubernetes.server.answers import Answer, StreamAnswer, TextAnswer
+from muster.local.kubernetes.server.request_info import RequestInfo, request_info
+from muster.local.kubernetes.server.verbs import ApiRequest, Verbs
+
+Authenticate = Callable[[str], User | None]
+"""The user behind a bearer token; None for a token that is none."""
+
+
+class CallObserver(Protocol):
+    """What the embedded cloud knows of calls: it counts them, and decides about faults."""
+
+    def count(self, info: RequestInfo, user: User) -> None:
+        """Count a request."""
+
+    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
+        """The fault for a request, if any."""
+
+
+class Unobserved:
+    """Counts nothing, and has no faults."""
+
+    def count(self, info: RequestInfo, user: User) -> None:
+        """Nothing."""
+
+    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
+        """None."""
+        _ = info, user
+        return None
+
+
+@dataclass(frozen=True)
+class _Incoming:
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+class KubernetesApi:
+    """An ASGI application."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        authenticate: Authenticate,
+        logs: pod_logs.PodLogs | None = None,
+        observer: CallObserver | None = None,
+    ) -> None:
+        self._authenticate = authenticate
+        self._authorizer = Authorizer(store)
+        self._verbs = Verbs(store, self._authorizer, logs or pod_logs.NoPodLogs())
+        self._observer = observer or Unobserved()
+        self._resources = {(item.group, item.version, item.plural): item for item in RESOURCES}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http":
+            return
+        incoming = _incoming(scope)
+        fault: KubernetesError | None = None
+        try:
+            body = await _body(receive)
+            if body is None:
+                return
+            user = self._user(incoming)
+            info = request_info(incoming.method, incoming.path, incoming.query)
+            self._observer.count(info, user)
+            fault = self._observer.take_fault(info, user)
+            if fault is not None and not fault.after_effect:
+                await _fail(send, fault)
+                return
+            answer = self._answer(incoming, info, user, body)
+        except StatusError as error:
+            answer = _refusal(error)
+        if fault is not None:
+            await _fail(send, fault)
+        elif isinstance(answer, StreamAnswer):
+            await _stream(receive, send, answer)
+        else:
+            await _reply(send, answer)
+
+    def _user(self, incoming: _Incoming) -> User:
+        """Who asks.
+
+        Raises:
+            StatusError: 401 for a token that is none.
+        """
+        given = incoming.headers.get("authorization", "")
+        if not given:
+            return ANONYMOUS
+        kind, _, token = given.partition(" ")
+        user = self._authenticate(token.strip()) if kind.lower() == "bearer" else None
+        if user is None:
+            raise unauthorized()
+        return user
+
+    def _answer(
+        self, incoming: _Incoming, info: RequestInfo, user: User, body: bytes
+    ) -> Answer | TextAnswer | StreamAnswer:
+        if not self._authorizer.allows(user, info.attributes):
+            raise refusal(user, info.attributes)
+        if not info.is_resource:
+            found = discovery.discovery(incoming.path, incoming.headers.get("host", ""))
+            if found is None:
+                raise no_such_path()
+            return TextAnswer(found) if isinstance(found, str) else Answer(found)
+        if kind := reviews.REVIEWS.get((info.group, info.resource)):
+            if incoming.method != "POST":
+                raise method_not_allowed()
+            document = bodies.read_body(body, bodies.media_type(incoming.headers), kind)
+            return Answer(reviews.review(kind, document, user, self._authorizer), 201)
+        resource = self._resource(info)
+        return self._verbs.answer(resource, ApiRequest(info, incoming.query, incoming.headers, user, body))
+
+    def _resource(self, info: RequestInfo) -> Resource:
+        found = self._resources.get((info.group, info.version, info.resource))
+        if found is None:
+            raise no_such_path()
+        return found
+
+
+def _incoming(scope: Scope) -> _Incoming:
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1").split("?", 1)[0]
+    return _Incoming(scope["method"], path, query, headers)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The body of a request; None where the client went away.
+
+    Raises:
+        StatusError: 413.
+    """
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if len(body) > bodies.BODY_BYTES_MAX:
+            text = f"Request entity too large: limit is {bodies.BODY_BYTES_MAX}"
+            raise StatusError(413, "RequestEntityTooLarge", text)
+        if not message.get("more_body"):
+            return body
+
+
+def _refusal(error: StatusError) -> Answer:
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return Answer(error.document(), error.code, headers=headers)
+
+
+async def _fail(send: Send, fault: KubernetesError) -> None:
+    if fault.disconnect:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1024")]})
+        await send({"type": "http.response.body", "body": b"{", "more_body": False})
+        return
+    await _reply(send, _refusal(StatusError(fault.code, *fault.reason, retry_after=fault.retry_after)))
+
+
+async def _reply(send: Send, answer: Answer | TextAnswer) -> None:
+    if isinstance(answer, TextAnswer):
+        kind, body = b"text/plain; charset=utf-8", answer.text.encode()
+        headers: list[tuple[bytes, bytes]] = []
+    else:
+        kind, body = b"application/json", json.dumps(answer.document, separators=(",", ":")).encode() + b"\n"
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        headers += [(b"warning", _warning(text)) for text in answer.warnings]
+    headers += [
+        (b"content-type", kind),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-cache, private"),
+    ]
+    await send({"type": "http.response.start", "status": answer.code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _warning(text: str) -> bytes:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'.encode("latin-1", "replace")
+
+
+async def _stream(receive: Receive, send: Send, answer: StreamAnswer) -> None:
+    """Send what comes until it ends or the client goes away."""
+    headers = [(b"content-type", answer.media_type.encode()), (b"cache-control", b"no-cache, private")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def pump() -> None:
+        async for chunk in answer.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    pumping, leaving = asyncio.create_task(pump()), asyncio.create_task(until_gone())
+    await asyncio.wait({pumping, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (pumping, leaving):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    await answer.chunks.aclose()
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

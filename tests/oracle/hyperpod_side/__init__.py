@@ -1,0 +1,1 @@
+"""What runs in the environment of AWS's SDK for HyperPod, which tests alone have."""

@@ -1,0 +1,76 @@
+"""Which node takes a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.local.hyperpod import node_documents, placement
+from muster.local.hyperpod.quantities import quantity
+
+
+def node(name: str = "a", **changes: Any) -> dict[str, Any]:
+    made = node_documents.node(f"i-{name}", 0, "ml.m5.xlarge", "workers", "us-east-1")
+    made["spec"].update(changes.get("spec", {}))
+    made["metadata"]["labels"].update(changes.get("labels", {}))
+    if "ready" in changes:
+        made["status"]["conditions"] = [node_documents.ready(changes["ready"])]
+    return made
+
+
+def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec}
+
+
+def placed(spec: dict[str, Any], *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...] = ()) -> placement.Placement:
+    return placement.place(spec, placement.rooms(list(nodes), list(pods)))
+
+
+def test_the_node_with_the_fewest_pods_is_taken() -> None:
+    there = {"spec": {**pod("100m"), "nodeName": "hyperpod-i-a"}, "status": {"phase": "Running"}}
+    assert placed(pod(), node("a"), node("b"), pods=(there,)).node == "hyperpod-i-b"
+    done = {**there, "status": {"phase": "Succeeded"}}
+    assert placed(pod(), node("a"), node("b"), pods=(done,)).node == "hyperpod-i-a"
+
+
+def test_all_of_an_instance_cannot_be_asked_for() -> None:
+    """A part is reserved for the node's own daemons."""
+    assert quantity(node()["status"]["allocatable"]["cpu"]) < 4
+    found = placed(pod("4"), node())
+    assert found.node is None
+    assert found.message == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ready": "Unknown"}, "node(s) were not ready"),
+        ({"spec": {"unschedulable": True}}, "node(s) were unschedulable"),
+        ({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}, "untolerated taint {k: v}"),
+        ({"labels": {"node.kubernetes.io/instance-type": "ml.p5.48xlarge"}}, "node affinity/selector"),
+    ],
+)
+def test_a_node_that_cannot_take_the_pod_says_why(changes: dict[str, Any], reason: str) -> None:
+    found = placed(pod(nodeSelector={"node.kubernetes.io/instance-type": "ml.m5.xlarge"}), node(**changes))
+    assert found.node is None
+    assert reason in found.message
+
+
+def test_a_toleration_lets_the_pod_onto_a_tainted_node() -> None:
+    tainted = node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
+    assert placed(pod(tolerations=[{"key": "k", "operator": "Exists"}]), tainted).node is not None
+    assert placed(pod(tolerations=[{"key": "k", "value": "w"}]), tainted).node is None
+
+
+def test_node_affinity_excludes_instances() -> None:
+    rule = {"key": node_documents.HOSTNAME, "operator": "NotIn", "values": ["hyperpod-i-a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert placed(pod(affinity=affinity), node("a"), node("b")).node == "hyperpod-i-b"
+
+
+def test_how_many_more_pods_there_is_room_for() -> None:
+    rooms = placement.rooms([node("a"), node("b")], [])
+    assert placement.room_for(pod("3"), rooms, 5) == 2
+    assert placement.room_for(pod("3"), rooms, 1) == 1
