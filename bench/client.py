@@ -27,7 +27,7 @@ from bench.table import Row
 from muster import Muster, Run
 from muster.client.aws.cloud import Cloud
 from muster.client.logs.log_lines import LogQuery
-from muster.client.logs.log_reader import POLL_SECONDS, follow_lines
+from muster.client.logs.log_reader import POLL_SECONDS, LogReader
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.local import LocalCloud, Settings
 
@@ -156,7 +156,7 @@ def _follow(cloud: LocalCloud) -> list[Row]:
     disorder, last = 0, 0.0
     with _writing(cloud, written):
         query = LogQuery("muster", "followed")
-        for line in follow_lines(Cloud("Bench", boto3.Session()), query, written.is_set):
+        for line in LogReader(Cloud("Bench", boto3.Session()), query).follow_lines(written.is_set):
             seen[line.message] = seen.get(line.message, 0) + 1
             delays.append(time.time() - line.at.timestamp())
             disorder += line.at.timestamp() < last

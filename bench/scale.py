@@ -352,7 +352,7 @@ class _Scale:
     def _launch(self, rank: int) -> None:
         replica = self.run.replica(rank)
         attempt = Attempt(attempt=1, job=self.job(rank))
-        self.run.jobs.create(replica.request([attempt]))
+        self.run.backends.training.create(replica.request([attempt]))
         if self._status == "Completed":
             self.cloud.training.complete(attempt.job)
         self._record(rank, self._status)

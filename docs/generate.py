@@ -46,6 +46,7 @@ from muster.contract.training.resources import ResourceFields
 from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Wording
+from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.settings_file import fixed_tables
 
@@ -216,7 +217,11 @@ def cost_table() -> str:
 
 def settings_tables() -> str:
     """The tables of the settings file, from their models."""
-    models: dict[str, type[BaseModel]] = {**fixed_tables(), "schedules.NAME": ScheduledRun}
+    models: dict[str, type[BaseModel]] = {
+        **fixed_tables(),
+        "schedules.NAME": ScheduledRun,
+        "hyperpod_clusters.NAME": ClusterTable,
+    }
     parts = [
         f"### `[{name}]`\n\n{(model.__doc__ or '').splitlines()[0]}\n\n{_table(model)}".replace("](#", "](spec.md#")
         for name, model in models.items()

@@ -48,7 +48,7 @@ def _synthesize() -> None:
     app.synth()
     if settings.bucket.existing is not None:
         # What the bucket must have, for muster.infra.deploy.bucket_requirements.
-        template = json.dumps(bucket_template(settings.stack.name))
+        template = json.dumps(bucket_template(settings))
         (Path(app.outdir) / BUCKET_TEMPLATE).write_text(template, encoding="utf-8")
 
 

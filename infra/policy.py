@@ -34,6 +34,14 @@ class Target(Enum):
     """The objects from which the function plan may read recipes; empty where the settings name none."""
     PUBLIC_HUB = auto()
     """AWS's hub of public models, and what is in it."""
+    CLUSTERS = auto()
+    """The EKS clusters of the settings; empty where they name none, as the next three are."""
+    POD_ASSOCIATIONS = auto()
+    """What gives service accounts of these clusters a role."""
+    POD_ROLE = auto()
+    """The role of the pods of replicas."""
+    NOTICES = auto()
+    """The objects with which replicas on clusters wake the control plane."""
     REPLICA_ROLE = auto()
     LAUNCHER_ROLE = auto()
     """The role in whose sessions attempt creates jobs."""
@@ -111,7 +119,7 @@ def in_own_account(statement: Statement) -> Mapping[str, Mapping[str, object]]:
     A bucket's name is free again when the bucket is deleted. Without this condition the stack would go on to read from
     and write to the bucket of the account that takes the name next.
     """
-    if statement.target not in {Target.BUCKET, Target.OBJECTS}:
+    if statement.target not in {Target.BUCKET, Target.OBJECTS, Target.NOTICES}:
         return statement.conditions
     equals = {**statement.conditions.get("StringEquals", {}), "aws:ResourceAccount": Aws.ACCOUNT_ID}
     return {**statement.conditions, "StringEquals": equals}

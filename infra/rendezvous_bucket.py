@@ -11,6 +11,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
 from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
@@ -25,6 +26,9 @@ INFREQUENT_DAYS = 35
 INFREQUENT_BYTES_MIN = 128 * 1024
 # Longer than the upload of any checkpoint. The parts of an unfinished upload cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
+# A notice is read when it is written. Afterwards it says how a container ended, for those who look.
+NOTICE_DAYS = 30
+NOTICE_SUFFIX = ".json"
 
 
 class InboxTopic(Construct):
@@ -42,22 +46,42 @@ class InboxTopic(Construct):
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
 
 
+class NoticesTopic(Construct):
+    """The topic that the bucket notifies of what replicas on clusters have written to `notices/`; as for the inbox."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
+        super().__init__(scope, construct_id)
+        self.topic = sns.Topic(
+            self, "Topic", topic_name=name, display_name="Muster: notices of replicas on clusters", enforce_ssl=True
+        )
+        allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
+
+
+def notices_topic_name(stack: str) -> str:
+    """The name of the topic that the bucket of `stack` notifies of notices."""
+    return f"{stack}-notices"
+
+
 def inbox_topic_name(stack: str) -> str:
     """The name of the topic that the bucket of `stack` notifies."""
     return f"{stack}-inbox"
 
 
-def _created(inbox: sns.ITopic, suffix: str) -> s3.CfnBucket.TopicConfigurationProperty:
-    rules = [("prefix", INBOX), ("suffix", suffix)]
+def _created(topic: sns.ITopic, prefix: str, suffix: str) -> s3.CfnBucket.TopicConfigurationProperty:
+    rules = [("prefix", prefix), ("suffix", suffix)]
     return s3.CfnBucket.TopicConfigurationProperty(
         event="s3:ObjectCreated:*",
-        topic=inbox.topic_arn,
+        topic=topic.topic_arn,
         filter=s3.CfnBucket.NotificationFilterProperty(
             s3_key=s3.CfnBucket.S3KeyFilterProperty(
                 rules=[s3.CfnBucket.FilterRuleProperty(name=name, value=value) for name, value in rules]
             )
         ),
     )
+
+
+def _notices_expire() -> s3.LifecycleRule:
+    return s3.LifecycleRule(id="notices-expire", prefix=NOTICES, expiration=Duration.days(NOTICE_DAYS))
 
 
 def _logs_bucket(scope: Construct, name: str | None) -> s3.IBucket | None:
@@ -73,7 +97,15 @@ class RendezvousBucket(Construct):
     records, and no role may delete under control/.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, inbox: sns.ITopic, table: BucketTable) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        inbox: sns.ITopic,
+        table: BucketTable,
+        notices: sns.ITopic | None = None,
+    ) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
@@ -105,6 +137,7 @@ class RendezvousBucket(Construct):
                 s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(id="packages-expire", prefix=PACKAGES, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(id="recipes-expire", prefix=RECIPES, expiration=Duration.days(EXPIRY_DAYS)),
+                *([] if notices is None else [_notices_expire()]),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -114,7 +147,7 @@ class RendezvousBucket(Construct):
         # CloudFormation's property is text; the CDK writes a number.
         size = "LifecycleConfiguration.Rules.0.ObjectSizeGreaterThan"
         cast("s3.CfnBucket", self.bucket.node.default_child).add_property_override(size, str(INFREQUENT_BYTES_MIN))
-        self._notify_of_inbox(inbox)
+        self._notify(inbox, notices)
         self._refuse_writes(
             "WrittenOnce",
             [
@@ -138,18 +171,23 @@ class RendezvousBucket(Construct):
             # The bucket outlives the stack, and its protection with it.
             self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
 
-    def _notify_of_inbox(self, inbox: sns.ITopic) -> None:
-        """Send a message to the topic for each spec that is put into the inbox.
+    def _notify(self, inbox: sns.ITopic, notices: sns.ITopic | None) -> None:
+        """Send a message to a topic for each spec that is put into the inbox, and for each notice.
 
         Not through EventBridge, which would get an event for every object of every round, at $1 per million. The
         construct's own method would add a function of the CDK to the stack; CloudFormation needs none.
         """
         resource = cast(s3.CfnBucket, self.bucket.node.default_child)
         resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
-            topic_configurations=[_created(inbox, suffix) for suffix in INBOX_SUFFIXES]
+            topic_configurations=[
+                *(_created(inbox, INBOX, suffix) for suffix in INBOX_SUFFIXES),
+                *([] if notices is None else [_created(notices, NOTICES, NOTICE_SUFFIX)]),
+            ]
         )
         # S3 tests the topic when the notification is configured.
         resource.node.add_dependency(inbox)
+        if notices is not None:
+            resource.node.add_dependency(notices)
 
     def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
         """Deny writes to `keys` that carry none of the headers in `absent`, to every principal.

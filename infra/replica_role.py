@@ -12,6 +12,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from muster.contract.aws.session_tags import MODEL_FOLDERS, TAG_LINEAGE, TAG_MODEL, TAG_RUN, principal_tag
+from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
 from muster.contract.recipe.recipe_reference import recipe_folder
@@ -19,7 +20,7 @@ from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.infra.encryption import use_key
 from muster.infra.job_logs import log_group_arn
-from muster.infra.policy import Statement, Target, policy_statements, read, service_of_account
+from muster.infra.policy import Statement, Target, policy_statements, read, service_of_account, write
 from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
@@ -43,13 +44,13 @@ class ReplicaRole(Construct):
             self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replicas.role_arn, mutable=False)
             return
         statements = [
-            *_bucket(bucket),
+            *_bucket(bucket, clusters=bool(settings.hyperpod_clusters)),
             *_services(stack),
             *_logs(stack, settings.job_prefix),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
-            *_data(stack, settings.replicas),
+            *read_data(stack, settings.replicas),
         ]
         self.role = iam.Role(
             self,
@@ -115,8 +116,8 @@ def _keys(defaults: StackDefaults) -> list[iam.PolicyStatement]:
     ]
 
 
-def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
-    """Reading the deployment's training data: SageMaker lists a channel's prefix and gets the objects under it."""
+def read_data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
+    """Reading the deployment's training data: a channel's prefix is listed, and the objects under it are read."""
     prefixes: dict[str, list[str]] = {}
     for uri in replicas.data:
         bucket, prefix = split_s3_uri(uri)
@@ -136,8 +137,8 @@ def _data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
     return statements
 
 
-def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
-    """The part of the stack's bucket that belongs to the session's run."""
+def _bucket(bucket: s3.IBucket, *, clusters: bool) -> list[iam.PolicyStatement]:
+    """The part of the stack's bucket that belongs to the session's run; `clusters`: the stack has some."""
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
     digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
@@ -161,6 +162,8 @@ def _bucket(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
             conditions={"StringLike": {"s3:prefix": [*shared, output, *digests]}},
         ),
         Statement(("s3:ListBucket",), Target.BUCKET, conditions={"StringLike": {"s3:prefix": models}}),
+        # That a replica of the same run, on a cluster, was missing in a round.
+        *([write(f"{NOTICES}{run}/*")] if clusters else []),
     )
     arn = [bucket.bucket_arn]
     return policy_statements(statements, {Target.OBJECTS: arn, Target.BUCKET: arn})

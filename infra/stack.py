@@ -23,6 +23,7 @@ from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
 from muster.infra.functions.event_delivery import DeadLetters, EventBus
 from muster.infra.functions.handler_function import HandlerSettings
+from muster.infra.hyperpod.pod_role import PodRole
 from muster.infra.monitoring.console_links import ConsoleLinks
 from muster.infra.monitoring.dashboard import Dashboard
 from muster.infra.monitoring.health_alarms import HealthAlarms
@@ -30,8 +31,15 @@ from muster.infra.monitoring.introduction import example_input, introduction
 from muster.infra.monitoring.stock_registry import StockRegistry
 from muster.infra.monitoring.watched_resources import WatchedResources
 from muster.infra.places import WORKFLOW
-from muster.infra.rendezvous_bucket import InboxTopic, RendezvousBucket, inbox_topic_name
+from muster.infra.rendezvous_bucket import (
+    InboxTopic,
+    NoticesTopic,
+    RendezvousBucket,
+    inbox_topic_name,
+    notices_topic_name,
+)
 from muster.infra.replica_role import ReplicaRole
+from muster.infra.settings.cluster_table import network_of
 from muster.infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, Platform, StackSettings
 from muster.infra.workflow.state_machine import Workflow
 
@@ -126,8 +134,10 @@ class MusterStack(Stack):
         for key, value in settings.stack.tags.items():
             Tags.of(self).add(key, value)
         inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
-        bucket = _bucket(self, settings.bucket, inbox)
+        notices = _notices(self, settings)
+        bucket = _bucket(self, settings.bucket, inbox, notices)
         replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket).role
+        pod_role = PodRole(self, "Pod", settings, bucket=bucket).role if settings.hyperpod_clusters else None
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters").queue
         handlers = HandlerSettings(
@@ -136,6 +146,7 @@ class MusterStack(Stack):
             bus=bus,
             log_retention_days=settings.watch.log_retention_days,
             kms_key_arn=settings.stack.kms_key_arn,
+            network=network_of(settings.hyperpod_clusters),
             environment={
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,
@@ -143,7 +154,7 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        resources = FunctionResources(bucket, replica_role, inbox)
+        resources = FunctionResources(bucket, replica_role, inbox, pod_role, notices)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
@@ -200,14 +211,18 @@ class MusterStack(Stack):
             CfnOutput(self, name, value=value)
 
 
-def bucket_template(stack_name: str) -> dict[str, Any]:
-    """The template of the bucket that a stack of this name would make, by itself."""
+def bucket_template(settings: StackSettings) -> dict[str, Any]:
+    """The template of the bucket that a stack with these settings would make, by itself."""
+    stack_name = settings.stack.name
     with tempfile.TemporaryDirectory() as folder:
         app = App(outdir=folder, analytics_reporting=False)
         stack = Stack(app, "Bucket")
-        arn = stack.format_arn(service="sns", resource=inbox_topic_name(stack_name))
-        inbox = sns.Topic.from_topic_arn(stack, "Inbox", arn)
-        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable())
+        inbox, notices = (
+            sns.Topic.from_topic_arn(stack, kind, stack.format_arn(service="sns", resource=name(stack_name)))
+            for kind, name in (("Inbox", inbox_topic_name), ("Notices", notices_topic_name))
+        )
+        own = notices if settings.hyperpod_clusters else None
+        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable(), notices=own)
         template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
     return template
 
@@ -232,11 +247,18 @@ def _boundary(arn: str | None) -> PermissionsBoundary | None:
     return None if arn is None else PermissionsBoundary.from_arn(arn)
 
 
-def _bucket(stack: Stack, table: BucketTable, inbox: sns.Topic) -> s3.IBucket:
+def _notices(stack: Stack, settings: StackSettings) -> sns.Topic | None:
+    """The topic of notices; none in a stack without clusters."""
+    if not settings.hyperpod_clusters:
+        return None
+    return NoticesTopic(stack, "Notices", name=notices_topic_name(settings.stack.name)).topic
+
+
+def _bucket(stack: Stack, table: BucketTable, inbox: sns.Topic, notices: sns.Topic | None) -> s3.IBucket:
     """The stack's own bucket, or the one that the settings name."""
     if table.existing is not None:
         return s3.Bucket.from_bucket_name(stack, "Rendezvous", table.existing)
-    return RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=table).bucket
+    return RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=table, notices=notices).bucket
 
 
 def _queue_limit(settings: StackSettings) -> dict[str, str]:

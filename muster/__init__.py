@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from muster.client.errors import BusyError as BusyError
     from muster.client.errors import ClientError as ClientError
+    from muster.client.errors import ClusterReplicaError as ClusterReplicaError
     from muster.client.errors import CredentialsError as CredentialsError
     from muster.client.errors import DamagedModelError as DamagedModelError
     from muster.client.errors import DeniedError as DeniedError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from muster.client.errors import ModelFileError as ModelFileError
     from muster.client.errors import ModelFolderError as ModelFolderError
     from muster.client.errors import ModelPendingError as ModelPendingError
+    from muster.client.errors import NoClusterLogsError as NoClusterLogsError
     from muster.client.errors import NoJobError as NoJobError
     from muster.client.errors import NoModelError as NoModelError
     from muster.client.errors import NoPlanError as NoPlanError
@@ -48,9 +50,11 @@ if TYPE_CHECKING:
     from muster.client.errors import UnknownRunError as UnknownRunError
     from muster.client.errors import UnreachableError as UnreachableError
     from muster.client.errors import WaitTimeoutError as WaitTimeoutError
+    from muster.client.launch.dry_run import ClusterPlace as ClusterPlace
     from muster.client.launch.dry_run import DryRun as DryRun
     from muster.client.launch.dry_run import RankGroup as RankGroup
     from muster.client.launch.dry_run import SourceArchive as SourceArchive
+    from muster.client.launch.estimate import ClusterShare as ClusterShare
     from muster.client.launch.estimate import Cost as Cost
     from muster.client.launch.estimate import Quota as Quota
     from muster.client.logs.log_lines import LogLine as LogLine
@@ -92,6 +96,8 @@ if TYPE_CHECKING:
     from muster.contract.errors import RecipeError as RecipeError
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
+    from muster.contract.hyperpod.backend import Backend as Backend
+    from muster.contract.hyperpod.cluster_job import ClusterJob as ClusterJob
     from muster.contract.recipe.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.recipe.resolved_recipe import Origin as Origin
     from muster.contract.run.attempt import Attempt as Attempt
@@ -141,6 +147,7 @@ _MODULES = {
     "muster.client.errors": (
         "BusyError",
         "ClientError",
+        "ClusterReplicaError",
         "CredentialsError",
         "DamagedModelError",
         "DeniedError",
@@ -149,6 +156,7 @@ _MODULES = {
         "ModelFileError",
         "ModelFolderError",
         "ModelPendingError",
+        "NoClusterLogsError",
         "NoJobError",
         "NoModelError",
         "NoPlanError",
@@ -169,8 +177,8 @@ _MODULES = {
         "UnreachableError",
         "WaitTimeoutError",
     ),
-    "muster.client.launch.dry_run": ("DryRun", "RankGroup", "SourceArchive"),
-    "muster.client.launch.estimate": ("Cost", "Quota"),
+    "muster.client.launch.dry_run": ("ClusterPlace", "DryRun", "RankGroup", "SourceArchive"),
+    "muster.client.launch.estimate": ("ClusterShare", "Cost", "Quota"),
     "muster.client.logs.log_lines": ("LogLine",),
     "muster.client.recipes.planned_recipe": ("PlannedRecipe",),
     "muster.client.recipes.recipe": ("Recipe", "Resolution"),
@@ -200,6 +208,8 @@ _MODULES = {
         "RunNameTakenError",
         "SpecError",
     ),
+    "muster.contract.hyperpod.backend": ("Backend",),
+    "muster.contract.hyperpod.cluster_job": ("ClusterJob",),
     "muster.contract.recipe.recipe_reference": ("RunRecipe",),
     "muster.contract.recipe.resolved_recipe": ("Origin",),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
@@ -248,9 +258,14 @@ __all__ = [
     "Algorithm",
     "AlgorithmError",
     "Attempt",
+    "Backend",
     "BusyError",
     "Cancellation",
     "ClientError",
+    "ClusterJob",
+    "ClusterPlace",
+    "ClusterReplicaError",
+    "ClusterShare",
     "ComparedFigure",
     "ComparedMetric",
     "ComparedOutcome",
@@ -296,6 +311,7 @@ __all__ = [
     "Muster",
     "MusterError",
     "NewerDocumentError",
+    "NoClusterLogsError",
     "NoJobError",
     "NoModelError",
     "NoPlanError",

@@ -19,7 +19,7 @@ from muster.infra.settings.stack_settings import Platform
 LAMBDA_PYTHON = "3.13"
 LAMBDA_WHEELS = "aarch64-manylinux2014"
 # 27 of botocore's 29 MB describe services that no function calls.
-SERVICE_MODELS = frozenset({"events", "logs", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
+SERVICE_MODELS = frozenset({"eks", "events", "logs", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
 # Notes of where each wheel came from and when, and the list that names them: they differ between machines.
 INSTALLATION_NOTES = ("uv_cache.json", "RECORD")
 

@@ -13,6 +13,7 @@ _ALLOWED = ("replicas.vpc", "replicas.kms_key_arn")
 # Each entry allows something that a plan may name.
 _LISTS = ("replicas.further_role_arns", "replicas.data", "replicas.data_kms_key_arns", "replicas.policy_arns")
 _PREFIXES = "replicas.data"
+_CLUSTERS = "hyperpod_clusters"
 STACK_KEY = "stack.kms_key_arn"
 
 
@@ -27,7 +28,20 @@ def pinned_changes(deployed: Tables, new: Tables) -> list[Change]:
         if change.key == _ROLE
         or (change.key in _ALLOWED and change.deployed)
         or (change.key in _LISTS and _removed(change))
-    ]
+    ] + _lost_clusters(deployed, new)
+
+
+def _lost_clusters(deployed: Tables, new: Tables) -> list[Change]:
+    """Clusters that are gone, that have another EKS cluster, or that lack a namespace in which replicas may run."""
+    changes = _changes(deployed, new, [f"{_CLUSTERS}.{name}" for name in sorted(deployed.get(_CLUSTERS, {}))])
+    return [change for change in changes if _takes_place(change)]
+
+
+def _takes_place(change: Change) -> bool:
+    before, after = change.deployed, change.new or {}
+    if before.get("eks_cluster") != after.get("eks_cluster"):
+        return True
+    return not set(before.get("namespaces", ())) <= set(after.get("namespaces", ()))
 
 
 def stack_key_change(deployed: Tables, new: Tables) -> Change | None:

@@ -90,6 +90,8 @@ def values(settings: StackSettings) -> Iterator[tuple[str, Any]]:
         yield from ((f"{table}.{key}", found[key]) for key in model.model_fields)
     for name, schedule in settings.schedules.items():
         yield f"schedules.{name}", schedule.model_dump(mode="json", exclude_none=True)
+    for name, cluster in settings.hyperpod_clusters.items():
+        yield f"hyperpod_clusters.{name}", cluster.model_dump(mode="json", exclude_unset=True)
 
 
 def _check_reset(reset: Sequence[str], given: Mapping[str, Any], before: Mapping[str, Any]) -> None:

@@ -14,11 +14,15 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.recipe.recipe_reader import PUBLIC_HUB
 from muster.infra.functions.event_delivery import EventRule
-from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
+from muster.infra.functions.function_row import FunctionRow
+from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import TriggerContext
+from muster.infra.hyperpod.cluster_access import CalledBy, make_cluster_access
+from muster.infra.hyperpod.pod_role import eks_cluster_arns
 from muster.infra.job_logs import log_group_arn
 from muster.infra.launcher_role import LauncherRole
 from muster.infra.policy import Target, policy_statements, service_of_account
@@ -32,6 +36,9 @@ class FunctionResources:
     bucket: s3.IBucket
     replica_role: iam.IRole
     inbox: sns.ITopic
+    pod_role: iam.IRole | None = None
+    notices: sns.ITopic | None = None
+    """Of a stack with clusters: the role of pods, and the topic that the bucket notifies of notices."""
 
 
 class ControlFunctions:
@@ -48,6 +55,8 @@ class ControlFunctions:
         self._settings = settings
         self._handlers = handlers
         self._inbox = resources.inbox
+        self._notices = resources.notices
+        self._clusters = settings.clusters
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in FUNCTIONS}
         self._made: dict[str, lambda_.Function] = {}
         self.people = self._people_topic(settings.notify.email)
@@ -75,6 +84,9 @@ class ControlFunctions:
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
                 )
             ],
+            **_cluster_arns(stack, self._clusters),
+            Target.POD_ROLE: [] if resources.pod_role is None else [resources.pod_role.role_arn],
+            Target.NOTICES: [resources.bucket.bucket_arn] if self._clusters.clusters else [],
             Target.BUS: [handlers.bus.event_bus_arn],
             Target.TOPIC: [self.people.topic_arn],
         }
@@ -84,6 +96,11 @@ class ControlFunctions:
             "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
+        if resources.pod_role is not None:
+            self._variables |= {
+                "MUSTER_CLUSTERS": self._clusters.to_json().decode(),
+                "MUSTER_POD_ROLE_ARN": resources.pod_role.role_arn,
+            }
         self._make_ready()
         LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"])
         self._allow_timers()  # plan passes this role to EventBridge Scheduler
@@ -117,6 +134,22 @@ class ControlFunctions:
         self._inbox.add_subscription(
             subscriptions.LambdaSubscription(self._made["start"], dead_letter_queue=self._handlers.dead_letters)
         )
+        if self._notices is not None:
+            self._notices.add_subscription(
+                subscriptions.LambdaSubscription(self._made["react"], dead_letter_queue=self._handlers.dead_letters)
+            )
+        make_cluster_access(
+            self._stack,
+            clusters=self._clusters.clusters,
+            job_prefix=self._settings.job_prefix,
+            callers={
+                row.name: CalledBy(self._made[row.name], row.on_clusters)
+                for row in FUNCTIONS
+                if row.on_clusters is not None
+            },
+            handlers=self._handlers,
+            arns=self._arns,
+        )
         context = TriggerContext(self._settings, state_machine.state_machine_arn, self._handlers.bus)
         for row in FUNCTIONS:
             for rule in row.triggers(context):
@@ -138,8 +171,14 @@ class ControlFunctions:
             row,
             self._handlers,
             arns=self._arns,
-            environment={name: self._variables[name] for name in row.variables},
+            environment={name: self._variables[name] for name in (*row.variables, *self._of_clusters(row))},
         ).function
+
+    def _of_clusters(self, row: FunctionRow) -> tuple[str, ...]:
+        """The variables that a function has only in a stack with clusters."""
+        if not self._clusters.clusters:
+            return ()
+        return (*row.cluster_variables, *(() if row.on_clusters is None else ("MUSTER_CLUSTERS",)))
 
     def _people_topic(self, email: str | None) -> sns.Topic:
         """The topic to which people subscribe.
@@ -197,6 +236,17 @@ def _objects_arn(stack: Stack, name: str) -> str:
         kind, point, prefix = name.split("/", 2)
         return f"{kind}/{point}/object/{prefix}*"
     return f"{stack.format_arn(service='s3', region='', account='', resource=name)}*"
+
+
+def _cluster_arns(stack: Stack, clusters: Clusters) -> dict[Target, list[str]]:
+    names = [cluster.eks_cluster for cluster in clusters.clusters]
+    return {
+        Target.CLUSTERS: eks_cluster_arns(stack, clusters),
+        Target.POD_ASSOCIATIONS: [
+            stack.format_arn(service="eks", resource="podidentityassociation", resource_name=f"{name}/*")
+            for name in names
+        ],
+    }
 
 
 def _job_arns(stack: Stack, job_prefix: str) -> list[str]:

@@ -6,50 +6,20 @@ needs a reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
 from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
-from muster.infra.functions.event_delivery import RuleSettings
+from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.triggers import (
-    TriggerContext,
     early_ends,
-    job_events,
-    no_rules,
     run_ends,
     run_requests,
+    status_events,
     sweep_schedule,
 )
+from muster.infra.hyperpod.kubernetes_rules import cluster_jobs, pods, service_accounts
 from muster.infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
-
-
-@dataclass(frozen=True)
-class FunctionRow:
-    """One function of the table.
-
-    `variables` names the environment variables that it has besides those of all functions. `in_workflow` means that
-    the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one,
-    `cancels_runs` that it ends cancelled runs, and their continuations with them.
-    """
-
-    name: str
-    description: str
-    timeout_seconds: int
-    memory_mb: int
-    statements: Sequence[Statement]
-    variables: Sequence[str] = ()
-    triggers: Callable[[TriggerContext], list[RuleSettings]] = no_rules
-    in_workflow: bool = False
-    starts_continuations: bool = False
-    cancels_runs: bool = False
-
-    @property
-    def targets(self) -> frozenset[Target]:
-        """What the statements name: all of it must exist before the function."""
-        return frozenset(statement.target for statement in self.statements)
 
 
 # SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
@@ -79,6 +49,24 @@ _KEEP_RECORDS = (
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
 
+# Replicas on clusters. Without a cluster these targets stand for nothing, and the statements are left out.
+_SEE_CLUSTERS = allow(Target.CLUSTERS, "eks:DescribeCluster")
+_GIVE_PODS_RIGHTS = (
+    _SEE_CLUSTERS,
+    allow(Target.CLUSTERS, "eks:CreatePodIdentityAssociation", "eks:ListPodIdentityAssociations"),
+    # An association is made with tags.
+    allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:TagResource"),
+    pass_role(Target.POD_ROLE, "pods.eks.amazonaws.com"),
+    allow(Target.POD_ROLE, "iam:GetRole"),  # EKS looks at the role that it is given
+)
+_TAKE_PODS_RIGHTS = (
+    _SEE_CLUSTERS,
+    allow(Target.CLUSTERS, "eks:ListPodIdentityAssociations"),
+    allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:DeletePodIdentityAssociation"),
+)
+_LOOK_AFTER = (cluster_jobs("delete", "get", "list"), pods("list"))
+_CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete"))
+
 _MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
 
 
@@ -94,6 +82,7 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         allow(Target.RESULTS_KEY, "kms:Decrypt"),
         _WATCH_AND_STOP_JOBS,
         _LIST_JOBS,
+        *_TAKE_PODS_RIGHTS,
         *_READ_JOB_LOGS,
         *_LEAVE_QUEUE,
         _EMIT,
@@ -136,8 +125,11 @@ FUNCTIONS = (
             list_under("control/*", "queue/*"),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
+            *_GIVE_PODS_RIGHTS,
             _EMIT,
         ),
+        on_clusters=(cluster_jobs("list"), service_accounts("create", "get")),
+        cluster_variables=("MUSTER_POD_ROLE_ARN",),
     ),
     FunctionRow(
         name="admit",
@@ -163,18 +155,28 @@ FUNCTIONS = (
             # It creates jobs under the launcher role (launcher_role.py), and looks after them under its own.
             *_KEEP_RECORDS,
             _WATCH_AND_STOP_JOBS,
+            _SEE_CLUSTERS,
             _COMPLETE_TASKS,
             _FAIL_TASKS,
             _EMIT,
         ),
+        on_clusters=(cluster_jobs("create", "delete", "get"), pods("list")),
     ),
     FunctionRow(
         name="react",
         description="Muster: records the status of a training job and decides what follows its end",
         timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
-        triggers=job_events,
-        statements=(*_KEEP_RECORDS, _WATCH_AND_STOP_JOBS, _COMPLETE_TASKS, _EMIT),
+        triggers=status_events,
+        statements=(
+            *_KEEP_RECORDS,
+            _WATCH_AND_STOP_JOBS,
+            _SEE_CLUSTERS,
+            Statement(("s3:GetObject",), Target.NOTICES, ("notices/*",)),
+            _COMPLETE_TASKS,
+            _EMIT,
+        ),
+        on_clusters=_LOOK_AFTER,
     ),
     FunctionRow(
         name="settle",
@@ -184,6 +186,7 @@ FUNCTIONS = (
         in_workflow=True,
         starts_continuations=True,
         statements=_settle_run("control/*/result.json"),
+        on_clusters=_CLEAR_UP,
     ),
     FunctionRow(
         name="stop",
@@ -200,6 +203,7 @@ FUNCTIONS = (
             _CHANGE_RECORDS,
             write("control/*/lost/*"),
         ),
+        on_clusters=_CLEAR_UP,
     ),
     FunctionRow(
         name="sweep",
@@ -214,6 +218,7 @@ FUNCTIONS = (
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             allow(Target.STATE_MACHINE, "states:ListExecutions"),
         ),
+        on_clusters=_CLEAR_UP,
     ),
     FunctionRow(
         name="start",
@@ -250,6 +255,8 @@ FUNCTIONS = (
             write("control/*/stopping.json"),
             list_under("control/*"),
             _WATCH_AND_STOP_JOBS,
+            _SEE_CLUSTERS,
         ),
+        on_clusters=_LOOK_AFTER,
     ),
 )

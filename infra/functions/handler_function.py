@@ -15,8 +15,9 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from muster.contract.aws.metric_names import NAMESPACE, function_service
+from muster.contract.training.network_access import VpcConfig
 from muster.infra.encryption import use_key
-from muster.infra.functions.function_table import FunctionRow
+from muster.infra.functions.function_row import FunctionRow
 from muster.infra.policy import Arns, policy_statements
 
 ASYNC_RETRIES = 2  # Lambda: the maximum for an asynchronous event
@@ -42,6 +43,8 @@ class HandlerSettings:
     log_retention_days: int
     environment: Mapping[str, str]
     kms_key_arn: str | None = None
+    network: VpcConfig | None = None
+    """Where the functions are that call clusters, if the endpoints of these are private."""
 
 
 class HandlerFunction(Construct):
@@ -56,6 +59,7 @@ class HandlerFunction(Construct):
     ) -> None:
         super().__init__(scope, "Handler")
         log_group = ExpiringLogGroup(self, "Logs", days=settings.log_retention_days)
+        network = None if row.on_clusters is None else settings.network
         role = iam.Role(
             self,
             "Role",
@@ -64,7 +68,11 @@ class HandlerFunction(Construct):
             # Inline, so that the function never exists without its permissions.
             inline_policies={
                 "Function": iam.PolicyDocument(
-                    statements=[*policy_statements(row.statements, arns), *_own_statements(log_group, settings)]
+                    statements=[
+                        *policy_statements(row.statements, arns),
+                        *_own_statements(log_group, settings),
+                        *_join_network(network),
+                    ]
                 )
             },
         )
@@ -92,6 +100,13 @@ class HandlerFunction(Construct):
             max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
             dead_letter_queue=settings.dead_letters,
         )
+        if network is not None:
+            # The construct's own parameter would look the VPC up in the account.
+            cast(
+                "lambda_.CfnFunction", self.function.node.default_child
+            ).vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+                subnet_ids=network.subnets, security_group_ids=network.security_group_ids
+            )
 
 
 def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list[iam.PolicyStatement]:
@@ -100,4 +115,23 @@ def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list
         iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]),
         iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
         *use_key(settings.kms_key_arn),
+    ]
+
+
+def _join_network(network: VpcConfig | None) -> list[iam.PolicyStatement]:
+    """What Lambda needs to put the function into a VPC. `*` is forced: it asks for these without a resource."""
+    if network is None:
+        return []
+    return [
+        iam.PolicyStatement(
+            actions=[
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:CreateNetworkInterface",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSubnets",
+                "ec2:UnassignPrivateIpAddresses",
+            ],
+            resources=["*"],
+        )
     ]

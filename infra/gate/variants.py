@@ -35,6 +35,20 @@ VARIANTS: Mapping[str, Tables] = {
         "notify": {"email": "team@example.com"},
         "schedules": {"nightly": {"at": "cron(0 3 * * ? *)", "spec_key": "inbox/nightly.yaml"}},
     },
+    # Replicas on clusters, one of which only its VPC reaches.
+    "clusters": {
+        "stack": {"kms_key_arn": _KEY},
+        "replicas": {"data": ["s3://team-data/sets/"]},
+        "hyperpod_clusters": {
+            "research": {
+                "eks_cluster": "research-eks",
+                "namespaces": ["team-a", "team-b"],
+                "subnets": ["subnet-0a1b2c3d"],
+                "security_group_ids": ["sg-0a1b2c3d"],
+            },
+            "prod": {"eks_cluster": "prod-eks", "namespaces": ["default"]},
+        },
+    },
     # Everything that a deployment can leave out or bring itself.
     "least": {
         "bucket": {"existing": "bucket-of-ours"},

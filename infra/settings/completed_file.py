@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.contract.errors import ConfigurationError
 from muster.infra.settings.settings_file import Tables
+from muster.infra.settings.stack_settings import NAMED_TABLES
 from muster.infra.settings.toml_text import toml_text
 
 
@@ -25,7 +26,7 @@ def completed(text: str, kept: Tables) -> str:
         header = next(
             (n for n, line in enumerate(lines) if re.fullmatch(rf"\s*\[\s*{table}\s*\]\s*(#.*)?", line)), None
         )
-        if header is None or table == "schedules":
+        if header is None or table in NAMED_TABLES:
             appended[table] = keys
         else:
             lines[header + 1 : header + 1] = toml_text({table: keys}).splitlines()[1:]

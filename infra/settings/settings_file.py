@@ -16,6 +16,7 @@ from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecE
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
+from muster.infra.settings.cluster_table import cluster_table_problems
 from muster.infra.settings.scheduled_runs import schedule_problems
 from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
 
@@ -142,6 +143,7 @@ def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem
     yield from _default_problems(settings)
     for name, schedule in sorted(settings.schedules.items()):
         yield from schedule_problems(name, schedule)
+    yield from cluster_table_problems(settings.hyperpod_clusters, settings.job_prefix)
 
 
 def _access_problems(settings: StackSettings) -> Iterator[Problem]:

@@ -9,13 +9,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
+from muster.infra.settings.cluster_table import ClusterTable, clusters_of
 from muster.infra.settings.scheduled_runs import ScheduledRun
 
+NAMED_TABLES = ("schedules", "hyperpod_clusters")
+"""The tables whose keys are names that the deployment chooses: `schedules.NAME`."""
 DEFAULT_STACK = "Muster"
 DEFAULT_JOB_PREFIX = "muster"
 SETTINGS_METADATA = "Muster"
@@ -258,6 +262,9 @@ class StackSettings(SettingsTable):
     schedules: dict[str, ScheduledRun] = Field(
         default_factory=dict, description="runs that start at fixed times, by name"
     )
+    hyperpod_clusters: dict[str, ClusterTable] = Field(
+        default_factory=dict, description="HyperPod clusters on which replicas may run, by name"
+    )
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
@@ -290,7 +297,13 @@ class StackSettings(SettingsTable):
                 data=None if replicas.role_arn or replicas.policy_arns else replicas.data,
                 roles=replicas.further_role_arns,
             ),
+            clusters=self.clusters.clusters or None,
         )
+
+    @property
+    def clusters(self) -> Clusters:
+        """The HyperPod clusters, as functions and clients know them."""
+        return clusters_of(self.hyperpod_clusters)
 
 
 def job_prefix_of(stack: str) -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from muster.infra.settings.stack_settings import NAMED_TABLES
+
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -14,11 +16,10 @@ def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
     """The text of a settings file with these tables; a table without keys is left out."""
     parts = []
     for table, keys in tables.items():
-        scalars = {key: value for key, value in keys.items() if table != "schedules"}
-        if scalars:
-            parts.append(_table(table, scalars))
-        if table == "schedules":
-            parts += [_table(f"schedules.{_key(name)}", schedule) for name, schedule in keys.items()]
+        if table in NAMED_TABLES:
+            parts += [_table(f"{table}.{_key(name)}", named) for name, named in keys.items()]
+        elif keys:
+            parts.append(_table(table, keys))
     return "\n".join(parts)
 
 

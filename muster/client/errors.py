@@ -116,6 +116,27 @@ class NoJobError(ClientError):
         )
 
 
+class ClusterReplicaError(ClientError):
+    """A job on a cluster cannot be stopped by a client, which has no rights in Kubernetes."""
+
+    def __init__(self, run: str, rank: int, job: str, namespace: str) -> None:
+        super().__init__(
+            f"Replica {rank} of {run} is on a cluster, where a client has no rights: stop its job with `kubectl delete "
+            f"hyperpodpytorchjob {job} --namespace {namespace}`, or the whole run with `muster cancel {run}`."
+        )
+
+
+class NoClusterLogsError(ClientError):
+    """A cluster ships no lines of pods to CloudWatch Logs."""
+
+    def __init__(self, run: str, cluster: str, namespace: str) -> None:
+        super().__init__(
+            f"CloudWatch Logs has no lines of {run} from the cluster {cluster}, whose pods have trained: it has no log "
+            f"agent that ships them (docs/hyperpod.md). `kubectl logs --namespace {namespace} --selector "
+            f"muster/run={run} --prefix --tail=-1` reads them in the cluster while its pods exist."
+        )
+
+
 class NoModelError(ClientError):
     """The run has ended without a model."""
 

@@ -7,7 +7,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,6 +159,7 @@ class Muster:
         from muster.client.checks.source_check import check_spec  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
         from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
+        from muster.contract.hyperpod.cluster_rules import launch_name_problems  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
 
         expanded = self._expanded(spec)
@@ -168,6 +168,8 @@ class Muster:
             raise SpecError(found.problems)
         checked = with_role_arn(self._cloud, expanded.spec)
         name = checked.name or new_run_name(checked)
+        if named := list(launch_name_problems(name, self._cloud.stack.job_prefix, checked)):
+            raise SpecError(named)
         if expanded.sources is not None:
             self._cloud.objects.store_recipe(expanded.sources)
         try:
@@ -317,9 +319,15 @@ def _reopened(stack: str, profile: str | None, region: str | None) -> Muster:
 
 
 def new_run_name(spec: Spec) -> str:
-    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`."""
+    """A name that says what is trained and since when, and is new: `digits-trainer-20261121-094500-3f9c0`.
+
+    On a cluster the names of jobs, which begin like it, are lower-case.
+    """
+    from muster.contract.hyperpod.cluster_rules import uses_cluster  # noqa: PLC0415
+
     module = spec.trainer.partition(":")[0] if spec.trainer else "run"
     head = ".".join(module.split(".")[-2:])
+    head = head.lower() if uses_cluster(spec) else head
     return fresh_run_name(re.sub("_+", "-", head), time_suffix(datetime.now(UTC), secrets.choice))
 
 
@@ -416,11 +424,13 @@ class Run:
         Raises:
             UnknownRunError: there is no such run.
             UnknownReplicaError: the run has no replica with this rank, or the replica has had no such attempt.
+            NoClusterLogsError: after all other lines: a cluster ships no lines of its pods to CloudWatch Logs.
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
+        from muster.client.logs.cluster_logs import ClusterLogs  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
-        from muster.client.logs.log_reader import follow_lines, last_lines, read_lines  # noqa: PLC0415
+        from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank
@@ -439,12 +449,14 @@ class Run:
         )
         if query.is_empty:
             return iter(())
+        clusters = ClusterLogs(self._cloud, execution, ranks)
+        reader = LogReader(self._cloud, query, clusters, lambda: clusters.missing(self._observer))
         if tail is not None:
-            last = last_lines(self._cloud, query, tail, _last_line_at(execution, until))
+            last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:
                 return iter(last)
-            query = replace(query, since=last[0].at if last else query.since)
-        return follow_lines(self._cloud, query, self._has_ended) if follow else read_lines(self._cloud, query)
+            reader = reader.since(last[0].at) if last else reader
+        return reader.follow_lines(self._has_ended) if follow else reader.read_lines()
 
     def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
         """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""
@@ -590,6 +602,7 @@ class Run:
 
         Raises:
             NoJobError: there is no job that could be stopped.
+            ClusterReplicaError: the job is on a cluster, where a client has no rights.
             UnknownRunError: there is no such run, or no such replica.
             ClientError: AWS cannot be reached or refuses.
         """

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request
@@ -17,11 +19,14 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
 from muster.control.aws.job_logs import JobLogs
-from muster.control.aws.jobs import Job, Jobs
 from muster.control.aws.store import Store
+from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
+from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.roll_up import write_entry
 from muster.control.runtime.parallel import in_parallel
+
+_REASON_MAX = 1_024
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class ActiveRun:
 
     plan: Plan
     documents: RunDocuments
-    jobs: Jobs
+    backends: Backends
     logs: JobLogs
     _own: set[JobName] = field(default_factory=set, init=False, repr=False, compare=False)
     """The jobs that have been shown to be this run's."""
@@ -61,17 +66,33 @@ class ActiveRun:
 
         One call for each 100 jobs; the records show whose they are, so their tags are rarely asked for.
         """
-        listed = list(self.jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status))
+        listed = [
+            job
+            for jobs in self.backends.used_by(self.plan)
+            for job in jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
+            # A replica has one backend: a job of that name on another one is not its own, whatever its tags are.
+            if self.jobs_of(job.name.rank) is jobs
+        ]
         owned = in_parallel(self._is_own, listed)
         return [job for job, own in zip(listed, owned, strict=True) if own]
 
     def _is_own(self, job: ActiveJob) -> bool:
         name = job.name
         if name not in self._own:
-            if not self.has_recorded(name) and not self.owns(self.jobs.tags(job.arn), name.rank, name.attempt):
+            if not self.has_recorded(name) and not self.owns(
+                self.jobs_of(name.rank).tags(job.arn), name.rank, name.attempt
+            ):
                 return False
             self._own.add(name)
         return True
+
+    def jobs_of(self, rank: int) -> Jobs:
+        """The service that runs the jobs of replica `rank`."""
+        return self.backends.of_rank(self.plan, rank)
+
+    def stop(self, job: ActiveJob) -> None:
+        """Stop a job of this run."""
+        self.jobs_of(job.name.rank).stop(str(job.name))
 
     def has_recorded(self, name: JobName) -> bool:
         """Whether the replica's record shows that the job of this name is its own."""
@@ -94,6 +115,11 @@ class ActiveReplica:
     def spec(self) -> Spec:
         """The spec of this rank."""
         return self.run.plan.spec.of_rank(self.rank)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The service that runs the replica's jobs."""
+        return self.run.jobs_of(self.rank)
 
     def record(self) -> Seen:
         """The record as it stands now."""
@@ -120,16 +146,37 @@ class ActiveReplica:
 
     def own_job(self, attempt: Attempt) -> Job | None:
         """The attempt's job; None where there is none, or the one of that name belongs to someone else."""
-        job = self.run.jobs.find(attempt.job)
-        return job if job is not None and self.has_own(job, attempt) else None
+        job = self.jobs.find(attempt.job)
+        if job is not None and self.has_own(job, attempt):
+            return job
+        return self.jobs.vanished(attempt.job) if attempt.has_proven_job else None
 
     def has_own(self, job: Job, attempt: Attempt) -> bool:
-        """Whether the job with the attempt's name is this replica's: by the record, otherwise by its tags."""
-        return attempt.has_proven_job or self.owns(self.run.jobs.tags(job.arn), attempt.attempt)
+        """Whether the job with the attempt's name is this replica's: by the record, otherwise by its tags.
+
+        On a cluster a name can be given again, so there only the tags prove it, which come with the job.
+        """
+        if job.is_gone:
+            return True
+        is_proven = attempt.has_proven_job and job.state is None
+        return is_proven or self.owns(self.jobs.tags(job.arn), attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
-        """The CreateTrainingJob request of the last of `attempts`."""
-        return training_job_request(self.run.plan, self.rank, attempts[-1].attempt, shortages(attempts))
+        """The CreateTrainingJob request of the last of `attempts`, or the document of its job on a cluster.
+
+        Raises:
+            LaunchRefusedError: the schema of such a job refuses the document.
+        """
+        plan, number, short = self.run.plan, attempts[-1].attempt, shortages(attempts)
+        if self.spec.backend is Backend.TRAINING_JOB:
+            return training_job_request(plan, self.rank, number, short)
+        # Not where a stack has no clusters: it would add to every cold start.
+        from muster.contract.hyperpod.job_document import ClusterJobError, cluster_job  # noqa: PLC0415
+
+        try:
+            return cluster_job(plan, self.rank, number, short)
+        except ClusterJobError as error:
+            raise LaunchRefusedError(FailureClass.INVALID_REQUEST, str(error)[:_REASON_MAX]) from None
 
 
 class Runs:
@@ -137,9 +184,9 @@ class Runs:
 
     _CACHED = 32
 
-    def __init__(self, store: Store, jobs: Jobs, logs: JobLogs) -> None:
+    def __init__(self, store: Store, backends: Backends, logs: JobLogs) -> None:
         self._store = store
-        self._jobs = jobs
+        self._backends = backends
         self._logs = logs
         self._plans: dict[str, Plan] = {}
 
@@ -162,4 +209,4 @@ class Runs:
         if len(self._plans) >= self._CACHED:
             self._plans.clear()
         self._plans[plan.run] = plan
-        return ActiveRun(plan, documents, self._jobs, self._logs)
+        return ActiveRun(plan, documents, self._backends, self._logs)

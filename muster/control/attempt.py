@@ -15,15 +15,18 @@ from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
-from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.aws.jobs import Job, LaunchRefusedError
+from muster.control.active_run import ActiveReplica
 from muster.control.aws.launcher import Launcher
 from muster.control.aws.task_tokens import TokenRequest, remaining_delay
+from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
+from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
@@ -130,6 +133,7 @@ def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Recor
         job=replica.job_name(request.attempt),
         launched_at=clock.now(),
         instance_type=requested_type(replica.spec, before),
+        cluster=ClusterJob.of(replica.spec),
     )
     armed = Record(
         run=request.run, rank=request.rank, token=request.token, armed_at=request.armed_at, attempts=(*before, new)
@@ -169,9 +173,9 @@ def _launch(
     launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool
 ) -> Launch | Attempt:
     """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
-    jobs, current = replica.run.jobs, record.current
+    jobs, current = replica.jobs, record.current
     # After an earlier call the job probably exists, so it is looked up first.
-    job = jobs.find(current.job) if repeated else None
+    job = _existing(replica, current) if repeated else None
     if job is not None:
         return _adopt(replica, current, job)
     if stopping:
@@ -180,30 +184,48 @@ def _launch(
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
     try:
-        created = launcher.jobs(replica.run.plan).create(replica.request(record.attempts))
+        created = _creator(launcher, replica).create(replica.request(record.attempts))
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = jobs.find(current.job)
         return _adopt(replica, current, job) if job else _not_created(current, refused.failure_class, refused.reason)
     except Exception:
-        _obey_fence(replica.run, current.job)
+        _obey_fence(replica, current.job)
         raise
-    if created:
+    if created.is_new:
         note_launch(replica, current)
-        _obey_fence(replica.run, current.job)
+        note_look(replica, created.job)
+        _obey_fence(replica, current.job)
         return Launch.CREATED
     job = jobs.find(current.job)
     if job is None:
-        message = f"the job name {current.job} is in use, but DescribeTrainingJob does not find it"
+        message = f"the job name {current.job} is in use, but a look at it does not find it"
         raise ConnectionError(message)
     return _adopt(replica, current, job)
+
+
+def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:
+    """The job with the attempt's name. Where the attempt had one that is gone: what its absence means.
+
+    Otherwise a job that a person has deleted would be created again.
+    """
+    job = replica.jobs.find(current.job)
+    if current.has_proven_job and (job is None or not replica.has_own(job, current)):
+        return replica.jobs.vanished(current.job) or job
+    return job
+
+
+def _creator(launcher: Launcher, replica: ActiveReplica) -> Jobs:
+    """Who creates the job: SageMaker gives the rights of a training job by the session that creates it."""
+    on_sagemaker = replica.spec.backend is Backend.TRAINING_JOB
+    return launcher.jobs(replica.run.plan) if on_sagemaker else replica.jobs
 
 
 def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attempt:
     """Adopt an existing job with the attempt's name, if it is this run's."""
     if not replica.has_own(job, current):
         reason = (
-            f"A training job named {job.name} exists and does not belong to this run. It was not changed. "
+            f"A {replica.jobs.noun} named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."
         )
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
@@ -211,8 +233,9 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     # The call that created the job may have failed before it recorded the launch.
     note_launch(replica, seen)
     if job.end is not None:
-        return seen
-    _obey_fence(replica.run, job.name)
+        return replica.jobs.explained(job, None).applied_to(current, stopping=False)
+    note_look(replica, job)
+    _obey_fence(replica, job.name)
     return Launch.ADOPTED
 
 
@@ -230,7 +253,7 @@ def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> 
     )
 
 
-def _obey_fence(run: ActiveRun, name: str) -> None:
+def _obey_fence(replica: ActiveReplica, name: str) -> None:
     """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
-    if run.is_stopping:
-        run.jobs.stop(name)
+    if replica.run.is_stopping:
+        replica.jobs.stop(name)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from muster.control.active_run import Runs
 from muster.control.admission import RunQueue
 from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.job_logs import JobLogs
-from muster.control.aws.jobs import Jobs
+from muster.control.aws.jobs import TrainingJobs
 from muster.control.aws.store import Store
 from muster.control.aws.task_tokens import Tokens
+from muster.control.backends import Backends
 from muster.control.rerun_policy import RerunPolicy
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
+
+if TYPE_CHECKING:
+    from muster.control.kubernetes.cluster_apis import ClusterApis
 
 
 class ControlPlane:
@@ -38,8 +42,8 @@ class ControlPlane:
         return cls(read_environment(FunctionEnvironment, environment), Clients.opened(*services))
 
     def allow(self, budget: TimeBudget) -> TimeBudget:
-        """Give an invocation its time: until then throttled calls of SageMaker are tried again. Returns the budget."""
-        self.jobs.patience = budget
+        """Give an invocation its time: until then throttled calls for jobs are tried again. Returns the budget."""
+        self.backends.patience = budget
         return budget
 
     @cached_property
@@ -48,14 +52,24 @@ class ControlPlane:
         return Store(self.clients.s3, self.settings.bucket)
 
     @cached_property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> TrainingJobs:
         """The training jobs."""
-        return Jobs(self.clients.sagemaker)
+        return TrainingJobs(self.clients.sagemaker)
+
+    @cached_property
+    def backends(self) -> Backends:
+        """All services that run jobs of replicas."""
+        return Backends(lambda: self.jobs, self.settings.clusters, self._cluster_apis)
+
+    def _cluster_apis(self) -> ClusterApis:
+        from muster.control.kubernetes.cluster_apis import ClusterApis  # noqa: PLC0415 - not without clusters
+
+        return ClusterApis(self.clients, self.settings.clusters)
 
     @cached_property
     def runs(self) -> Runs:
         """The runs of the stack."""
-        return Runs(self.store, self.jobs, JobLogs(self.clients))
+        return Runs(self.store, self.backends, JobLogs(self.clients))
 
     @cached_property
     def tokens(self) -> Tokens:

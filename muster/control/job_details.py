@@ -9,10 +9,12 @@ import math
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import asks_for_details
+from muster.contract.run.job_request import output_uri
 from muster.control.active_run import ActiveReplica
-from muster.control.aws.jobs import Job
+from muster.control.jobs import Job
 from muster.control.runtime.function import logger
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -24,16 +26,25 @@ def with_details(replica: ActiveReplica, ended: Attempt) -> Attempt:
 
     Details that can still change, because a rule is being evaluated, are read again.
     """
+    if ended.cluster is not None:
+        return _with_artifacts(replica, ended)
     if ended.ended_at is None or not ended.was_created or not asks_for_details(replica.spec):
         return ended
     if ended.details is not None and ended.details.is_final:
         return ended
     try:
-        job = replica.run.jobs.find(ended.job, _ONE_TRY)
+        job = replica.jobs.find(ended.job, _ONE_TRY)
     except (ClientError, BotoCoreError):
         logger.warning("the details of a job are missing", extra={"job": ended.job}, exc_info=True)
         return ended
     return ended if job is None else described(ended, job)
+
+
+def _with_artifacts(replica: ActiveReplica, ended: Attempt) -> Attempt:
+    """`ended`, an attempt on a cluster, with its artifacts, which its pods put where SageMaker would."""
+    if ended.status != JobStatus.COMPLETED or ended.artifacts is not None:
+        return ended
+    return ended.model_copy(update={"artifacts": f"{output_uri(replica.run.plan)}/{ended.job}/output/model.tar.gz"})
 
 
 def described(ended: Attempt, job: Job) -> Attempt:

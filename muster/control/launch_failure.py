@@ -19,8 +19,8 @@ from muster.control.runtime import clock
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica
-    from muster.control.aws.jobs import Job
     from muster.control.control_plane import ControlPlane
+    from muster.control.jobs import Job
 
 
 class LaunchFailure(BaseModel):
@@ -43,8 +43,8 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     run = plane.runs.require(failure.run)
     replica = run.replica(failure.rank)
     # A call that failed may have created the job, and its end may have been missed.
-    job = run.jobs.find(replica.job_name(failure.attempt))
-    if job is not None and not replica.owns(run.jobs.tags(job.arn), failure.attempt):
+    job = replica.jobs.find(replica.job_name(failure.attempt))
+    if job is not None and not replica.owns(replica.jobs.tags(job.arn), failure.attempt):
         job = None
     if job is not None and job.end is not None and (outcome := _concluded(plane, replica, failure.attempt, job)):
         return outcome.decision
@@ -65,7 +65,7 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
         # The workflow has fallen behind: it continues with the current attempt.
         return Decision(next=Next.RERUN, attempt=record.current.attempt, reason="superseded")
     if decision.next is Next.FAIL and job is not None and job.end is None:
-        run.jobs.stop(job.name)
+        replica.jobs.stop(job.name)
     mark_loss(replica, decision)
     return for_workflow(run, decision)
 

@@ -1,4 +1,4 @@
-"""Stopping orphans: the training jobs that still run although their run has ended, or is being stopped."""
+"""Stopping orphans: the jobs that still run although their run has ended, or is being stopped."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from muster.contract.run.orphans import ActiveJob, is_own, suspects
+from muster.contract.run.orphans import is_own, suspects
 from muster.control.aws.executions import Executions
+from muster.control.backends import PlacedJob
 from muster.control.control_plane import ControlPlane
 from muster.control.documents import RunDocuments
+from muster.control.jobs import Jobs
 from muster.control.runtime.parallel import each_that_succeeds
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -38,32 +40,42 @@ class OrphanJobs:
         self._executions = executions
         self._errors = errors
 
-    def found(self, now: datetime, young_seconds: float) -> list[ActiveJob]:
+    def found(self, now: datetime, young_seconds: float) -> list[PlacedJob]:
         """The suspects that are at least `young_seconds` old."""
         # Jobs before executions: a run that starts in between has no job in the list.
-        active = self._plane.jobs.active(self._plane.settings.job_prefix)
-        live = self._executions.live_runs()
-        return suspects(active, live - self._stopping({job.name.run for job in active} & live), now, young_seconds)
+        prefix = self._plane.settings.job_prefix
 
-    def stop(self, found: Iterable[ActiveJob], budget: TimeBudget, unfenced: Collection[str]) -> StoppedOrphans:
+        def listed(jobs: Jobs) -> list[PlacedJob]:
+            return [PlacedJob(jobs, job) for job in jobs.active(prefix)]
+
+        # A cluster that does not answer keeps no other service from being swept.
+        services = self._plane.backends.every()
+        found = each_that_succeeds(listed, services, self._errors, lambda jobs: jobs.place)
+        active = [one for placed in found for one in placed]
+        live = self._executions.live_runs()
+        quiet = live - self._stopping({one.job.name.run for one in active} & live)
+        suspected = {id(job) for job in suspects([one.job for one in active], quiet, now, young_seconds)}
+        return [one for one in active if id(one.job) in suspected]
+
+    def stop(self, found: Iterable[PlacedJob], budget: TimeBudget, unfenced: Collection[str]) -> StoppedOrphans:
         """Ask those of the suspects to stop that are orphans, or those for which the budget suffices.
 
         Jobs of the runs in `unfenced` are left: the end of such a job would be taken for a user's stop.
         """
 
-        def handle(job: ActiveJob) -> tuple[str, _Fate]:
-            return _name(job), _Fate.LEFT if job.name.run in unfenced else self._handle(job, budget)
+        def handle(one: PlacedJob) -> tuple[str, _Fate]:
+            return _name(one), _Fate.LEFT if one.job.name.run in unfenced else self._handle(one, budget)
 
         handled = each_that_succeeds(handle, found, self._errors, _name)
         names = {fate: tuple(name for name, its in handled if its is fate) for fate in _Fate}
         return StoppedOrphans(stopped=names[_Fate.STOPPED], foreign=names[_Fate.FOREIGN], left=names[_Fate.LEFT])
 
-    def _handle(self, job: ActiveJob, budget: TimeBudget) -> _Fate:
+    def _handle(self, one: PlacedJob, budget: TimeBudget) -> _Fate:
         if budget.is_spent:
             return _Fate.LEFT
-        if not self._is_own(job):
+        if not self._is_own(one):
             return _Fate.FOREIGN
-        self._plane.jobs.stop(_name(job))
+        one.jobs.stop(_name(one))
         return _Fate.STOPPED
 
     def _stopping(self, live: set[str]) -> set[str]:
@@ -74,12 +86,12 @@ class OrphanJobs:
 
         return {name for name, fenced in each_that_succeeds(stopping, sorted(live), self._errors, str) if fenced}
 
-    def _is_own(self, job: ActiveJob) -> bool:
+    def _is_own(self, one: PlacedJob) -> bool:
         """By the run's records, otherwise by the job's tags: all of an account share the rate of ListTags."""
-        run = self._plane.runs.find(job.name.run)
-        recorded = run is not None and run.has_recorded(job.name)
-        return recorded or is_own(job.name, self._plane.jobs.tags(job.arn))
+        job, run = one.job, self._plane.runs.find(one.job.name.run)
+        recorded = run is not None and run.has_recorded(job.name) and run.jobs_of(job.name.rank) is one.jobs
+        return recorded or is_own(job.name, one.jobs.tags(job.arn))
 
 
-def _name(job: ActiveJob) -> str:
-    return str(job.name)
+def _name(one: PlacedJob) -> str:
+    return str(one.job.name)

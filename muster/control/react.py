@@ -23,6 +23,7 @@ from pydantic import (
 from muster.contract import names, timestamps
 from muster.contract.aws.failure_classes import JobEnd
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import MESSAGE_MAX, Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record
@@ -144,11 +145,12 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     if not _is_ours(replica, event, known):
         return Reaction("dropped: the job does not belong to this run", name)
     if known.was_created and event.TrainingJobStatus in _TERMINAL:
-        return _reaction_to(name, end_attempt(plane, replica, event.ended(known), seen))
+        return reaction_to(name, end_attempt(plane, replica, event.ended(known), seen))
     return Reaction(_note(replica, event, seen) if known.was_created else _end_late_job(replica, event, known), name)
 
 
-def _reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
+def reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
+    """What was done about the end of an attempt."""
     if outcome is None:
         return Reaction("dropped: a newer attempt is the current one", name)
     if not outcome.fresh:
@@ -163,7 +165,7 @@ def _end_late_job(replica: ActiveReplica, event: JobStateChange, refused: Attemp
     """
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS:
         note_launch(replica, event.seen(refused))
-        replica.run.jobs.stop(refused.job)
+        replica.jobs.stop(refused.job)
     if event.TrainingJobStatus not in _TERMINAL:
         return f"{event.TrainingJobStatus}/{event.SecondaryStatus}, stopped: its launch was recorded as refused"
     job = event.ended(refused)
@@ -186,6 +188,8 @@ def _is_ours(replica: ActiveReplica, event: JobStateChange, attempt: Attempt) ->
 
     Only AWS can send an event with the source `aws.sagemaker`, so it is about the job with this name.
     """
+    if replica.spec.backend is not Backend.TRAINING_JOB:
+        return False
     if event.Tags:
         return replica.owns(event.Tags, attempt.attempt)
     return attempt.has_proven_job or replica.own_job(attempt) is not None
@@ -201,7 +205,7 @@ def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:
-        replica.run.jobs.stop(event.TrainingJobName)
+        replica.jobs.stop(event.TrainingJobName)
         what += ", stopped: the run is stopping"
     return what
 

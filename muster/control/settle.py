@@ -13,7 +13,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run.spending import usd_of_ended
+from muster.contract.run.spending import held_seconds, usd_of_ended
 from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
@@ -155,15 +155,22 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
     if not search.details.is_spent:
         attempts = tuple(with_details(replica, attempt) for attempt in attempts)
     usd = usd_of_ended(attempts, replica.spec, clock.now())
+    held = held_seconds(attempts, replica.spec, clock.now())
     attempts = (*(attempt.for_result() for attempt in attempts[:-1]), attempts[-1].for_result(is_last=True))
-    result = ReplicaResult(rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts, usd=usd)
+    result = ReplicaResult(
+        rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts, usd=usd, instance_seconds=held
+    )
     return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
 
 
 def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
     """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
     job = replica.own_job(current)
-    return current if job is None else job.applied_to(current, stopping=stopping)
+    if job is None:
+        return current
+    if job.end is not None:
+        job = replica.jobs.explained(job, None)
+    return job.applied_to(current, stopping=stopping)
 
 
 def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:

@@ -8,15 +8,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_rules import uses_cluster
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
 from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.cluster_look import look_until_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
-from muster.control.runtime.function import count
-from muster.control.runtime.parallel import in_another_order, in_parallel
+from muster.control.runtime.function import count, logger
+from muster.control.runtime.parallel import each_that_succeeds, in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
@@ -28,6 +31,7 @@ LISTING_SECONDS = 60.0
 # ListTrainingJobs is eventually consistent: one empty list may miss a job that was just created.
 _EMPTY_CHECKS = 2
 _REASON_MAX = 1_024
+_CONCLUSION_SECONDS = 30.0
 
 
 class StopRequest(BaseModel):
@@ -60,7 +64,28 @@ def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> b
         count("QuorumLost")
         plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
     stop_jobs(run, budget)
+    _conclude_on_clusters(plane, run, budget)
     return True
+
+
+def _conclude_on_clusters(plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
+    """Wait a little for the ends of jobs on clusters: nothing reports that of a job whose pods have never run.
+
+    An error here is not one of the stop: the re-arm finds the same ends.
+    """
+    if not uses_cluster(run.plan.spec):
+        return
+    errors: list[str] = []
+    seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)
+
+    def conclude(replica: ActiveReplica) -> None:
+        record = replica.record().record
+        if replica.spec.backend is Backend.HYPERPOD and record is not None and record.decision is None:
+            look_until_ended(plane, replica, record.current, seconds)
+
+    each_that_succeeds(conclude, run.replicas, errors, lambda replica: f"replica {replica.rank}")
+    if errors:
+        logger.warning("ends on clusters are left to the re-arm", extra={"errors": errors})
 
 
 class StillRunningError(Exception):
@@ -98,7 +123,7 @@ def _stop_replica(replica: ActiveReplica) -> None:
     if current.status == JobStatus.STOPPING:
         return
     if current.has_proven_job or replica.own_job(current) is not None:
-        replica.run.jobs.stop(current.job)
+        replica.jobs.stop(current.job)
 
 
 def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
@@ -108,7 +133,7 @@ def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
         OutOfTimeError: some were not asked because the budget was spent.
         Exception: the first error, after all of them have been asked.
     """
-    in_parallel(lambda job: run.jobs.stop(str(job.name)), run.own_jobs(JobStatus.IN_PROGRESS), budget)
+    in_parallel(run.stop, run.own_jobs(JobStatus.IN_PROGRESS), budget)
 
 
 def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
@@ -127,7 +152,7 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
         if budget.is_spent:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
-        in_parallel(lambda job: run.jobs.stop(str(job.name)), missed, budget)
+        in_parallel(run.stop, missed, budget)
         _pause(run, TimeBudget.of(min(LISTING_SECONDS, budget.remaining)) if left else TimeBudget.of(0))
 
 

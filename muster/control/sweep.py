@@ -14,11 +14,12 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.names import run_name
-from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS, ActiveJob
+from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
 from muster.control.aws.patience import patiently
+from muster.control.backends import PlacedJob
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
@@ -77,7 +78,7 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     jobs = OrphanJobs(plane, executions, errors)
     # Suspects before ended runs: a run that ends in between is no suspect. In the other order its jobs would be stopped
     # without its fence.
-    nothing: list[ActiveJob] = []
+    nothing: list[PlacedJob] = []
     suspects = _tried(lambda: jobs.found(now, request.young_seconds), nothing, errors)
     found = _tried(lambda: _ended_runs(plane, executions, now, errors), _Ended(), errors)
     missed = found.missed

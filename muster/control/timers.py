@@ -87,5 +87,5 @@ def _is_training(replica: ActiveReplica) -> bool:
         return record.decision.next is Next.DONE
     if record.current.secondary in _TRAINING:
         return True
-    job = replica.run.jobs.find(record.current.job)
+    job = replica.jobs.find(record.current.job)
     return job is not None and job.status in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} and job.secondary in _TRAINING

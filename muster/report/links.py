@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from muster.contract.aws.partitions import console_base
+from muster.contract.hyperpod.log_lines import LOG_GROUPS
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP
 from muster.report.page_model import Links
@@ -25,6 +26,18 @@ def console_links(execution_arn: str, job_prefix: str) -> Links:
         run_jobs=jobs,
         run_logs=f"{logs}{job_prefix}",
     )
+
+
+def with_clusters(links: Links, execution_arn: str) -> Links:
+    """`links` with those to HyperPod clusters: the page that also leads to the EKS cluster, and the log groups."""
+    base, region = _base(execution_arn)
+    groups = f"{base}/cloudwatch/home?region={region}#logsV2:log-groups$3FlogGroupNameFilter$3D"
+    clusters = {
+        "cluster": f"{base}/sagemaker/home?region={region}#/cluster-management/{{cluster}}",
+        # The name of a log group ends with the id of its cluster, which is not known here.
+        "cluster_logs": f"{groups}{quote(LOG_GROUPS, safe='').replace('%', '$25')}{{cluster}}",
+    }
+    return links.model_copy(update=clusters)
 
 
 def object_link(execution_arn: str, uri: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.hyperpod.cluster_rules import uses_cluster
 from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
 from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder
@@ -14,17 +15,17 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
-from muster.contract.run.spending import usd_so_far
+from muster.contract.run.spending import instance_seconds, usd_so_far
 from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.private_values import without_values
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
-from muster.report.links import console_links, object_link
+from muster.report.links import console_links, object_link, with_clusters
 from muster.report.page_model import Links, Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
 from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
-from muster.report.words import RunFacts, facts, problems, verdict
+from muster.report.words import RunFacts, cluster_facts, facts, problems, verdict
 
 # What many replicas wrote would be most of the page: the result holds it in full.
 _REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
@@ -92,6 +93,7 @@ def make_page(run: PageInput) -> Page:
                     recipe_of_each=plan.spec.recipe is not None and plan.spec.recipe.ranks is not None,
                 ),
             ),
+            *cluster_facts(replicas, _instance_seconds(replicas, plan, until)),
             *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
         ),
         links=_links(plan),
@@ -104,6 +106,8 @@ def make_page(run: PageInput) -> Page:
 
 def _links(plan: Plan) -> Links:
     links = console_links(plan.execution_arn, run_job_prefix(plan.place.job_prefix, plan.run))
+    if uses_cluster(plan.spec):
+        links = with_clusters(links, plan.execution_arn)
     recipe = plan.spec.recipe
     if recipe is None:
         return links
@@ -120,6 +124,16 @@ def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
     )
     costs = (usd_so_far(attempt, spec.instance_count, until, prices.usd_per_hour) for attempt in counted)
     return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 4) for usd in costs)})
+
+
+def _instance_seconds(replicas: Sequence[ReplicaView], plan: Plan, until: str) -> float:
+    """For how long the run has held instances of clusters, all of them together."""
+    return sum(
+        instance_seconds(attempt, plan.spec.of_rank(replica.rank).instance_count, until)
+        for replica in replicas
+        for attempt in replica.attempts
+        if attempt.cluster is not None
+    )
 
 
 def _shortened(replicas: list[ReplicaView]) -> list[ReplicaView]:

@@ -94,7 +94,7 @@ class RoundsView(Document):
 
 
 class Links(Document):
-    """Links to AWS consoles. `{job}` stands for a training job's name."""
+    """Links to AWS consoles. `{job}` stands for a training job's name, `{cluster}` for a HyperPod cluster's."""
 
     execution: str
     job: str
@@ -102,6 +102,8 @@ class Links(Document):
     run_jobs: str
     run_logs: str
     recipe: str | None = None
+    cluster: str | None = Field(default=None, description="none where no replica is on a cluster")
+    cluster_logs: str | None = None
 
 
 class Fact(Document):

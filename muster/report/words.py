@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.recipe.recipe_reference import RunRecipe
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
@@ -16,10 +18,12 @@ from muster.contract.run.pace import end_of, has_stalled
 from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
+from muster.contract.training.ranks import show_ranks
 from muster.report.page_model import Fact, ReplicaView, RoundsView
 from muster.report.read_back import dollars
 
 _NAMED_MAX = 3  # replicas in a sentence
+_HOUR = 3_600
 _DIGEST_SHOWN = 12  # hexadecimal digits
 _REASON_SHOWN = 400  # characters of a reason in a sentence
 UTILISATION = "utilisation"
@@ -128,10 +132,15 @@ def _with_job(replicas: Sequence[ReplicaView]) -> int:
 
 def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:
     """What replicas without a job wait for, and how many wait for it."""
-    newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
+    newest = _newest(replicas)
     waits = Counter(str(one.failure_class) for one in newest if not one.was_created and one.failure_class is not None)
-    for cause, count in waits.most_common():
+    waits["quota"] += sum(one.secondary == WAITING_FOR_QUOTA and one.ended_at is None for one in _newest(replicas))
+    for cause, count in (+waits).most_common():
         yield f"{count} wait{'s' if count == 1 else ''} for {cause}"
+
+
+def _newest(replicas: Sequence[ReplicaView]) -> list[Attempt]:
+    return [replica.attempts[-1] for replica in replicas if replica.attempts]
 
 
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
@@ -214,6 +223,26 @@ def _cost(replicas: Sequence[ReplicaView], run: RunFacts) -> Fact:
         value=f"≤ {dollars(sum(usd for _, usd in costs if usd is not None))}",
         note=f"instances, {prices}{bound}{without}{ceiling}",
     )
+
+
+def cluster_facts(replicas: Sequence[ReplicaView], held_seconds: float) -> Iterator[Fact]:
+    """The clusters of the run: which replicas are on them, and for how many hours they have held instances."""
+    ranks: dict[str, list[int]] = {}
+    for replica in replicas:
+        place = next((one.cluster.cluster for one in reversed(replica.attempts) if one.cluster is not None), None)
+        if place is not None:
+            ranks.setdefault(place, []).append(replica.rank)
+    if not ranks:
+        return
+    where = "; ".join(
+        f"{name}: rank{'s' if len(found) > 1 else ''} {show_ranks(found)}" for name, found in ranks.items()
+    )
+    restarts = sum(one.cluster.restarts for each in replicas for one in each.attempts if one.cluster is not None)
+    again = f"; the operator restarted {restarts} time{'' if restarts == 1 else 's'}" if restarts else ""
+    value = next(iter(ranks)) if len(ranks) == 1 else str(len(ranks))
+    yield Fact(label="Clusters" if len(ranks) > 1 else "Cluster", value=value, note=f"{where}{again}")
+    note = "of clusters, which are paid for whether a job runs or not; the cost counts this share of them"
+    yield Fact(label="Instance hours", value=f"{held_seconds / _HOUR:.3g}", note=note)
 
 
 def _rates(rounds: RoundsView) -> Iterator[Fact]:

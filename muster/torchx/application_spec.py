@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from muster.contract import names
 from muster.contract.errors import MusterError
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.spec.consistency import ENVIRONMENT_MAX
 from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.spec import Spec
@@ -31,6 +32,16 @@ class OptionsError(MusterError):
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A mount of a role: a path of the host, or a volume, which is a claim in Kubernetes."""
+
+    target: str
+    host_path: str | None = None
+    claim: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
 class Application:
     """An AppDef with one role. Its macros are filled in, except the rank."""
 
@@ -49,11 +60,14 @@ class Application:
     each_replica: bool = False
     """Whether a retry replaces the replica that failed (REPLICA), rather than the application (APPLICATION, ROLE)."""
     instance_type: str | None = None
+    mounts: tuple[Mount, ...] = ()
 
 
-def new_run_name(application: str, base: str | None) -> str:
-    """A new name that begins like `base`, else like the application."""
-    return names.fresh_run_name(base or application, secrets.token_hex(_SUFFIX_BYTES))
+def new_run_name(application: str, base: str | None, backend: str | None = None) -> str:
+    """A new name that begins like `base`, else like the application; lower-case for jobs on a cluster."""
+    head = base or application
+    head = head.lower() if backend == Backend.HYPERPOD.value else head
+    return names.fresh_run_name(head, secrets.token_hex(_SUFFIX_BYTES))
 
 
 def document_of(name: str, application: Application, options: Fields, further: Fields) -> Fields:
@@ -94,7 +108,7 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
         **({} if application.source is None else {"source_dir": application.source}),
         **further,
         **_plain_fields(given),
-        **_sections(given, further),
+        **_sections(given, further, application.mounts),
         **_failure_policy(application, given),
         "name": name,
         "replicas": _replicas(application, given),
@@ -126,6 +140,7 @@ _PLAIN = {
     "checkpoint_uri_exact": "checkpoint_uri_exact",
     "fallback_instance_types": "fallback_instance_types",
     "max_pending_seconds": "max_pending_seconds",
+    "backend": "backend",
 }
 # Options that are one member of a section: (section, member).
 _MEMBERS = {
@@ -139,6 +154,7 @@ _MEMBERS = {
     "max_retry_attempts": ("retry_strategy", "maximum_retry_attempts"),
     "training_repository_access_mode": ("training_image_config", "training_repository_access_mode"),
     "enable_infra_check": ("infra_check_config", "enable_infra_check"),
+    **{name: ("hyperpod", name) for name in ("cluster", "namespace", "queue", "priority", "spares", "service_account")},
 }
 
 
@@ -170,7 +186,7 @@ def _plain_fields(given: Fields) -> Fields:
     return {spec_field: given[option] for option, spec_field in _PLAIN.items() if option in given}
 
 
-def _sections(given: Fields, further: Fields) -> Fields:
+def _sections(given: Fields, further: Fields, mounts: Sequence[Mount]) -> Fields:
     found: Fields = {}
 
     def section(name: str) -> Fields:
@@ -179,6 +195,10 @@ def _sections(given: Fields, further: Fields) -> Fields:
     for option, (name, member) in _MEMBERS.items():
         if option in given:
             section(name)[member] = given[option]
+    if mounts:
+        _refuse_mounts(mounts, given.get("backend") or further.get("backend"))
+        volumes = section("hyperpod").get("volumes") or []
+        section("hyperpod")["volumes"] = [*volumes, *(_volume(number, one) for number, one in enumerate(mounts))]
     if given.get("disable_output_compression"):
         section("output_data_config")["compression_type"] = "NONE"
     if "training_repository_credentials_provider_arn" in given:
@@ -199,6 +219,27 @@ def _sections(given: Fields, further: Fields) -> Fields:
         }
         found["input_data_config"] = [*further.get("input_data_config", []), model]
     return found
+
+
+def _refuse_mounts(mounts: Sequence[Mount], backend: object) -> None:
+    """Only pods have mounts, of two of TorchX's kinds."""
+    devices = [mount.target for mount in mounts if mount.host_path is None and mount.claim is None]
+    if backend == Backend.HYPERPOD.value and not devices:
+        return
+    if backend == Backend.HYPERPOD.value:
+        message = f"mounts: found the device {devices[0]}; on a cluster, mount volumes and paths of the node."
+        raise OptionsError(message)
+    found = ", ".join(mount.target for mount in mounts)
+    message = (
+        f"mounts: found {found}; a training job reads its data from channels: "
+        "set input_data_config in the file of the option spec, or run on a cluster (backend=hyperpod)."
+    )
+    raise OptionsError(message)
+
+
+def _volume(number: int, mount: Mount) -> Fields:
+    source = {"claim": mount.claim} if mount.claim is not None else {"host_path": mount.host_path}
+    return {"name": f"mount-{number}", "mount_path": mount.target, "read_only": mount.read_only, **source}
 
 
 def _failure_policy(application: Application, given: Fields) -> Fields:

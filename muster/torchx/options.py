@@ -88,6 +88,13 @@ OWN = (
     Option("on_replica_failure", str, "what to do when a replica is lost: terminate or continue"),
     Option("fallback_instance_types", Texts, "instance types to use after an attempt found no capacity or quota"),
     Option("max_pending_seconds", int, "limit of the wait for capacity, in seconds"),
+    Option("backend", str, "where replicas run: training-job, or hyperpod; default training-job"),
+    Option("cluster", str, "with backend hyperpod: the HyperPod cluster; default the stack's only one"),
+    Option("namespace", str, "its namespace; default the first one of the stack's settings"),
+    Option("queue", str, "Kueue's local queue for the jobs"),
+    Option("priority", str, "the jobs' priority class in Kueue"),
+    Option("spares", int, "pods of each replica that wait to replace one that is lost"),
+    Option("service_account", str, "one of your own for the pods; default one with the rights of the run"),
 )
 
 REFUSED = {

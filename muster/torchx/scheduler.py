@@ -23,10 +23,13 @@ from torchx.specs import (
     AppDef,
     AppDryRunInfo,
     AppState,
+    BindMount,
+    DeviceMount,
     ReplicaStatus,
     RetryPolicy,
     Role,
     RoleStatus,
+    VolumeMount,
     macros,
     runopts,
 )
@@ -45,6 +48,7 @@ from muster.torchx.application_spec import (
     TAG_ROLE,
     Application,
     Fields,
+    Mount,
     OptionsError,
     command_of,
     document_of,
@@ -90,7 +94,7 @@ class Request:
 
 
 class MusterScheduler(WorkspaceMixin, Scheduler):
-    """Runs a TorchX application as a run of Muster: each replica of its role is its own training job.
+    """Runs a TorchX application as a run of Muster: each replica of its role is a job of its own.
 
     The workspace becomes the source of the run, so an image needs none of the code.
     """
@@ -113,13 +117,14 @@ class MusterScheduler(WorkspaceMixin, Scheduler):
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDryRunInfo:
         """Calls and writes nothing: the source folder is packed when the run is scheduled."""
         with _as_torchx_errors():
-            name = new_run_name(app.name, cfg.get("base_job_name"))
+            further = _further(cfg.get("spec"))
+            name = new_run_name(app.name, cfg.get("base_job_name"), cfg.get("backend") or further.get("backend"))
             role = _only_role(app)
             if _SOURCE not in role.metadata:
                 # TorchX builds the workspaces first, unless a program calls this itself.
                 role.metadata[_SOURCE] = self._workspaces.merged(getattr(role, "workspace", None))
             application = _application(app, name)
-            document = document_of(name, application, dict(cfg), _further(cfg.get("spec")))
+            document = document_of(name, application, dict(cfg), further)
             _check_program(command_of(application, dict(cfg)), document.get("source_dir"))
             place = {option: cfg.get(option) for option in ("stack", "profile", "region")}
             return AppDryRunInfo(Request(document, **place), str)
@@ -195,7 +200,7 @@ class MusterScheduler(WorkspaceMixin, Scheduler):
     ) -> Iterable[str]:
         """The lines of replica `k`, in all its attempts and all continuations of the run."""
         if streams not in {None, Stream.COMBINED}:
-            message = f"streams: found {streams}; a training job writes stdout and stderr to one log. Leave it out."
+            message = f"streams: found {streams}; a job writes stdout and stderr to one log. Leave it out."
             raise ApplicationError(message)
 
         def lines() -> Iterator[str]:
@@ -247,14 +252,15 @@ def _only_role(app: AppDef) -> Role:
         message = f"roles: found {len(app.roles)}; all replicas of a run have the same role: run each role separately."
         raise OptionsError(message)
     (role,) = app.roles
-    if role.mounts:
-        found = ", ".join(mount.dst_path for mount in role.mounts)
-        message = (
-            f"mounts: found {found}; a training job reads its data from channels: "
-            "set input_data_config in the file of the option spec."
-        )
-        raise OptionsError(message)
     return role
+
+
+def _mount(mount: BindMount | VolumeMount | DeviceMount) -> Mount:
+    if isinstance(mount, BindMount):
+        return Mount(mount.dst_path, host_path=mount.src_path, read_only=mount.read_only)
+    if isinstance(mount, VolumeMount):
+        return Mount(mount.dst_path, claim=mount.src, read_only=mount.read_only)
+    return Mount(mount.dst_path)
 
 
 def _application(app: AppDef, name: str) -> Application:
@@ -275,6 +281,7 @@ def _application(app: AppDef, name: str) -> Application:
         max_retries=role.max_retries,
         each_replica=role.retry_policy is RetryPolicy.REPLICA,
         instance_type=f"ml.{instance_type.removeprefix('ml.')}" if instance_type else None,
+        mounts=tuple(map(_mount, role.mounts)),
     )
 
 

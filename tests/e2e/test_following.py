@@ -18,7 +18,7 @@ from muster.client.aws import connection
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError
 from muster.client.logs.log_lines import LogLine, LogQuery
-from muster.client.logs.log_reader import follow_lines, last_lines, read_lines
+from muster.client.logs.log_reader import LogReader
 from muster.contract.names import JobName
 from muster.local.faults import CallError
 from tests.support.client_stack import deploy
@@ -98,7 +98,7 @@ class Following:
 def test_a_rerun_and_a_replica_that_starts_late_are_followed_through_an_outage(
     reader: Cloud, writer: Writer, faults: Any
 ) -> None:
-    following = Following(lambda over: follow_lines(reader, writer.query, over))
+    following = Following(lambda over: LogReader(reader, writer.query).follow_lines(over))
     writer.write(0, "first")
     following.until(1)
     placed = faults.add(CallError(**THROTTLE, count=5))
@@ -123,7 +123,7 @@ def test_who_does_not_follow_is_told_that_the_service_is_busy(reader: Cloud, wri
     with pytest.raises(
         BusyError, match=r"^AWS throttled the call or is unavailable: FilterLogEvents: ThrottlingException"
     ):
-        list(read_lines(reader, writer.query))
+        list(LogReader(reader, writer.query).read_lines())
 
 
 def test_equal_times_beyond_a_page_are_read_once_each(reader: Cloud, writer: Writer) -> None:
@@ -132,7 +132,7 @@ def test_equal_times_beyond_a_page_are_read_once_each(reader: Cloud, writer: Wri
         numbered = [f"line {rank}-{number}" for number in range(4_500)]
         writer.write(rank, *numbered[:2_500], at=first)
         writer.write(rank, *numbered[2_500:], at=second)
-    lines = [line.message for line in read_lines(reader, writer.query)]
+    lines = [line.message for line in LogReader(reader, writer.query).read_lines()]
     assert len(lines) == len(set(lines)) == 13_500
     for rank in range(3):
         own = [line for line in lines if line.startswith(f"line {rank}-")]
@@ -147,11 +147,11 @@ def test_the_last_lines_are_read_without_those_before(reader: Cloud, writer: Wri
     everything = [f"{age} s ago{more}" for age in ages for more in ("", ", again")]
     for count in range(1, 16):
         query = replace(writer.query, since=now - timedelta(days=2))
-        assert [line.message for line in last_lines(reader, query, count, now)] == everything[-count:]
+        assert [line.message for line in LogReader(reader, query).last_lines(count, now)] == everything[-count:]
     since = replace(writer.query, since=now - timedelta(seconds=65))
-    assert [line.message for line in last_lines(reader, since, 99, now)] == everything[6:]
+    assert [line.message for line in LogReader(reader, since).last_lines(99, now)] == everything[6:]
     workshop.cloud.calls.reset()
-    assert len(last_lines(reader, writer.query, 2, now)) == 2
+    assert len(LogReader(reader, writer.query).last_lines(2, now)) == 2
     assert own_calls(workshop.cloud)["FilterLogEvents"] == 1
 
 
@@ -171,13 +171,13 @@ def test_a_follower_with_an_end_in_the_past_reads_up_to_it_and_ends(reader: Clou
     writer.write(0, "before", at=now - timedelta(seconds=20))
     writer.write(0, "after", at=now - timedelta(seconds=1))
     query = LogQuery("muster", writer.run, until=now - timedelta(seconds=10))
-    assert [line.message for line in follow_lines(reader, query, lambda: False)] == ["before"]
+    assert [line.message for line in LogReader(reader, query).follow_lines(lambda: False)] == ["before"]
 
 
 def test_a_run_that_wrote_nothing_has_no_lines(reader: Cloud, writer: Writer) -> None:
     nothing = LogQuery("muster", f"{writer.run}-other")
-    assert list(read_lines(reader, nothing)) == []
-    assert list(follow_lines(reader, nothing, lambda: True)) == []
+    assert list(LogReader(reader, nothing).read_lines()) == []
+    assert list(LogReader(reader, nothing).follow_lines(lambda: True)) == []
 
 
 def test_a_run_is_not_looked_for_before_its_beginning_nor_in_a_window_without_length(
@@ -200,7 +200,7 @@ def test_a_run_is_not_looked_for_before_its_beginning_nor_in_a_window_without_le
 def test_several_readers_of_a_process_keep_to_the_rate_of_the_account(reader: Cloud, writer: Writer) -> None:
     writer.write(0, "line")
     began, seen = time.monotonic(), []
-    threads = [Thread(target=lambda: seen.extend(read_lines(reader, writer.query))) for _ in range(6)]
+    threads = [Thread(target=lambda: seen.extend(LogReader(reader, writer.query).read_lines())) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

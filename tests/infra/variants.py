@@ -47,6 +47,26 @@ VARIANTS: Mapping[str, Tables] = {
         },
     },
     "policies": {"replicas": {"policy_arns": [POLICY]}},
+    # Replicas on two clusters, whose endpoints are public.
+    "clusters": {
+        "hyperpod_clusters": {
+            "research": {"eks_cluster": "research-eks", "namespaces": ["team-a", "team-b"]},
+            "prod": {"eks_cluster": "prod-eks", "namespaces": ["default"]},
+        },
+        "replicas": {"data": ["s3://team-data/sets/"]},
+    },
+    # On one whose endpoint only its VPC reaches, with a bucket that exists already.
+    "private": {
+        "bucket": {"existing": "bucket-of-ours"},
+        "hyperpod_clusters": {
+            "research": {
+                "eks_cluster": "research-eks",
+                "namespaces": ["team-a"],
+                "subnets": ["subnet-2", "subnet-1"],
+                "security_group_ids": ["sg-1"],
+            },
+        },
+    },
     "unwatched": {"watch": {"health_alarms": False, "dashboard": False}},
     # A key, a boundary, tags and access logs, under another name.
     "Nist": {

@@ -2,7 +2,7 @@
 
     cloud = MemoryCloud()
     store = Store(cloud.client("s3"), cloud.bucket)
-    jobs = Jobs(cloud.client("sagemaker"))
+    jobs = TrainingJobs(cloud.client("sagemaker"))
     with cloud.clock.install():
         jobs.create(request)
         cloud.training.complete(request["TrainingJobName"])

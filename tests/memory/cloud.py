@@ -16,6 +16,7 @@ from tests.memory.calls import Calls, Operation
 from tests.memory.clock import VirtualClock
 from tests.memory.events import Events
 from tests.memory.functions import Functions
+from tests.memory.hyperpod import HyperPodClusters
 from tests.memory.logs import Logs
 from tests.memory.notifications import Notifications
 from tests.memory.s3 import S3
@@ -54,10 +55,11 @@ class MemoryCloud:
         self.functions = Functions()
         self.sts = Sts(self.clock)
         self.logs = Logs(self.clock)
+        self.hyperpod = HyperPodClusters(ACCOUNT, REGION)
         self.s3.add_bucket(bucket)
         self._operations: dict[str, dict[str, Operation]] = {
             "s3": self.s3.operations,
-            "sagemaker": self.training.operations,
+            "sagemaker": {**self.training.operations, **self.hyperpod.operations},
             "stepfunctions": self.workflow.operations,
             "events": self.events.operations,
             "scheduler": self.scheduler.operations,

@@ -21,6 +21,7 @@ from muster.contract.timestamps import seconds_between
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import render
 from muster.report.page_model import ReplicaView
+from tests.support.mixed_run import mixed_run
 from tests.support.sample_sweeps import LOST, sample_sweep
 from tests.support.waiting import wait_until
 
@@ -540,3 +541,30 @@ def test_a_large_sweep_begins_with_the_best_and_fits_every_screen(show: Open) ->
 
 def test_a_run_that_is_no_sweep_has_no_such_table(show: Open) -> None:
     expect(show(sample_run(2, 3)).locator("#sweep")).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [390, 820, 1280])
+def test_a_mixed_run_shows_what_happens_to_its_jobs_on_a_cluster(show: Open, width: int) -> None:
+    page = show(mixed_run(8, 20), viewport={"width": width, "height": 900})
+    row = page.locator('tr[data-rank="5"]')
+    expect(row).to_contain_text("on ml-cluster")
+    expect(page.locator('tr[data-rank="0"]')).not_to_contain_text("on ml-cluster")
+    expect(row.locator("canvas")).to_have_attribute(
+        "aria-label", re.compile(r"trains on 2 instances, trains on 4 inst")
+    )
+    restarted = page.locator('tr[data-rank="4"] canvas')
+    expect(restarted).to_have_attribute("aria-label", re.compile("restarted by the operator: NodeFault"))
+    expect(page.locator("#legend")).to_contain_text("restarted by the operator")
+    row.get_by_role("button").click()
+    details = page.locator("tr.details")
+    expect(details).to_contain_text("on ml-cluster, namespace hyperpod-ns-team-a, queue hyperpod-ns-team-a-localqueue")
+    link = details.get_by_role("link", name="cluster").first
+    expect(link).to_have_attribute("href", re.compile("#/cluster-management/ml-cluster$"))
+    expect(page.get_by_role("link", name="The cluster ml-cluster")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_run_of_training_jobs_has_no_words_on_clusters(show: Open, small: PageInput) -> None:
+    page = show(small)
+    expect(page.locator("#legend")).not_to_contain_text("operator")
+    expect(page.locator("#links")).not_to_contain_text("cluster")

@@ -108,7 +108,7 @@ DEFECTS = (
     Defect(
         "a late job of a refused launch is left alone",
         "muster/control/react.py",
-        "        replica.run.jobs.stop(refused.job)\n",
+        "        replica.jobs.stop(refused.job)\n",
         "",
     ),
     Defect(

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.context import Context
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.member import Member
@@ -33,14 +34,26 @@ def results_of(run: Run) -> Path:
     return run.root.parent / f"{run.root.name}-results"
 
 
-def context_of(run: Run, rank: int = 0, attempt: int = 1, member: Member | None = None) -> Context:
+def context_of(
+    run: Run,
+    rank: int = 0,
+    attempt: int = 1,
+    member: Member | None = None,
+    *,
+    checkpoints: CheckpointTiers | None = None,
+) -> Context:
     """The context of a replica, or of a `member` of one; its folders are beside the run's directory."""
     folders = run.root.parent / f"{run.root.name}-replica-{rank}"
     for name in ("checkpoints", "output", "model"):
         (folders / name).mkdir(parents=True, exist_ok=True)
     metrics, stop, member = Metrics(), threading.Event(), member or Member()
     round_context = replace(
-        run.context(stop=stop), group=member.group, board=member.board, results=LocalStore(results_of(run))
+        run.context(stop=stop),
+        group=member.group,
+        board=member.board,
+        results=LocalStore(results_of(run)),
+        checkpoints=checkpoints,
+        local_states=folders / "local",
     )
     return Context(
         run=RUN,

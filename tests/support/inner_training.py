@@ -11,6 +11,7 @@ import numpy as np
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.frontends.front_end import DiLoCoFrontEnd
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.transport import Store
@@ -115,12 +116,17 @@ class Life:
 
     def saved(self) -> None:
         """Wait until nothing is being written."""
-        assert self.outer._tiers is None or self.outer._tiers.wait(PATIENT_SECONDS)
+        inner_states_written(self.outer)
 
     @property
     def bits(self) -> bytes:
         """All that the training depends on."""
         return self.parameters.tobytes() + self.optimizer.velocity.tobytes()
+
+
+def inner_states_written(front_end: DiLoCoFrontEnd) -> None:
+    """Wait until no inner state of a training is being written."""
+    assert front_end._tiers is None or front_end._tiers.wait(PATIENT_SECONDS)
 
 
 def undisturbed(root: Path, steps: int, algorithm: Algorithm = ALGORITHM, count: int = 50) -> bytes:

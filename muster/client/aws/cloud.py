@@ -18,6 +18,7 @@ from muster.client.aws.workflow_executions import WorkflowExecutions
 
 if TYPE_CHECKING:
     from muster.client.aws.ended_days import EndedDays
+    from muster.client.aws.hyperpod_clusters import HyperPodClusters
     from muster.client.aws.light_session import AnySession
     from muster.client.aws.log_events import LogEvents
 
@@ -51,6 +52,13 @@ class Cloud:
         from muster.client.aws.ended_days import EndedDays  # noqa: PLC0415
 
         return EndedDays(self.objects)
+
+    @cached_property
+    def clusters(self) -> HyperPodClusters:
+        """The HyperPod clusters of the account."""
+        from muster.client.aws.hyperpod_clusters import HyperPodClusters  # noqa: PLC0415
+
+        return HyperPodClusters(self.connection)
 
     @cached_property
     def logs(self) -> LogEvents:

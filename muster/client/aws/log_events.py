@@ -11,8 +11,7 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
-from muster.client.logs.log_lines import LogEvent
-from muster.contract.names import TRAINING_LOG_GROUP
+from muster.client.logs.log_lines import LogEvent, LogSource
 
 # FilterLogEvents: 5 calls per second in an account and region.
 _CALLS_PER_SECOND = 5.0
@@ -44,27 +43,36 @@ class RateLimiter:
         time.sleep(slot - now)
 
 
+class _Pattern(TypedDict, total=False):
+    filterPattern: str
+
+
 class LogEvents:
-    """The log events of training jobs. All jobs of an account share one log group."""
+    """The log events of jobs. All training jobs of an account share one log group; each cluster has one of its own."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._limiter = RateLimiter(_CALLS_PER_SECOND)
 
-    def pages(self, stream_prefix: str, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
-        """The events of the streams that begin with `stream_prefix`, in time order; at most 10,000 to a call."""
+    def pages(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
+        """The events of `source` in time order; at most 10,000 to a call."""
         window: _Window = {}
         if since_ms is not None:
             window["startTime"] = since_ms
         if until_ms is not None:
             window["endTime"] = until_ms
+        pattern: _Pattern = {"filterPattern": source.pattern} if source.pattern else {}
         with translated():
             position: _Position = {}
             try:
                 while True:
                     self._limiter.wait()
                     page = self._connection.logs.filter_log_events(
-                        logGroupName=TRAINING_LOG_GROUP, logStreamNamePrefix=stream_prefix, **window, **position
+                        logGroupName=source.group,
+                        logStreamNamePrefix=source.stream_prefix,
+                        **window,
+                        **position,
+                        **pattern,
                     )
                     yield [
                         LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
@@ -74,6 +82,6 @@ class LogEvents:
                         return
                     position = {"nextToken": page["nextToken"]}
             except AwsError as error:
-                # SageMaker creates the log group with the first job of an account.
+                # SageMaker creates the log group with the first job of an account, a log agent with the first line.
                 if error_code(error) != "ResourceNotFoundException":
                     raise

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.recipe.recipe_reference import RunRecipe
+from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef, ExecutionListItemTypeDef
     from pydantic import JsonValue
+
+
+_RANKS = r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*"
 
 
 class ExecutionStatus(StrEnum):
@@ -47,6 +53,8 @@ class Execution:
     """None also where the first step of the run has to resolve it."""
     trains_apart: bool = False
     """Whether each replica has rounds of its own."""
+    clusters: Mapping[int, str] = field(default_factory=dict)
+    """The ranks whose jobs run on HyperPod clusters, with the names of these; no name: the stack's only cluster."""
 
     @classmethod
     def from_description(cls, answer: DescribeExecutionOutputTypeDef) -> Execution:
@@ -62,6 +70,7 @@ class Execution:
             reruns=spec.get("rerun") is not None,
             recipe=_recipe(spec),
             sweep=_sweep(spec),
+            clusters=_clusters(spec),
             trains_apart=bool(_sweep(spec)) and (spec.get("trainer") is not None or spec.get("hook") is not None),
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
@@ -103,6 +112,32 @@ def _sweep(spec: Mapping[str, JsonValue]) -> dict[str, list[JsonValue]]:
     sweep = spec.get("sweep")
     named = sweep.items() if isinstance(sweep, dict) else ()
     return {name: values for name, values in named if isinstance(values, list)}
+
+
+def _clusters(spec: Mapping[str, JsonValue]) -> dict[int, str]:
+    """The clusters of the ranks whose backend is one, as far as they can be read."""
+    found = {rank: _cluster(spec) for rank in range(_replicas(spec))} if _is_on_cluster(spec) else {}
+    overrides = spec.get("overrides")
+    for ranks, override in overrides.items() if isinstance(overrides, dict) else ():
+        if not isinstance(override, dict) or re.fullmatch(_RANKS, ranks) is None:
+            continue
+        elsewhere = override.get("backend")
+        for rank in (rank for part in parse_ranks(ranks) for rank in part if rank < _replicas(spec)):
+            if elsewhere is not None and not _is_on_cluster(override):
+                found.pop(rank, None)
+            elif elsewhere is not None or rank in found:
+                found[rank] = _cluster(override) if override.get("hyperpod") else _cluster(spec)
+    return found
+
+
+def _is_on_cluster(part: Mapping[str, JsonValue]) -> bool:
+    return part.get("backend") == Backend.HYPERPOD.value
+
+
+def _cluster(part: Mapping[str, JsonValue]) -> str:
+    section = part.get("hyperpod")
+    name = section.get("cluster") if isinstance(section, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _recipe(spec: Mapping[str, JsonValue]) -> RunRecipe | None:

@@ -11,8 +11,8 @@ from muster.contract.run.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
-    from muster.client.launch.dry_run import DryRun, RankGroup
-    from muster.client.launch.estimate import Cost, Quota
+    from muster.client.launch.dry_run import DryRun, RankGroup, Request
+    from muster.client.launch.estimate import ClusterShare, Cost, Quota
 
 
 def dry_run_text(dry: DryRun) -> str:
@@ -21,9 +21,11 @@ def dry_run_text(dry: DryRun) -> str:
 
 
 def _dry_run_lines(dry: DryRun) -> Iterator[str]:
-    names = [str(request["TrainingJobName"]) for request in dry.requests]
-    count = f"{len(names)} training job{'s' if len(names) > 1 else ''}"
-    yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
+    on_clusters = {rank for group in dry.groups if group.cluster is not None for rank in _ranks(group)}
+    jobs = [_name(request) for rank, request in enumerate(dry.requests) if rank not in on_clusters]
+    pods = [_name(request) for rank, request in enumerate(dry.requests) if rank in on_clusters]
+    yield from _named(jobs, "training job")
+    yield from _named(pods, "job", " on clusters")
     yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
     yield from (f"Note: {remark}{'' if remark.endswith('?') else '.'}" for remark in dry.remarks)
     if (source := dry.source) is not None:
@@ -33,15 +35,56 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
         yield f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest[:DIGEST_SHOWN]}."
         yield from source_lines(recipe.sources)
     yield from _sweep_lines(dry)
-    yield "Quota needed:"
-    yield from (f"  {_quota(quota)}" for quota in dry.quotas)
+    if dry.quotas:
+        yield "Quota needed:"
+        yield from (f"  {_quota(quota)}" for quota in dry.quotas)
+    if dry.clusters:
+        yield "Needed of clusters:"
+        yield from (f"  {_share(share)}" for share in dry.clusters)
     yield from _cost_lines(dry.cost)
     for group in dry.groups:
-        ranks = [rank for part in parse_ranks(group.ranks) for rank in part]
+        ranks = _ranks(group)
         differ = "in the rank and the values of the sweep" if dry.sweep else "in the rank only"
         others = f" (ranks {group.ranks} differ {differ})" if len(ranks) > 1 else ""
-        yield f"The request of rank {ranks[0]}{others}, {_size(group)}:"
+        what = "request" if group.cluster is None else "job"
+        yield f"The {what} of rank {ranks[0]}{others}, {_size(group)}{_where(group)}:"
         yield json.dumps(dry.requests[ranks[0]], indent=2)
+
+
+def _named(names: list[str], kind: str, where: str = "") -> Iterator[str]:
+    if names:
+        count = f"{len(names)} {kind}{'s' if len(names) > 1 else ''}{where}"
+        yield f"{count}: {names[0]} to {names[-1]}." if len(names) > 1 else f"{count}: {names[0]}."
+
+
+def _name(request: Request) -> str:
+    """The name of the job that a request creates."""
+    metadata = request.get("metadata")
+    return str(metadata["name"] if isinstance(metadata, dict) else request["TrainingJobName"])
+
+
+def _ranks(group: RankGroup) -> list[int]:
+    return [rank for part in parse_ranks(group.ranks) for rank in part]
+
+
+def _where(group: RankGroup) -> str:
+    """` on the cluster ml-cluster (namespace team-a, queue team-a-queue, priority high, 1 spare)`."""
+    place = group.cluster
+    if place is None:
+        return ""
+    parts = [f"namespace {place.namespace}"]
+    parts += [] if place.queue is None else [f"queue {place.queue}"]
+    parts += [] if place.priority is None else [f"priority {place.priority}"]
+    parts += [f"{place.spares} spare{'' if place.spares == 1 else 's'}"] if place.spares else []
+    parts += [] if place.least is None else [f"{place.least} to {place.most} instances"]
+    return f" on the cluster {place.cluster} ({', '.join(parts)})"
+
+
+def _share(share: ClusterShare) -> str:
+    """`ml.p5.48xlarge of ml-cluster, in queue team-a-queue: 4 (up to 8)`."""
+    queue = "" if share.queue is None else f", in queue {share.queue}"
+    more = f" (up to {share.most})" if share.most > share.instances else ""
+    return f"{share.instance_type} of {share.cluster or 'the cluster of the stack'}{queue}: {share.instances}{more}"
 
 
 def _sweep_lines(dry: DryRun) -> Iterator[str]:

@@ -82,6 +82,10 @@ def _replica_line(replica: ReplicaResult) -> str:
     names = short_names(replica.values)
     values = [f"{names[name]} {value_text(replica.values[name])}" for name in in_order(replica.values)]
     parts = [f"replica {replica.rank}: {replica.outcome}", *values, attempts]
+    place = next((one.cluster.cluster for one in reversed(replica.attempts) if one.cluster is not None), None)
+    if place is not None:
+        held = "" if replica.instance_seconds is None else f" for {replica.instance_seconds / 3_600:.3g} instance hours"
+        parts.append(f"on {place}{held}")
     if replica.round is not None:
         parts.append(f"round {replica.round}")
     details = latest_details({replica.rank: replica.attempts}).get(replica.rank)

@@ -13,10 +13,11 @@ from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
 
-HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False)
+HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False, place="cluster")
 _GAP = "  "
 _STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to read
 _VALUE_WIDTH = 24  # a longer value of a sweep is cut
+_PLACE_WIDTH = 20  # a longer name of a cluster is cut
 _METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make room for the notes
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
@@ -80,6 +81,10 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
     )
     status = max(status, _STATUS_WIDTH)
     left = width - (rank + attempt + status + round_ + note + 5 * len(_GAP))
+    # Only a run that uses clusters has the column. Training jobs have none.
+    place = max((min(_PLACE_WIDTH, len(row.place)) for row in rows[1:]), default=0)
+    place = max(place, len(HEADINGS.place)) if place else 0
+    left -= place + len(_GAP) if place else 0
     # The values of a sweep come first: they say which replica is which.
     values = _value_widths(rows, left)
     left -= sum(values) + len(values) * len(_GAP)
@@ -93,6 +98,7 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
             (
                 row.rank.rjust(rank),
                 *(shortened(value, size).ljust(size) for value, size in zip(row.values, values, strict=False)),
+                *((shortened(row.place or "–", place).ljust(place),) if place else ()),
                 row.attempt.rjust(attempt),
                 row.status.ljust(status),
                 row.round.rjust(round_),

@@ -14,13 +14,16 @@ from muster.client.checks.findings import Findings
 from muster.client.checks.findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.errors import ClientError
-from muster.client.launch.estimate import Cost, Quota, cost, quotas
+from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, cost, quotas
 from muster.client.recipes.planned_recipe import PlannedRecipe
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.document import Document
 from muster.contract.errors import SpecError
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_job import ClusterJob
+from muster.contract.hyperpod.job_document import drafted_job
 from muster.contract.layout import s3_uri
 from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL, RECIPE_FILE
 from muster.contract.run.job_request import training_job_request
@@ -44,11 +47,24 @@ _RUN = "<run>"
 _START = Timestamp("<start>")
 _PLACE = Place(bucket="<bucket>", role_arn="<replica-role>", job_prefix="muster", package_uri="<replica-package>")
 _IMAGE = "<image-of-the-stack>"
+_CLUSTER, _NAMESPACE = "<cluster-of-the-stack>", "<its-first-namespace>"
 _STATE_MACHINE = "arn:<partition>:states:<region>:<account>:stateMachine:<workflow>"
 
 
 Request = dict[str, JsonValue]
-"""A CreateTrainingJob request as JSON."""
+"""A CreateTrainingJob request as JSON; of a rank on a cluster, the HyperPodPyTorchJob that is created there."""
+
+
+class ClusterPlace(Document):
+    """Where on a cluster the jobs of some ranks go."""
+
+    cluster: str = Field(description="the HyperPod cluster")
+    namespace: str
+    queue: str | None = Field(default=None, description="Kueue's local queue; none: Kueue does not hold the jobs")
+    priority: str | None = Field(default=None, description="their priority class in Kueue")
+    spares: int = Field(default=0, description="pods of each replica that wait to replace one that is lost")
+    least: int | None = Field(default=None, description="of an elastic replica: its fewest instances")
+    most: int | None = Field(default=None, description="of an elastic replica: its most instances")
 
 
 class RankGroup(Document):
@@ -60,6 +76,7 @@ class RankGroup(Document):
     processes: int | Literal["auto"] | None = Field(
         description="on each instance; auto: one per GPU; null: the program starts them"
     )
+    cluster: ClusterPlace | None = Field(default=None, description="of jobs on a cluster; none for training jobs")
 
 
 class SourceArchive(Document):
@@ -74,9 +91,12 @@ class SourceArchive(Document):
 class DryRun(Document):
     """What a spec would send, need and cost."""
 
-    requests: tuple[Request, ...] = Field(description="CreateTrainingJob of every replica's first attempt, by rank")
+    requests: tuple[Request, ...] = Field(
+        description="of every replica's first attempt, by rank: CreateTrainingJob, on a cluster the HyperPodPyTorchJob"
+    )
     groups: tuple[RankGroup, ...]
     quotas: tuple[Quota, ...]
+    clusters: tuple[ClusterShare, ...] = Field(default=(), description="what the run needs of clusters")
     cost: Cost
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
     recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
@@ -149,7 +169,7 @@ def dry_run(
     """
     context = at or DeploymentContext.placeholders()
     found = check_spec(spec) + (found or Findings())
-    problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn)]
+    problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn, deployed=at is not None)]
     if at is not None:
         problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
     if problems:
@@ -164,9 +184,10 @@ def dry_run(
     plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     return DryRun(
-        requests=tuple(training_job_request(plan, rank, attempt=1) for rank in range(spec.replicas)),
+        requests=tuple(_request(plan, rank) for rank in range(spec.replicas)),
         groups=tuple(_groups(plan.spec)),
         quotas=tuple(quotas(ranks)),
+        clusters=tuple(cluster_shares(ranks)),
         cost=cost(ranks, context.prices),
         source=None if source is None else _archive(source, spec.source_dir or ""),
         recipe=recipe,
@@ -177,6 +198,7 @@ def dry_run(
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
+            *_paid_anyway(ranks),
             *_needs_between_instances(ranks),
             *_kept_for_a_rerun(complete),
             *_without_kwargs(complete),
@@ -207,6 +229,21 @@ def _open_model(spec: Spec) -> list[str]:
     if model is None or model.is_found:
         return []
     return [f"the model of {model.run} is looked up in the stack; `muster plan --deployed` shows its channel"]
+
+
+def _request(plan: Plan, rank: int) -> Request:
+    """What the first attempt of a rank sends."""
+    if plan.spec.of_rank(rank).backend is Backend.HYPERPOD:
+        return drafted_job(plan, rank, attempt=1)
+    return training_job_request(plan, rank, attempt=1)
+
+
+def _paid_anyway(ranks: Iterable[Spec]) -> list[str]:
+    """What the cost of replicas on clusters means."""
+    if not any(spec.backend is Backend.HYPERPOD for spec in ranks):
+        return []
+    words = "the instances of a cluster are paid for whether a job runs on them or not: the cost counts the hours for"
+    return [f"{words} which the run holds them, at the price of a training job"]
 
 
 def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:
@@ -254,6 +291,22 @@ def _group(ranks: list[int], spec: Spec) -> RankGroup:
         instance_types=spec.instance_types,
         instances=spec.instance_count,
         processes=spec.processes,
+        cluster=_place(spec),
+    )
+
+
+def _place(spec: Spec) -> ClusterPlace | None:
+    job = ClusterJob.of(spec)
+    if job is None:
+        return None
+    return ClusterPlace(
+        cluster=job.cluster or _CLUSTER,
+        namespace=job.namespace or _NAMESPACE,
+        queue=job.queue,
+        priority=job.priority,
+        spares=job.spares,
+        least=job.least,
+        most=job.most,
     )
 
 

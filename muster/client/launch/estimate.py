@@ -11,7 +11,10 @@ from pydantic import Field
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import PriceTable
 from muster.contract.document import Document
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX
+from muster.contract.run.spending import held_instances
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 
@@ -28,6 +31,16 @@ class Quota(Document):
     for_fallbacks: int = Field(
         default=0, description="how many more, if every replica had to take a fallback of this type"
     )
+
+
+class ClusterShare(Document):
+    """What the run needs of one cluster, in one queue of it."""
+
+    cluster: str = Field(description="empty: the stack's only one")
+    queue: str | None = Field(default=None, description="Kueue's local queue; none: Kueue does not hold the jobs")
+    instance_type: str
+    instances: int = Field(description="that its replicas start with, all at once, with their spares")
+    most: int = Field(description="that they may grow to, with their spares")
 
 
 class Cost(Document):
@@ -49,6 +62,8 @@ def quotas(ranks: Iterable[Spec]) -> list[Quota]:
     needed: Counter[str] = Counter()
     fallbacks: Counter[str] = Counter()
     for spec in ranks:
+        if spec.backend is Backend.HYPERPOD:
+            continue  # the cluster has its instances already
         usage = "spot training job usage" if spec.spot else "training job usage"
         first, *others = spec.instance_types
         # SageMaker needs quota for every type among preferences at once; Muster's fallbacks need it only when used.
@@ -65,8 +80,28 @@ def quotas(ranks: Iterable[Spec]) -> list[Quota]:
     ]
 
 
+def cluster_shares(ranks: Iterable[Spec]) -> list[ClusterShare]:
+    """What the run needs of clusters; `ranks` holds each rank's spec."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for spec in ranks:
+        job = ClusterJob.of(spec)
+        if job is None:
+            continue
+        key = job.cluster, job.queue or "", spec.instance_types[0]
+        sums = found.setdefault(key, [0, 0])
+        sums[0] += spec.instance_count + job.spares
+        sums[1] += held_instances(spec)
+    return [
+        ClusterShare(cluster=cluster, queue=queue or None, instance_type=kind, instances=instances, most=most)
+        for (cluster, queue, kind), (instances, most) in sorted(found.items())
+    ]
+
+
 def cost(ranks: Iterable[Spec], prices: PriceTable) -> Cost:
-    """The estimate for the specs of all ranks. Spot counts as on-demand, which it never exceeds."""
+    """The estimate for the specs of all ranks. Spot counts as on-demand, which it never exceeds.
+
+    The instances of a cluster count as if they were rented for the run: its share of what is paid for anyway.
+    """
     specs = list(ranks)
     types = {name for spec in specs for name in spec.instance_types}
     used, usd_per_hour = prices.of(types), prices.usd_per_hour
@@ -75,7 +110,7 @@ def cost(ranks: Iterable[Spec], prices: PriceTable) -> Cost:
         return Cost(per_hour=None, attempt_ceiling=None, ceiling=None, unpriced=unpriced, prices=used)
     attempts = [_attempt_ceiling(spec, prices) for spec in specs]
     return Cost(
-        per_hour=sum(usd_per_hour[_first_type(spec, prices)] * spec.instance_count for spec in specs),
+        per_hour=sum(usd_per_hour[_first_type(spec, prices)] * held_instances(spec) for spec in specs),
         attempt_ceiling=sum(attempts),
         ceiling=sum(ceiling * _billed_attempts(spec) for ceiling, spec in zip(attempts, specs, strict=True)),
         unpriced=(),
@@ -92,7 +127,7 @@ def _attempt_ceiling(spec: Spec, prices: PriceTable) -> float:
     usd_per_hour = prices.usd_per_hour
     # RetryStrategy's retries count against the runtime limit; a warm pool is billed after the job.
     seconds = spec.max_runtime_seconds + (spec.keep_alive_period_in_seconds or 0)
-    return usd_per_hour[prices.dearest(spec.instance_types)] * spec.instance_count * seconds / _HOUR
+    return usd_per_hour[prices.dearest(spec.instance_types)] * held_instances(spec) * seconds / _HOUR
 
 
 def _billed_attempts(spec: Spec) -> int:

@@ -13,6 +13,7 @@ from pydantic import Field, field_serializer
 from muster.client.errors import OptionError
 from muster.contract import names, timestamps
 from muster.contract.document import Document
+from muster.contract.hyperpod.log_lines import STREAMS, parse_line
 
 DEEP_SECONDS = 300
 """While following, a line is missed that CloudWatch Logs delivers later than this behind newer ones."""
@@ -28,6 +29,14 @@ class LogEvent(NamedTuple):
     at_ms: int
     stream: str
     message: str
+
+
+class LogSource(NamedTuple):
+    """A log group, which of its streams are searched, and what their lines must contain."""
+
+    group: str
+    stream_prefix: str
+    pattern: str = ""
 
 
 class LogLine(Document):
@@ -71,6 +80,16 @@ class LogQuery:
         return head if self.attempts is None or len(self.attempts) != 1 else f"{head}{next(iter(self.attempts))}/"
 
     @property
+    def source(self) -> LogSource:
+        """Where the lines of training jobs are."""
+        return LogSource(names.TRAINING_LOG_GROUP, self.stream_prefix)
+
+    def source_in(self, group: str) -> LogSource:
+        """Where the lines of pods are in the log group of a cluster: those that contain the names of the jobs."""
+        # FilterLogEvents: a regular expression stands between per cent signs.
+        return LogSource(group, STREAMS, f"%{self.stream_prefix}%")
+
+    @property
     def since_ms(self) -> int | None:
         """The start, in milliseconds since 1970."""
         return None if self.since is None else _milliseconds(self.since)
@@ -92,11 +111,11 @@ class LogQuery:
     def lines(self, events: Iterable[LogEvent]) -> Iterator[LogLine]:
         """The lines among `events` that are asked for."""
         for event in events:
-            # SageMaker names a stream after the job, the container and a number: {job}/algo-1-1700000000.
-            job = names.JobName.parse(event.stream.partition("/")[0], self.prefix)
+            name, text = _job_and_text(event)
+            job = names.JobName.parse(name, self.prefix)
             if job is None or job.run != self.run or not self._asks_for(job):
                 continue
-            process, message = _process_of(event.message.rstrip("\n"), job.rank)
+            process, message = _process_of(text, job.rank)
             if self.regex is None or self.regex.search(message):
                 at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
                 yield LogLine(
@@ -108,6 +127,16 @@ class LogQuery:
                     stream=event.stream,
                     message=message,
                 )
+
+
+def _job_and_text(event: LogEvent) -> tuple[str, str]:
+    """The job that has written a line, and the line."""
+    if event.stream.startswith(STREAMS):
+        # Of a cluster: the stream is a node's.
+        line = parse_line(event.message)
+        return ("", "") if line is None else (line.job, line.text)
+    # SageMaker names a stream after the job, the container and a number: {job}/algo-1-1700000000.
+    return event.stream.partition("/")[0], event.message.rstrip("\n")
 
 
 def _process_of(message: str, rank: int) -> tuple[int | None, str]:

@@ -7,7 +7,7 @@ import time
 from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import NoJobError, UnknownReplicaError
+from muster.client.errors import ClusterReplicaError, NoJobError, UnknownReplicaError
 from muster.client.runs.observer import Observer
 from muster.contract.document import Document
 
@@ -50,6 +50,7 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
 
     Raises:
         NoJobError: for half a minute there was none.
+        ClusterReplicaError: it is on a cluster.
         UnknownReplicaError: the run has no replica of this rank.
         UnknownRunError: there is no such run.
         ClientError: AWS cannot be reached or refuses.
@@ -62,6 +63,8 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
         replica = status.replicas[rank]
         if status.state.is_terminal or replica.has_ended:
             return None
+        if replica.may_have_job and replica.job is not None and replica.cluster is not None:
+            raise ClusterReplicaError(run, rank, replica.job, replica.cluster.namespace)
         if replica.may_have_job and replica.job is not None and cloud.jobs.stop(replica.job):
             return replica.job
         if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
 """What a message in the dead-letter queue says: which event, for which function, why it was given up. Pure.
 
 Three services put messages there. Lambda sends the event as the function got it, and does not name the function.
-EventBridge names the rule's target. SNS sends the notification of the inbox as the topic got it.
+EventBridge names the rule's target. SNS sends the notification of the inbox, or of a notice, as the topic got it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from pydantic import Field
 from muster.client.aws.dead_letter_queue import QueueMessage
 from muster.contract import timestamps
 from muster.contract.document import Document
+from muster.contract.hyperpod.notices import NOTICES, Notice
 from muster.contract.names import JobName, run_name
 from muster.contract.run.run_events import RUN_REQUESTED, SOURCE
 
 _JOB_EVENT = "SageMaker Training Job State Change"
+_CLUSTER_EVENTS = "SageMaker HyperPod Cluster"
 _EXECUTION_EVENT = "Step Functions Execution Status Change"
 _SCHEDULED_EVENT = "Scheduled Event"
 _HIDDEN = "(task token)"
@@ -148,7 +150,7 @@ def _event(body: Mapping[str, Any], prefix: str) -> _Event:
         schedule = _part(body, "schedule")
         return _Event("start", f"a run of the schedule {schedule.get('name')}, due at {schedule.get('at')}")
     if "Records" in body:
-        return _Event("start", f"a spec in the inbox: {', '.join(_inbox_keys(body)) or 'no object is named'}")
+        return _object_event(_object_keys(body))
     if "timer" in body and "run" in body:
         return _Event("timer", f"the timer {body['timer']} of the run {body['run']}", str(body["run"]))
     run = body.get("run")
@@ -162,6 +164,9 @@ def _bus_event(kind: str, body: Mapping[str, Any], prefix: str) -> _Event:
         name = JobName.parse(job, prefix)
         status = " ".join(str(detail[key]) for key in ("TrainingJobStatus", "SecondaryStatus") if key in detail)
         return _Event("react", f"the training job {job}: {status}", None if name is None else name.run)
+    if kind.startswith(_CLUSTER_EVENTS):
+        cluster = detail.get("ClusterName") or str(detail.get("ClusterArn", "")).rpartition("/")[2] or "not named"
+        return _Event("react", f"{kind}: {cluster}")
     if kind == _EXECUTION_EVENT:
         execution = str(detail.get("name"))
         return _Event("stop", f"the execution {execution} ended: {detail.get('status')}", run_name(execution))
@@ -172,6 +177,14 @@ def _bus_event(kind: str, body: Mapping[str, Any], prefix: str) -> _Event:
     run = detail.get("run")
     named = run if isinstance(run, str) else None
     return _Event("notify" if body.get("source") == SOURCE else None, f"{kind}{f' of {named}' if named else ''}", named)
+
+
+def _object_event(keys: list[str]) -> _Event:
+    """What S3's notification of new objects is: of notices, or of specs in the inbox."""
+    if keys and all(key.startswith(NOTICES) for key in keys):
+        notice = Notice.parse(keys[0])
+        return _Event("react", f"a notice: {', '.join(keys)}", None if notice is None else notice.run)
+    return _Event("start", f"a spec in the inbox: {', '.join(keys) or 'no object is named'}")
 
 
 def _as_invocation(notification: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +201,7 @@ def _part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _inbox_keys(body: Mapping[str, Any]) -> list[str]:
+def _object_keys(body: Mapping[str, Any]) -> list[str]:
     """The keys of the objects that S3's notifications name."""
     records = [_json(str(_part(record, "Sns").get("Message"))) for record in _records(body)]
     return [str(_part(_part(item, "s3"), "object").get("key")) for record in records for item in _records(record)]

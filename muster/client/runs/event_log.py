@@ -13,6 +13,7 @@ from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.run_status import has_ended, is_failure
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import failure_words
@@ -32,6 +33,7 @@ class EventKind(StrEnum):
     REPLICA_LAUNCHED = "replica-launched"
     REPLICA_REPORTED = "replica-reported"
     REPLICA_INTERRUPTED = "replica-interrupted"
+    REPLICA_SCALED = "replica-scaled"
     REPLICA_ENDED = "replica-ended"
     ROUND_COMMITTED = "round-committed"
     RULE_MET = "rule-met"
@@ -171,22 +173,43 @@ def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:
             failure_class=failure,
         )
 
-    # Before SageMaker reports a status the job may not exist.
+    # Before a status is reported the job may not exist.
     if attempt.launched_at is not None and attempt.has_proven_job:
-        words = "was launched" if number == 1 else "was launched: a rerun"
+        place = "" if attempt.cluster is None else f" on {attempt.cluster.cluster}"
+        words = f"was launched{place}" if number == 1 else f"was launched{place}: a rerun"
         yield entry(EventKind.REPLICA_LAUNCHED, attempt.launched_at, words)
-    for step in attempt.history:
+    yield from (entry(*event) for event in _on_cluster(attempt))
+    for step in attempt.history if attempt.cluster is None else ():
         if step.secondary in _INTERRUPTIONS:
             yield entry(EventKind.REPLICA_INTERRUPTED, step.at, _INTERRUPTIONS[step.secondary])
         elif step.message and step.secondary not in _ENDS:
             yield entry(EventKind.REPLICA_REPORTED, step.at, f"is {step.secondary}: {step.message}")
-    for at, words in () if attempt.details is None else _rules(attempt.details):
+    for at, words in _rules(attempt.details) if attempt.details is not None else ():
         yield entry(EventKind.RULE_EVALUATED, at, words)
     if has_ended(attempt) and attempt.ended_at is not None:
         failure = attempt.failure_class if is_failure(attempt) else None
         why = ": ".join(part for part in (failure, failure_words(attempt).rstrip(".") if failure else "") if part)
         words = f"{attempt.status.lower()}{f': {why}' if why else ''}{_bill(attempt)}"
         yield entry(EventKind.REPLICA_ENDED, attempt.ended_at, words, failure)
+
+
+def _on_cluster(attempt: Attempt) -> Iterator[tuple[EventKind, Timestamp, str]]:
+    """What happened to a job on a cluster between its launch and its end."""
+    instances = None
+    for step in attempt.history if attempt.cluster is not None else ():
+        said = f": {step.message}" if step.message else ""
+        is_scaled = step.instances not in {None, instances} and instances is not None
+        instances = instances if step.instances is None else step.instances
+        if step.secondary == "Restarting":
+            yield EventKind.REPLICA_INTERRUPTED, step.at, f"is restarted by the operator{said}"
+        elif step.secondary == WAITING_FOR_QUOTA:
+            queue = attempt.cluster.queue if attempt.cluster else None
+            yield EventKind.REPLICA_WAITS, step.at, f"waits for quota{f' in queue {queue}' if queue else ''}{said}"
+        elif is_scaled:
+            words = f"trains on {instances} instance{'' if instances == 1 else 's'}"
+            yield EventKind.REPLICA_SCALED, step.at, words
+        elif step.message and step.secondary not in _ENDS:
+            yield EventKind.REPLICA_REPORTED, step.at, f"is {step.secondary}{said}"
 
 
 def _rules(details: JobDetails) -> Iterator[tuple[Timestamp, str]]:

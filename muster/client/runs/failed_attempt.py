@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,6 +81,19 @@ def failure_lines(failures: Iterable[FailedAttempt]) -> Iterator[str]:
             yield f"  more: {failure.logs_command}"
 
 
+class _InCluster:
+    """The log group of one cluster."""
+
+    are_all = True
+
+    def __init__(self, cloud: Cloud, cluster: str) -> None:
+        self._cloud, self._cluster = cloud, cluster
+
+    def groups(self) -> Collection[str]:
+        found = self._cloud.clusters.log_group(self._cluster)
+        return () if found is None else (found,)
+
+
 class _Read(NamedTuple):
     at: datetime
     lines: tuple[str, ...]
@@ -120,7 +133,7 @@ class FailedLogs:
     def _lines(self, unread: Unread, attempt: Attempt, ended_at: str) -> tuple[str, ...]:
         # Of a run without failures nothing is read, and none of the modules for it is needed.
         from muster.client.logs.log_lines import LogQuery  # noqa: PLC0415
-        from muster.client.logs.log_reader import last_lines  # noqa: PLC0415
+        from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
 
         ended = timestamps.parse(ended_at)
         began = timestamps.parse(attempt.launched_at) if attempt.launched_at else ended - timedelta(days=1)
@@ -131,7 +144,8 @@ class FailedLogs:
             attempts={unread.attempt},
             since=began - _MARGIN,
         )
-        written = last_lines(self._cloud, query, LINES, ended + _MARGIN)
+        place = None if attempt.cluster is None else _InCluster(self._cloud, attempt.cluster.cluster)
+        written = LogReader(self._cloud, query, place).last_lines(LINES, ended + _MARGIN)
         texts = (
             line.message if line.process is None else f"[{line.rank}.{line.process}] {line.message}" for line in written
         )

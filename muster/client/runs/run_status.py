@@ -17,6 +17,8 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import run_name
 from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
@@ -78,9 +80,7 @@ class ReplicaStatus(Document):
     rank: int
     attempt: int = Field(default=0, description="0 before the first launch")
     job: str | None = Field(default=None, description="none where the latest attempt's launch was refused")
-    status: str | None = Field(
-        default=None, description="of the latest attempt's job; none until SageMaker has reported one"
-    )
+    status: str | None = Field(default=None, description="of the latest attempt's job; none until one is known")
     secondary: str = ""
     since: Timestamp | None = Field(default=None, description="when the status and the secondary status began")
     reason: str = Field(default="", description="why the latest attempt did not succeed, in words")
@@ -88,7 +88,7 @@ class ReplicaStatus(Document):
         default=None, description="after the end of an attempt: whether another one follows; none before its end"
     )
     waiting_for: FailureClass | None = Field(
-        default=None, description="what the next attempt waits for, when SageMaker refused its launch for now"
+        default=None, description="what the next attempt waits for, when its launch was refused for now"
     )
     round: int | None = Field(default=None, description="the latest round it took part in")
     samples_per_second: float | None = Field(
@@ -99,9 +99,13 @@ class ReplicaStatus(Document):
     )
     metrics: dict[str, float] = Field(default_factory=dict)
     values: dict[str, JsonValue] = Field(default_factory=dict, description="of a sweep: this replica's, by name")
-    message: str = Field(default="", description="SageMaker's words on the present secondary status")
+    message: str = Field(default="", description="SageMaker's or the operator's words on the present secondary status")
     details: JobDetails | None = Field(
         default=None, description="what the spec asked SageMaker for, of the latest attempt that has ended"
+    )
+    backend: Backend = Field(default=Backend.TRAINING_JOB, description="where its jobs run")
+    cluster: ClusterJob | None = Field(
+        default=None, description="of a job on a cluster: where it is, its instances and its restarts by the operator"
     )
     ends: tuple[FailureClass | None, ...] = Field(
         default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
@@ -258,7 +262,11 @@ def run_status(seen: Observation) -> RunStatus:
     early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
     replicas = tuple(
         _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress).model_copy(
-            update={"finished_early": early.get(rank), "values": values_of(execution.sweep, rank)}
+            update={
+                "finished_early": early.get(rank),
+                "values": values_of(execution.sweep, rank),
+                **_place(attempts.get(rank, ()), execution.clusters.get(rank)),
+            }
         )
         for rank in sorted({*range(execution.replicas), *attempts})
     )
@@ -296,6 +304,14 @@ def run_status(seen: Observation) -> RunStatus:
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
         replicas=replicas,
     )
+
+
+def _place(attempts: Sequence[Attempt], asked: str | None) -> dict[str, object]:
+    """Where a replica's jobs run: as its latest attempt says, before the first one as the spec does."""
+    known = next((attempt.cluster for attempt in reversed(attempts) if attempt.cluster is not None), None)
+    if known is None and asked is not None:
+        known = ClusterJob(cluster=asked)
+    return {} if known is None else {"backend": Backend.HYPERPOD, "cluster": known}
 
 
 def _time(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> TimeSplit:

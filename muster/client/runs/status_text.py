@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
 from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
-from muster.contract.aws.job_status import BEFORE_INSTANCE, JobStatus
+from muster.contract.aws.job_status import BEFORE_INSTANCE, WAITING_FOR_QUOTA, JobStatus
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
@@ -21,7 +22,8 @@ from muster.report.time_split import clock
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
-_SPOT_PAUSES = {"Interrupted", "Restarting"}
+_PAUSES = {"Interrupted", "Restarting"}
+_WORDS = {WAITING_FOR_QUOTA: "waiting for quota"}  # secondary statuses of Muster's own
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Row:
     alert: bool
     values: tuple[str, ...] = ()
     """Of a sweep: the replica's own values."""
+    place: str = ""
+    """The cluster of its jobs; of training jobs none."""
 
     @classmethod
     def of(cls, replica: ReplicaStatus, state: RunState) -> Row:
@@ -52,8 +56,9 @@ class Row:
             note=note(replica, state),
             alert=replica.waiting_for is not None
             or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
-            or replica.secondary in _SPOT_PAUSES,
+            or replica.secondary in _PAUSES,
             values=tuple(map(value_text, replica.values.values())),
+            place="" if replica.cluster is None else replica.cluster.cluster or "cluster",
         )
 
 
@@ -64,7 +69,7 @@ def status_word(replica: ReplicaStatus) -> str:
     if replica.status is None:
         return "launching" if replica.attempt else "not launched"
     if replica.status == JobStatus.IN_PROGRESS and replica.secondary:
-        return replica.secondary
+        return _WORDS.get(replica.secondary, replica.secondary)
     return replica.status
 
 
@@ -83,7 +88,7 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
     """Why a replica has its status, where that needs a word: no instance yet, a rerun, an interruption, an end."""
     if replica.waiting_for is not None:
         return ""
-    if replica.secondary in _SPOT_PAUSES:
+    if replica.secondary in _PAUSES and replica.cluster is None:
         return "spot: restarting"
     if replica.status in {JobStatus.FAILED, JobStatus.STOPPED}:
         reason = replica.ends[-1] if replica.ends and replica.ends[-1] else "reason not known yet"
@@ -91,6 +96,7 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
             return str(reason)
         return f"{reason}: {'to be rerun' if replica.rerun_follows else 'no rerun'}"
     early = [] if replica.finished_early is None else [replica.finished_early]
+    early += cluster_notes(replica.cluster, replica)
     if replica.status == JobStatus.IN_PROGRESS and replica.secondary in BEFORE_INSTANCE and replica.message:
         early.append(replica.message)
     if replica.status == JobStatus.IN_PROGRESS and replica.details and replica.details.progress:
@@ -99,6 +105,25 @@ def note(replica: ReplicaStatus, state: RunState) -> str:
         classes = counted(str(end or "unknown") for end in replica.ends)
         early.append(f"rerun: {classes}" if classes else "rerun")
     return "; ".join(early)
+
+
+def cluster_notes(job: ClusterJob | None, replica: ReplicaStatus) -> Iterator[str]:
+    """What is to be said of a job on a cluster: what it waits for, its instances, its restarts by the operator."""
+    if job is None:
+        return
+    if replica.secondary == WAITING_FOR_QUOTA and job.queue:
+        yield f"in queue {job.queue}"
+    if job.is_elastic and job.instances is not None:
+        yield f"{instances_text(job.instances)} of {job.least} to {job.most}"
+    if replica.secondary in _PAUSES:
+        yield "the operator restarts it"
+    if job.restarts:
+        yield f"restarted {'once' if job.restarts == 1 else f'{job.restarts} times'} by the operator"
+
+
+def instances_text(count: int) -> str:
+    """`1 instance`, `3 instances`."""
+    return f"{count} instance{'' if count == 1 else 's'}"
 
 
 def headline(status: RunStatus) -> str:

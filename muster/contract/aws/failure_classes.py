@@ -44,6 +44,16 @@ _SECONDARIES: dict[str, FailureClass] = {
     "MaxRuntimeExceeded": FailureClass.TIMEOUT,
     "MaxWaitTimeExceeded": FailureClass.SPOT,
     "Interrupted": FailureClass.SPOT,
+    # Of jobs on a cluster (`muster.contract.hyperpod.job_state`).
+    "NodeFault": FailureClass.INFRASTRUCTURE,
+    "HealthCheck": FailureClass.INFRASTRUCTURE,
+    "Evicted": FailureClass.INFRASTRUCTURE,
+    "Hang": FailureClass.INFRASTRUCTURE,
+    "ClusterGone": FailureClass.INFRASTRUCTURE,
+    "Preempted": FailureClass.CAPACITY,
+    "StartupDeadlineExceeded": FailureClass.CAPACITY,
+    "ImageError": FailureClass.INVALID_REQUEST,
+    "DeadlineExceeded": FailureClass.TIMEOUT,
 }
 # AWS Batch's guide describes a Stopped job that timed out while it waited for capacity, but not its secondary status.
 _PENDING = "MaxPending"
@@ -135,6 +145,14 @@ def explained(end: JobEnd) -> str:
 def classify_request_error(code: str) -> FailureClass:
     """The class of a refused CreateTrainingJob, by its error code."""
     return _REQUEST_ERRORS.get(code, FailureClass.UNKNOWN)
+
+
+def classify_cluster_refusal(status: int, message: str) -> FailureClass:
+    """The class of a refused job on a cluster: the HTTP status decides, but a quota is refused like a missing right."""
+    if status == 403 and "exceeded quota" in message:
+        return FailureClass.QUOTA
+    # 400 is also what an admission webhook answers, 401 a function without an access entry, 404 a missing namespace.
+    return FailureClass.INVALID_REQUEST if 400 <= status < 500 else FailureClass.UNKNOWN
 
 
 def _classify_reason(reason: str) -> FailureClass:

@@ -17,8 +17,16 @@ from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
 
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")]
-LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")]
+LabelKey = Annotated[
+    str,
+    Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$"),
+    Wording("the key of a Kubernetes label"),
+]
+LabelValue = Annotated[
+    str,
+    Field(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$"),
+    Wording("the value of a Kubernetes label"),
+]
 
 
 class TopologyMode(StrEnum):

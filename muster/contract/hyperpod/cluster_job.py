@@ -8,6 +8,7 @@ from pydantic import Field
 
 from muster.contract.document import StoredPart
 from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.cluster_fields import HyperPod
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 class ClusterJob(StoredPart):
     """An attempt's job on a cluster. What the control plane has seen of it last."""
 
-    cluster: str = Field(description="the HyperPod cluster")
-    namespace: str
+    cluster: str = Field(description="the HyperPod cluster; empty while only the stack knows it")
+    namespace: str = Field(default="", description="the namespace; empty until a job has been launched")
     queue: str | None = Field(default=None, description="Kueue's local queue")
     priority: str | None = Field(default=None, description="its priority class in Kueue")
     instances: int | None = Field(
@@ -31,9 +32,9 @@ class ClusterJob(StoredPart):
     @classmethod
     def of(cls, spec: Spec) -> ClusterJob | None:
         """The job of a rank whose planned spec is `spec`, before anything is seen of it; None for a training job."""
-        asked = spec.hyperpod
-        if spec.backend is not Backend.HYPERPOD or asked is None:
+        if spec.backend is not Backend.HYPERPOD:
             return None
+        asked = spec.hyperpod or HyperPod()
         elastic = asked.elastic
         return cls(
             cluster=asked.cluster or "",

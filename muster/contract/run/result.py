@@ -62,6 +62,12 @@ class ReplicaResult(StoredPart):
         allow_inf_nan=False,
         description="what the instances of all its attempts cost, at on-demand prices; none where a type has no price",
     )
+    instance_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="on a cluster: for how long its jobs held instances, all of them together; none for training jobs",
+    )
     values: dict[str, JsonValue] = Field(default_factory=dict, description="of a sweep: the replica's own, by name")
     model: ModelResult | None = Field(default=None, description="of a sweep: the model that the replica leaves")
     ended: str | None = Field(

@@ -63,14 +63,15 @@ class RunStarted(RunEvent):
 
 
 class ReplicaLaunched(RunEvent):
-    """SageMaker accepted the job of an attempt."""
+    """SageMaker, or a cluster, accepted the job of an attempt."""
 
     detail_type: ClassVar[str] = "Replica Launched"
     identity: ClassVar[tuple[str, ...]] = ("run", "rank", "attempt")
 
     rank: int = Field(description="which replica")
     attempt: int = Field(description="which of its attempts, from 1")
-    job: str = Field(description="the training job's name")
+    job: str = Field(description="the job's name")
+    cluster: str | None = Field(default=None, description="the HyperPod cluster; none for a training job")
 
 
 class ReplicaRerun(RunEvent):

@@ -115,11 +115,16 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
 
 
 def held_instances(spec: Spec) -> int:
-    """The most instances that an attempt of a rank may hold at once, the spares on a cluster included; `spec`: its own."""
+    """The most instances that an attempt may hold at once, the spares on a cluster included; `spec` is its rank's."""
     if spec.backend is not Backend.HYPERPOD or spec.hyperpod is None:
         return spec.instance_count
-    elastic = spec.hyperpod.elastic
-    return max(spec.instance_count, elastic.max_instances if elastic else 0) + spec.hyperpod.spares
+    return most_instances(spec) + spec.hyperpod.spares
+
+
+def most_instances(spec: Spec) -> int:
+    """The most instances on which an attempt may train."""
+    elastic = spec.hyperpod.elastic if spec.backend is Backend.HYPERPOD and spec.hyperpod else None
+    return max(spec.instance_count, elastic.max_instances) if elastic else spec.instance_count
 
 
 def instance_seconds(attempt: Attempt, instances: int, now: str) -> float:
@@ -142,6 +147,14 @@ def instance_seconds(attempt: Attempt, instances: int, now: str) -> float:
     if secondary not in {*BEFORE_INSTANCE, *_ENDS}:
         held += max(0.0, seconds_between(since, attempt.ended_at or now)) * (count + spares)
     return held
+
+
+def held_seconds(attempts: Iterable[Attempt], spec: Spec, until: str) -> float | None:
+    """For how long a replica's jobs on clusters have held instances; None where it has had none there."""
+    on_clusters = [attempt for attempt in attempts if attempt.cluster is not None]
+    if not on_clusters:
+        return None
+    return round(sum(instance_seconds(attempt, spec.instance_count, until) for attempt in on_clusters), 3)
 
 
 def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> float | None:

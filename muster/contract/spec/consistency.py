@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.hyperpod.cluster_rules import cluster_problems
 from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.spec.hook import hook_problems
@@ -53,6 +54,7 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
             remedy = "choose a key that begins with neither aws: nor muster:"
             yield StatedProblem(f"tags.{key}", "this key is reserved", remedy)
     yield from _override_problems(spec)
+    yield from cluster_problems(spec)
 
 
 def _training_job_problems(spec: Spec) -> Iterator[Problem]:

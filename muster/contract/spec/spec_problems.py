@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
-from muster.contract.spec.field_wording import KEY, section_at, wording_at
-from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
+from muster.contract.spec.field_wording import KEY, choices_at, section_at, wording_at
 from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
@@ -33,10 +32,6 @@ _FIELDS_LISTED = 16
 
 _NUMBER_SHOWN = 10**20
 
-_POLICIES: dict[str, type[StrEnum]] = {
-    "on_replica_failure": OnReplicaFailure,
-    "on_early_finish": OnEarlyFinish,
-}
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -109,14 +104,14 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     if kind == "string_pattern_mismatch":
         allowed = f"allowed: {wording.allowed}" if wording.allowed else ""
         return [Problem(field, words, wording.remedy or "correct it", allowed)]
-    return [Problem(field, words, _remedy(kind, context, field))]
+    return [Problem(field, words, _remedy(kind, context, choices_at(location, model)))]
 
 
-def _remedy(kind: str, context: Mapping[str, object], field: str) -> str:
+def _remedy(kind: str, context: Mapping[str, object], known: type[StrEnum] | None) -> str:
     if kind in _TYPES:
         return f"write {_TYPES[kind]}"
     if kind in {"enum", "is_instance_of", "literal_error"}:
-        return f"choose one of {_choices(kind, context, field)}"
+        return f"choose one of {_choices(kind, context, known)}"
     return "it cannot be stored as JSON" if "json" in kind else f"it is not allowed ({kind})"
 
 
@@ -135,10 +130,11 @@ def _singular(text: str) -> str:
     return re.sub(r" 1 characters$", " 1 character", re.sub(r" 1 entries$", " 1 entry", text))
 
 
-def _choices(kind: str, context: Mapping[str, object], field: str) -> str:
+def _choices(kind: str, context: Mapping[str, object], known: type[StrEnum] | None) -> str:
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "").replace(" or ", ", ")
-    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if field.startswith("reruns.") else _POLICIES[field]
+    # Only the keys of `reruns` have a type that the model does not say.
+    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if known in {None, FailureClass} else known or ()
     return ", ".join(choice.value for choice in choices)
 
 

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.hyperpod.cluster_places import place_problems, placed
+from muster.contract.hyperpod.cluster_rules import uses_training_jobs
+from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -26,10 +29,16 @@ class StackDefaults(StoredDocument):
     kms_key_id: KmsKeyId | None = None
     tags: dict[TagKey, TagValue] = Field(default_factory=dict)
     access: ReplicaAccess | None = Field(default=None, description="none: not known")
+    clusters: tuple[Cluster, ...] | None = Field(default=None, description="the HyperPod clusters; none: it has none")
 
-    def problems(self, spec: Spec, replica_role: str) -> list[Problem]:
-        """What a training job needs and neither the spec nor the stack has; `replica_role` is the stack's."""
+    def problems(self, spec: Spec, replica_role: str, *, deployed: bool = True) -> list[Problem]:
+        """What a job needs and neither the spec nor the stack has; `replica_role` is the stack's.
+
+        `deployed`: these are the defaults of a stack; otherwise its clusters are not known.
+        """
         problems = [] if self.access is None else list(self.access.role_problems(spec, replica_role))
+        if deployed:
+            problems += place_problems(spec, self.clusters or ())
         if spec.image or self.image or spec.algorithm_name:
             return problems
         statement = "the spec sets none and the stack has no default"
@@ -45,12 +54,14 @@ class StackDefaults(StoredDocument):
         update = {
             "image": self._image(spec),
             "instance_type": self._instance_type(spec),
-            "vpc_config": spec.vpc_config or self.vpc_config,
+            "vpc_config": spec.vpc_config or (self.vpc_config if uses_training_jobs(spec) else None),
             "tags": {**self.tags, **spec.tags},
         }
         completed = spec.model_copy(update={name: value for name, value in update.items() if value})
-        if self.kms_key_id is not None:
+        if self.kms_key_id is not None and uses_training_jobs(spec):
             completed = _encrypted(completed, self.kms_key_id)
+        if self.clusters:
+            completed = placed(completed, self.clusters)
         # model_copy validates nothing, so the merged document is read as if the user had written it.
         return completed if completed == spec else parse_spec(completed.model_dump(mode="json", exclude_unset=True))
 

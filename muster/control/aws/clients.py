@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
 
+    from muster.control.kubernetes.eks import EksClient
+    from muster.control.kubernetes.transport import Transport
+
 # With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
 # tries again, because a workflow waits at a lower cost than a function.
 TRIES = 6
@@ -100,6 +103,28 @@ class Clients:
     def logs(self) -> CloudWatchLogsClient:
         """CloudWatch Logs. Opened when it is used: most runs end without an attempt whose log is read."""
         return boto3.client("logs", config=_CONFIG_FOR_LOGS)
+
+    @cached_property
+    def eks(self) -> EksClient:
+        """EKS. Opened when it is used: only functions of stacks with clusters need it, for runs that use them."""
+        client: EksClient = boto3.client("eks", config=_CONFIG)
+        return client
+
+    def cluster_transport(self, endpoint: str, authority: str) -> Transport:
+        """HTTPS to the Kubernetes API of a cluster; `authority` is the certificate of its own authority, as PEM."""
+        from muster.control.kubernetes.transport import HttpsTransport  # noqa: PLC0415 - not without clusters
+
+        return HttpsTransport(endpoint, authority)
+
+    def cluster_token(self, eks_cluster: str) -> str:
+        """A new token of this function's role for the Kubernetes API of a cluster. It is a credential."""
+        from muster.control.kubernetes.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
+
+        return cluster_token(self._session, eks_cluster)
+
+    @cached_property
+    def _session(self) -> boto3.session.Session:
+        return boto3.session.Session()
 
     @cached_property
     def sts(self) -> STSClient:

@@ -1,25 +1,26 @@
-"""Training jobs: create, describe, list, stop. Every call is idempotent."""
+"""Training jobs of SageMaker: create, describe, list, stop. Every call is idempotent."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
 from pydantic import JsonValue
 
 from muster.contract import timestamps
-from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_request_error
+from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.names import JobName, run_job_prefix
-from muster.contract.run.attempt import Attempt, granted_type
-from muster.contract.run.job_details import JobDetails, job_details
+from muster.contract.run.attempt import granted_type
+from muster.contract.run.job_details import job_details
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.patience import patiently
+from muster.control.jobs import Creation, Job, LaunchRefusedError
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
@@ -29,43 +30,6 @@ if TYPE_CHECKING:
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
 _PAGE = 100  # ListTrainingJobs: MaxResults, 10 by default
-_ENDS = {status.value for status in JobStatus if status.is_terminal}
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training job as Describe shows it. The status is text, because SageMaker may add statuses."""
-
-    name: str
-    arn: str
-    status: str
-    secondary: str
-    reason: str
-    artifacts: str | None
-    changed_at: str
-    instance_type: str | None
-    """None until SageMaker has chosen among the preferences."""
-    billable_seconds: int
-    details: JobDetails = field(default_factory=JobDetails)
-
-    @property
-    def end(self) -> JobEnd | None:
-        """The job's end; None while it has not ended."""
-        return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
-
-    def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
-        """`attempt` as this job shows it; `stopping`: its run is being stopped."""
-        update = {
-            "status": self.status,
-            "secondary": self.secondary,
-            "reason": self.reason,
-            "artifacts": self.artifacts,
-            "instance_type": self.instance_type or attempt.instance_type,
-            "billable_seconds": self.billable_seconds if self.end else None,
-            "details": self.details if self.end else None,
-        }
-        seen = attempt.model_copy(update=update)
-        return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
 
 
 # How a service names a value that it refuses, which may be a whole map: Value '{A=b}' at 'environment' failed to …
@@ -81,25 +45,18 @@ def _without_private_values(message: str) -> str:
     return _REFUSED_VALUE.sub(r"The value (not shown) at '\g<member>'", message)
 
 
-class LaunchRefusedError(Exception):
-    """SageMaker refused CreateTrainingJob."""
-
-    def __init__(self, failure_class: FailureClass, reason: str) -> None:
-        self.failure_class = failure_class
-        self.reason = reason
-        super().__init__(reason)
-
-
-class Jobs:
+class TrainingJobs:
     """The training jobs of the account."""
+
+    noun, place = "training job", "SageMaker"
 
     def __init__(self, sagemaker: SageMakerClient) -> None:
         self._sagemaker = sagemaker
         self.patience = TimeBudget(-math.inf)
         """How long a throttled call is tried again, except `create`: the workflow waits for that at a lower cost."""
 
-    def create(self, request: dict[str, JsonValue]) -> bool:
-        """Send CreateTrainingJob. False where a job of that name exists already (Muster's or not).
+    def create(self, request: dict[str, JsonValue]) -> Creation:
+        """Send CreateTrainingJob. Not new where a job of that name exists already (Muster's or not).
 
         Raises:
             LaunchRefusedError: the last response was a refusal. An earlier response may have been lost, so only
@@ -111,14 +68,14 @@ class Jobs:
         except ClientError as error:
             code = error_code(error)
             if code in {"ResourceInUse", "ResourceInUseException"}:
-                return False
+                return Creation(is_new=False)
             # A throttled call says nothing about the attempt: the workflow tries it again, with full jitter.
             if is_transient(error):
                 raise
             # Not `from error`: its text holds the message as it came.
             reason = f"{code}: {_without_private_values(error_message(error))}"
             raise LaunchRefusedError(classify_request_error(code), reason) from None
-        return True
+        return Creation(is_new=True)
 
     def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
         """The job of that name, or None. `patience` replaces that of all calls."""
@@ -142,6 +99,14 @@ class Jobs:
             billable_seconds=found.get("BillableTimeInSeconds", 0),
             details=job_details(cast("Mapping[str, object]", found)),
         )
+
+    def explained(self, job: Job, notice: EndNotice | None) -> Job:  # noqa: ARG002 - the protocol's
+        """The job as it is: SageMaker says why it has failed."""
+        return job
+
+    def vanished(self, name: str) -> Job | None:  # noqa: ARG002 - the protocol's
+        """None: SageMaker keeps training jobs."""
+        return None
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a job."""

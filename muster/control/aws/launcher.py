@@ -18,7 +18,8 @@ from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.clients import Clients
-from muster.control.aws.jobs import Jobs, LaunchRefusedError
+from muster.control.aws.jobs import TrainingJobs
+from muster.control.jobs import Jobs, LaunchRefusedError
 from muster.control.runtime import clock
 
 SESSION_SECONDS = 3_600  # STS: a role that is assumed by another role's session lasts at most an hour
@@ -87,4 +88,4 @@ class Launcher:
             reason = f"{code}: {error_message(error)} (the launcher role, in which jobs are created)"
             raise LaunchRefusedError(classify_request_error(code), reason) from error
         credentials = answer["Credentials"]
-        return _Session(Jobs(self._clients.sagemaker_in(credentials)), credentials["Expiration"])
+        return _Session(TrainingJobs(self._clients.sagemaker_in(credentials)), credentials["Expiration"])

@@ -41,8 +41,17 @@ def announce_refusal(bus: Bus, request: str, error: MusterError) -> None:
 
 def announce_launch(bus: Bus, record: Record) -> None:
     """Replica Launched: the current attempt has a job."""
-    number, job = record.current.attempt, record.current.job
-    bus.emit(run_events.ReplicaLaunched(at=clock.now(), run=record.run, rank=record.rank, attempt=number, job=job))
+    attempt = record.current
+    bus.emit(
+        run_events.ReplicaLaunched(
+            at=clock.now(),
+            run=record.run,
+            rank=record.rank,
+            attempt=attempt.attempt,
+            job=attempt.job,
+            cluster=None if attempt.cluster is None else attempt.cluster.cluster,
+        )
+    )
 
 
 def announce_rerun(bus: Bus, record: Record, *, job_prefix: str) -> None:

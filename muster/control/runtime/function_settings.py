@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.names import PREFIX_MAX
+
+
+def _read_clusters(value: object) -> object:
+    """The document in the variable. Pydantic reports what is wrong with it as with any other variable."""
+    return Clusters.model_validate_json(value) if isinstance(value, str) else value
 
 
 class FunctionEnvironment(BaseModel):
@@ -22,6 +28,7 @@ class FunctionEnvironment(BaseModel):
     # EventBridge: a bus's name has 1-256 characters.
     bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
     max_concurrent_replicas: Annotated[int | None, Field(alias="MUSTER_MAX_CONCURRENT_REPLICAS", ge=1)] = None
+    clusters: Annotated[Clusters, BeforeValidator(_read_clusters), Field(alias="MUSTER_CLUSTERS")] = Clusters()
 
 
 class PlanEnvironment(FunctionEnvironment):
@@ -35,6 +42,10 @@ class PlanEnvironment(FunctionEnvironment):
     timer_function_arn: Annotated[
         str, Field(alias="MUSTER_TIMER_FUNCTION_ARN", min_length=20, max_length=2_048, pattern="^arn:")
     ]
+    # Without clusters there is none.
+    pod_role_arn: Annotated[
+        str | None, Field(alias="MUSTER_POD_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
+    ] = None
     timer_role_arn: Annotated[
         str, Field(alias="MUSTER_TIMER_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
     ]

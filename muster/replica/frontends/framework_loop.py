@@ -19,8 +19,9 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.front_end import check_type
-from muster.replica.frontends.plain_state import Stateful
+from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.torch_diloco import DiLoCo
+from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
 
 
@@ -39,6 +40,7 @@ class FrameworkLoop:
         self._algorithm = algorithm
         self._final_model = final_model
         self._diloco: DiLoCo | None = None
+        self._random: StateDict | None = None
         self.steps = 0
         self.finished = False
 
@@ -75,6 +77,19 @@ class FrameworkLoop:
         )
         self.steps = self._diloco.round * self._algorithm.interval + self._diloco.steps
         return self.steps
+
+    def begins_within_pass(self) -> None:
+        """The training continues in the middle of a pass over the data, for which the framework makes an iterator anew.
+
+        That draws random numbers, which the undisturbed training has drawn at the start of the pass.
+        """
+        self._random = random_state()
+
+    def before_step(self) -> None:
+        """Before an inner step, when its data are there: the first one gets the random numbers that were restored."""
+        if self._random is not None:
+            set_random_state(self._random)
+            self._random = None
 
     def expect(self, steps: float) -> None:
         """The framework trains for so many steps in all; infinity: it does not know."""

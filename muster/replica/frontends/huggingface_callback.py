@@ -87,6 +87,12 @@ class DiLoCoCallback(TrainerCallback):
             self._skip_data(args, state, trainer["train_dataloader"])
             log.info("event=resumed step=%d of=%d", state.global_step, state.max_steps)
 
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trainer: Any
+    ) -> None:
+        """The first step of a restarted replica has the random numbers that it would have had without the restart."""
+        self._loop.before_step()
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trainer: Any
     ) -> TrainerControl:
@@ -153,6 +159,8 @@ class DiLoCoCallback(TrainerCallback):
         position = position_after(state.global_step, batches, accumulation)
         if not args.ignore_data_skip and not start_at(loader, position):
             log.warning("event=data-from-start loader=%s", type(loader).__name__)
+        if position.batches:
+            self._loop.begins_within_pass()
 
 
 class _Counters:

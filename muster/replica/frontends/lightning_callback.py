@@ -92,6 +92,10 @@ class DiLoCoCallback(lightning.Callback):
             self._begin_at(trainer, steps)
             log.info("event=resumed step=%d of=%s", steps, self._total)
 
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+        """The first batch of a restarted replica has the random numbers that it would have had without the restart."""
+        self._loop.before_step()
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """After a batch: exchange if it ended a step that ends a round. Raises as `muster.torch.DiLoCo.step`."""
         self._weight += self._count(batch)
@@ -138,6 +142,7 @@ class DiLoCoCallback(lightning.Callback):
             if config.interval == "epoch":
                 catch_up(config.scheduler, epochs // config.frequency)
         if done:
+            self._loop.begins_within_pass()
             _begin_within(trainer, done * trainer.accumulate_grad_batches)
 
 

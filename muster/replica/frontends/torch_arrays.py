@@ -27,11 +27,11 @@ class TorchArrays(PlainArrays):
         self._queued: set[torch.device] = set()
 
     def kind(self, value: object) -> Kind | None:
-        """Contiguous dense tensors of ordinary types; others stay in the tree."""
+        """Contiguous dense tensors of ordinary types; others stay in the tree, and those without elements."""
         if not isinstance(value, torch.Tensor):
             return super().kind(value)
         name = str(value.dtype).removeprefix(_TENSOR)
-        is_plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_meta
+        is_plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_meta and value.numel()
         if not is_plain or name not in _NAMES or not value.is_contiguous() or value.is_conj() or value.is_neg():
             return None
         return Kind(_TENSOR + name, tuple(value.shape), value.numel() * value.element_size())
@@ -40,7 +40,7 @@ class TorchArrays(PlainArrays):
         """A GPU copies to page-locked memory while the next copy is queued."""
         if not isinstance(value, torch.Tensor):
             super().copy(value, room)
-        elif value.numel():
+        else:
             target = torch.from_numpy(room).view(value.dtype).view(value.shape)
             target.copy_(value.detach(), non_blocking=value.is_cuda)
             if value.is_cuda:

@@ -42,7 +42,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPhase:
-    """A phase that goes on: what `Phase` holds, in the memory of the training. `read` copies the parameters.
+    """A phase that continues: what `Phase` holds, in the memory of the training. `read` copies the parameters.
 
     The fields are those of `Phase`.
     """

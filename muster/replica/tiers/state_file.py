@@ -38,7 +38,7 @@ class UnusableStateError(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose state it is: a process of a replica of a lineage, and the rendezvous, which tells stacks apart."""
+    """Whose state it is: a process of a replica of a lineage. Each stack has rendezvous of its own."""
 
     run: str
     rendezvous: str

@@ -176,7 +176,7 @@ class Model {
   }
 
   job(kind, name) {
-    return this.data.links[kind].replace("{job}", encodeURIComponent(name));
+    return (this.data.links[kind] ?? "").replace(/\{job\}|\{cluster\}/, encodeURIComponent(name));
   }
 
   /** The share of each activity of a replica in a bucket of rounds, in the order of ACTIVITIES. */

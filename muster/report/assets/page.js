@@ -22,11 +22,16 @@ function drawHead(model) {
   const link = (href, text) => el("a", { href, rel: "noreferrer", target: "_blank" }, text);
   byId("links").replaceChildren(
     link(data.links.execution, "The run in Step Functions"), " ",
-    link(data.links.run_jobs, "Its jobs in SageMaker"), " ",
-    link(data.links.run_logs, "Their logs in CloudWatch"),
+    ...(trainingJobs(model) ? [link(data.links.run_jobs, "Its jobs in SageMaker"), " ", link(data.links.run_logs, "Their logs in CloudWatch")] : []),
+    ...clustersOf(model).flatMap((name) => [" ", link(model.job("cluster", name), `The cluster ${name}`), " ", link(model.job("cluster_logs", name), "Logs of its pods in CloudWatch")]),
     ...(data.links.recipe ? [" ", link(data.links.recipe, "Its recipe in S3")] : []));
   byId("made").textContent = `Created ${clockTime(data.made_at)}; the time axis starts at ${clockTime(data.started_at)}.`;
 }
+
+/** The names of the clusters on which replicas have had jobs. */
+const clustersOf = (model) => [...new Set(model.replicas.flatMap((replica) => replica.attempts.flatMap((attempt) => attempt.cluster?.cluster ?? [])))];
+/** Whether a replica has, or will have, training jobs. */
+const trainingJobs = (model) => model.replicas.some((replica) => !replica.attempts.some((attempt) => attempt.cluster));
 
 /** Where the time of all replicas went. */
 function drawSplit(data) {

@@ -3,11 +3,12 @@
 // time in them.
 
 const JOB_PHASES = {
-  capacity: ["Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"],
+  capacity: ["Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "WaitingForQuota", "Interrupted", "Restarting"],
   starting: ["Downloading", "DownloadingTrainingImage"],
   saving: ["Uploading", "Stopping"],
 };
 const PHASE_OF = new Map(Object.entries(JOB_PHASES).flatMap(([phase, names]) => names.map((name) => [name, phase])));
+const WORDS = new Map([["WaitingForQuota", "waits for quota"], ["Restarting", "restarts"]]);
 const ENDED = new Set(["Completed", "Failed", "Stopped"]);
 // The order of a round: the mean of the one before is loaded, the replica trains, gives, and waits for the others.
 const ORDER = ["exchanging", "loading", "training", "saving", "waiting"];
@@ -53,7 +54,8 @@ function jobSegments(model, replica, attempt, [from, to], found) {
   const push = (end) => {
     if (end <= at) return;
     const phase = PHASE_OF.get(name);
-    if (phase) found.push({ from: at, to: end, phase, what: message ? `${name}: ${message}` : name });
+    const words = WORDS.get(name) ?? name;
+    if (phase) found.push({ from: at, to: end, phase, what: message ? `${words}: ${message}` : words });
     else roundSegments(model, replica, [at, end], found);
   };
   for (const step of steps) {
@@ -65,7 +67,23 @@ function jobSegments(model, replica, attempt, [from, to], found) {
     message = step.message ?? "";
   }
   push(to);
+  if (attempt.cluster) clusterMarks(model, attempt, [from, to], found);
 }
+
+/** When the operator restarted a job on a cluster, and when it changed the number of its instances. */
+function clusterMarks(model, attempt, [from, to], found) {
+  let instances = null;
+  for (const step of attempt.history ?? []) {
+    const at = Math.min(to, Math.max(from, model.since(step.at)));
+    if (step.secondary === "Restarting") found.push({ from: at, to: at, phase: "restarted", what: `restarted by the operator${step.message ? `: ${step.message}` : ""}` });
+    if (step.instances === null || step.instances === undefined || step.instances === instances) continue;
+    if (instances !== null) found.push({ from: at, to: at, phase: "scaled", label: `×${step.instances}`, what: `trains on ${step.instances} instance${step.instances === 1 ? "" : "s"}` });
+    instances = step.instances;
+  }
+}
+
+/** What is no span of time but a point in it. */
+const MARKS = new Set(["broken", "restarted", "scaled"]);
 
 /** The time in a job, divided by what the contributions of its replica say. */
 function roundSegments(model, replica, [from, to], found) {
@@ -115,14 +133,14 @@ function firstBucket(model, seconds) {
 /** The seconds of each phase of a replica. */
 function totals(parts) {
   const found = {};
-  for (const part of parts) if (part.phase !== "broken") found[part.phase] = (found[part.phase] ?? 0) + part.to - part.from;
+  for (const part of parts) if (!MARKS.has(part.phase)) found[part.phase] = (found[part.phase] ?? 0) + part.to - part.from;
   return found;
 }
 
 /** A bar in words, for screen readers. */
 function spoken(replica, parts) {
   const found = totals(parts);
-  const ends = parts.filter((part) => part.phase === "broken").map((part) => part.what);
+  const ends = parts.filter((part) => MARKS.has(part.phase)).map((part) => part.what);
   const words = Object.keys(PHASES).filter((name) => found[name]).map((name) => `${PHASES[name].words} ${duration(found[name])}`);
   return `Replica ${replica.rank}, ${replica.state}: ${[...words, ...ends].join(", ") || "not launched"}`;
 }

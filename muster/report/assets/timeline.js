@@ -32,7 +32,7 @@ function sought(text) {
     const ranges = wanted.split(",").map((part) => part.trim().split("-").map(Number)).filter(([first]) => !Number.isNaN(first));
     return (replica) => ranges.some(([first, last = first]) => first <= replica.rank && replica.rank <= last);
   }
-  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type])];
+  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type, one.cluster?.cluster])];
   return (replica) => texts(replica).some((one) => one?.toLowerCase().includes(wanted));
 }
 
@@ -42,12 +42,30 @@ function paintBar(canvas, model, parts, colours) {
   const context = sized(canvas, width, BAR_HEIGHT);
   const x = (seconds) => (Math.min(Math.max(seconds, 0), model.span) / model.span) * width;
   for (const part of parts) {
-    if (part.phase === "broken") continue;
+    if (MARKS.has(part.phase)) continue;
     context.fillStyle = colours[part.phase];
     context.fillRect(x(part.from), 5, Math.max(0.4, x(part.to) - x(part.from)), 16);
   }
   context.fillStyle = colours.broken;
   for (const part of parts) if (part.phase === "broken") context.fillRect(Math.min(width - 4, Math.max(0, x(part.from) - 2)), 1, 4, 24);
+  context.fillStyle = colours.text;
+  context.font = "600 10px system-ui, sans-serif";
+  for (const part of parts) {
+    const at = Math.min(width - 3, Math.max(0, x(part.from) - 1.5));
+    if (part.phase === "restarted") context.fillRect(at, 1, 3, 24);
+    if (part.phase === "scaled") paintLabel(context, part.label, at, width, colours);
+  }
+}
+
+/** A number of instances on a bar, where it begins; left of the place where there is no room to the right of it. */
+function paintLabel(context, text, at, width, colours) {
+  const size = context.measureText(text).width + 6;
+  const left = at + size > width ? Math.max(0, at - size) : at;
+  context.fillStyle = colours.text;
+  context.fillRect(left, 6, size, 14);
+  context.fillStyle = colours.card;
+  context.fillText(text, left + 3, 16.5);
+  context.fillStyle = colours.text;
 }
 
 /** The axis, with a tick for every committed round. */
@@ -96,6 +114,7 @@ class Timeline {
     byId("order").append(...Object.entries(COLUMNS).map(([name, { title }]) => el("option", { value: name }, title)));
     byId("legend").append(...Object.entries(PHASES).map(([name, { words }]) => el("li", {}, el("i", { class: `key ${name}` }), words)),
       el("li", {}, el("i", { class: "key broken" }), "failed or stopped"), el("li", {}, el("i", { class: "key commit" }), "round committed"));
+    this.clusterLegend();
     const change = () => { this.page = 0; this.draw(); };
     byId("which").addEventListener("change", change);
     byId("find").addEventListener("input", change);
@@ -108,8 +127,15 @@ class Timeline {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
+  /** What only the bars of jobs on clusters show; a live page may learn of them later. */
+  clusterLegend() {
+    if (byId("legend").querySelector(".restarted") || !this.model.replicas.some((replica) => replica.attempts.some((attempt) => attempt.cluster))) return;
+    byId("legend").append(el("li", {}, el("i", { class: "key restarted" }), "restarted by the operator"), el("li", {}, el("b", { class: "key scaled" }, "×2"), "now trains on 2 instances"));
+  }
+
   update(model) {
     this.model = model;
+    this.clusterLegend();
     this.draw();
   }
 
@@ -181,6 +207,7 @@ class Timeline {
     const usd = usdOf(replica);
     const rate = model.rounds.pace?.by_rank?.[replica.rank] ?? null;
     const after = counted(replica.attempts.slice(0, -1).map((attempt) => attempt.failure_class ?? "unknown"));
+    const place = replica.attempts.findLast((attempt) => attempt.cluster)?.cluster.cluster;
     const parts = segments(model, replica);
     const spent = totals(parts);
     const total = Object.values(spent).reduce((sum, one) => sum + one, 0);
@@ -196,7 +223,7 @@ class Timeline {
     const cell = (attributes, ...children) => el("td", { role: "cell", ...attributes }, ...children);
     const line = el("tr", { role: "row", "data-rank": replica.rank },
       cell({ class: "rank" }, el("button", { type: "button", "data-focus": `replica-${replica.rank}`, "aria-expanded": String(opened), "aria-label": `Replica ${replica.rank}, details`, onclick: toggle }, `${opened ? "▾" : "▸"} ${replica.rank}`)),
-      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), after ? el("small", {}, `rerun after ${after}`) : null),
+      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), place ? el("small", {}, `on ${place}`) : null, after ? el("small", {}, `rerun after ${after}`) : null),
       cell({ class: "time" }, canvas),
       cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round), rate === null ? null : el("small", {}, `${short(rate)}/s`)),
       cell({ class: "number wide" }, known && total ? percent((spent.training ?? 0) / total) : "–"),
@@ -209,13 +236,14 @@ class Timeline {
   details(replica, spent) {
     const { model } = this;
     const link = (kind, name, text) => el("a", { href: model.job(kind, name), rel: "noreferrer", target: "_blank" }, text);
+    const links = ({ job, cluster }) => (cluster ? [link("cluster", cluster.cluster, "cluster"), " ", link("cluster_logs", cluster.cluster, "logs")] : [link("job", job, "job"), " ", link("logs", job, "logs")]);
     const rows = replica.attempts.map((attempt) => el("tr", {},
       el("td", {}, `attempt ${attempt.attempt}`),
       el("td", {}, `${attempt.ended_at ? attempt.status || "ended" : attempt.secondary || "started"}${attempt.failure_class ? `: ${attempt.failure_class}` : ""}`),
       el("td", {}, attempt.reason || "–"),
       el("td", {}, attempt.launched_at ? `${clockTime(attempt.launched_at)}, ${duration(Math.max(0, (attempt.ended_at ? model.since(attempt.ended_at) : model.span) - model.since(attempt.launched_at)))}` : "–"),
-      el("td", {}, attempt.instance_type ?? "–"),
-      el("td", {}, ...(hasJob(attempt) ? [link("job", attempt.job, "job"), " ", link("logs", attempt.job, "logs")] : ["no job"]))));
+      el("td", {}, attempt.instance_type ?? "–", attempt.cluster ? el("small", {}, placeWords(attempt.cluster)) : null),
+      el("td", {}, ...(hasJob(attempt) ? links(attempt) : ["no job"]))));
     const heads = ["attempt", "end", "reason", "time", "instance", "console"].map((name) => el("th", { scope: "col" }, name));
     const metrics = Object.entries(replica.metrics ?? {}).filter(([name]) => name !== "round").map(([name, value]) => `${name} ${short(value)}`);
     const more = [replica.problem, replica.finished_early, metrics.join(", "), replica.checkpoint_uri, replica.artifacts].filter(Boolean);
@@ -245,9 +273,9 @@ class Timeline {
     const box = canvas.getBoundingClientRect();
     const at = ((event.clientX - box.left) / box.width) * this.model.span;
     const near = (3 / box.width) * this.model.span;
-    const part = parts.find((one) => one.phase === "broken" && Math.abs(one.from - at) < near) ?? parts.find((one) => one.phase !== "broken" && one.from <= at && at <= one.to);
+    const part = parts.find((one) => MARKS.has(one.phase) && Math.abs(one.from - at) < near) ?? parts.find((one) => !MARKS.has(one.phase) && one.from <= at && at <= one.to);
     if (!part) return;
-    this.tip.textContent = part.phase === "broken" ? part.what : `${part.what}, ${duration(part.to - part.from)}`;
+    this.tip.textContent = MARKS.has(part.phase) ? part.what : `${part.what}, ${duration(part.to - part.from)}`;
     this.tip.hidden = false;
     const width = this.tip.offsetWidth;
     this.tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, document.documentElement.clientWidth - width - 8)) + scrollX}px`;
@@ -284,7 +312,7 @@ class Timeline {
       for (const part of segments(model, replica)) {
         const x = (Math.min(Math.max(part.from, 0), model.span) / model.span) * width;
         if (part.phase === "broken") broken.push([x, y]);
-        else if (isShown) {
+        else if (isShown && !MARKS.has(part.phase)) {
           context.fillStyle = colours[part.phase];
           context.fillRect(x, y, Math.max(0.5, ((part.to - part.from) / model.span) * width), thick);
         }
@@ -307,6 +335,14 @@ class Timeline {
     this.draw();
     focusOn(`replica-${this.model.replicas[index].rank}`);
   }
+}
+
+/** Where on a cluster a job is, and how the operator runs it. */
+function placeWords({ cluster, namespace, queue, instances, restarts }) {
+  return [
+    `on ${cluster}`, namespace ? `namespace ${namespace}` : "", queue ? `queue ${queue}` : "",
+    instances ? `${instances} instance${instances === 1 ? "" : "s"}` : "", restarts ? `restarted ×${restarts} by the operator` : "",
+  ].filter(Boolean).join(", ");
 }
 
 /** `quota, infrastructure ×5`. */

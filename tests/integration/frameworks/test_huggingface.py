@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from peft import PeftModel
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from examples.frameworks import accelerate_loop, huggingface_lora
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.huggingface import Algorithm, Context, DiLoCoCallback
 from muster.replica.errors import ParametersError, StoppedError
 from muster.replica.group.inner_group import InnerGroup
@@ -25,6 +27,7 @@ from muster.replica.rounds import agreement
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.torch import DiLoCo
 from tests.support.contexts import all_succeed, board_of_a_group, context_of, launched, results_of, trained_apart
+from tests.support.inner_training import inner_states_written
 from tests.support.peers import Killed, Run
 
 
@@ -38,24 +41,29 @@ class Scaled(torch.nn.Module):
 
     main_input_name = "example"
 
-    def __init__(self) -> None:
+    def __init__(self, noise: float = 0.0) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(()))
         self.seen: list[int] = []
+        self.noise = noise
 
     def forward(self, example: Any) -> Any:
         self.seen += example.tolist()
-        return {"loss": (self.weight * example.float()).mean() / 100}
+        loss = (self.weight * example.float()).mean() / 100
+        return {"loss": loss * (1 + self.noise * torch.randn(())) if self.noise else loss}
 
 
 class Watch(TrainerCallback):
-    """Notes the step and the learning rate of every step; ends the process before `die_at`."""
+    """Notes the step and the learning rate of every step; waits for `saved` and ends before `die_at`."""
 
     def __init__(self, die_at: int = 0) -> None:
         self.rates: dict[int, float] = {}
         self.die_at = die_at
+        self.saved: Callable[[], object] = lambda: None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
+        if state.global_step:
+            self.saved()
         if state.global_step + 1 == self.die_at:
             raise Killed
         self.rates[state.global_step + 1] = trainer["lr_scheduler"].get_last_lr()[0]
@@ -68,11 +76,14 @@ def arguments(folder: Path, **settings: Any) -> TrainingArguments:
     )
 
 
-def trainer_of(context: Context, watch: Watch, sync_every: int = 4, **settings: Any) -> tuple[Any, DiLoCoCallback]:
+def trainer_of(
+    context: Context, watch: Watch, sync_every: int = 4, noise: float = 0.0, **settings: Any
+) -> tuple[Any, DiLoCoCallback]:
     """A trainer on 22 examples: eleven batches, so that an epoch has five steps of two batches and one of one."""
     outer = DiLoCoCallback(context, Algorithm(sync_every=sync_every))
+    watch.saved = lambda: inner_states_written(outer._loop.diloco)
     trainer = Trainer(
-        Scaled(),
+        Scaled(noise),
         arguments(context.output_dir, **settings),
         train_dataset=[{"example": number} for number in range(22)],
         callbacks=[watch, outer],
@@ -193,6 +204,30 @@ def test_the_training_ends_when_the_replica_is_to_stop_and_its_rerun_continues_i
     assert [run.commit(round_).members[0].weight for round_ in range(1, 6)] == [16, 16, 16, 16, 8]
     assert {(run.commit(round_).expected_rounds, run.commit(round_).unit) for round_ in range(1, 6)} == {(5, "samples")}
     assert torch.allclose(again.model.weight, whole.model.weight)
+
+
+def test_a_killed_trainer_continues_in_the_middle_of_a_phase_with_the_same_bits(tmp_path: Path) -> None:
+    settings = {"noise": 0.3, "gradient_accumulation_steps": 1}
+    alone = context_of(Run(tmp_path / "alone", replicas=1, min_participants=1))
+    whole, _ = trainer_of(alone, Watch(), **settings)
+    whole.train()
+    assert whole.state.global_step == 33
+    run, tiers = Run(tmp_path / "run", replicas=1, min_participants=1), CheckpointTiers(memory_every=1)
+    # Within the first and the second of three epochs of eleven steps, and at the start of the third.
+    for attempt, (begins, dies) in enumerate([(1, 4), (4, 18), (18, 23)], 1):
+        watch = Watch(dies)
+        trainer, _ = trainer_of(context_of(run, attempt=attempt, checkpoints=tiers), watch, **settings)
+        with pytest.raises(Killed):
+            trainer.train()
+        assert list(watch.rates) == list(range(begins, dies))
+    again, _ = trainer_of(context_of(run, attempt=4, checkpoints=tiers), Watch(), **settings)
+    again.train()
+    assert again.state.global_step == 33
+    assert again.model.seen == whole.model.seen[-len(again.model.seen) :]
+    assert torch.equal(again.model.weight, whole.model.weight)
+    resumed = run.commit(6).members[0].resumed
+    assert resumed is not None
+    assert (resumed.tier, resumed.round, resumed.step) == ("disk", 5, 2)
 
 
 def test_a_replica_weighs_the_examples_where_no_tokens_are_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from examples.frameworks import lightning_module
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.lightning import Algorithm, Context, DiLoCoCallback
 from muster.replica.errors import ParametersError, StoppedError
 from tests.support.contexts import context_of, trained
+from tests.support.inner_training import inner_states_written
 from tests.support.peers import Killed, Run
 
 
@@ -28,20 +31,23 @@ def one_thread() -> None:
 class Scaled(lightning.LightningModule):
     """Learns one number; remembers what it has seen, its learning rates and validations."""
 
-    def __init__(self, die_at: int = 0) -> None:
+    def __init__(self, die_at: int = 0, noise: float = 0.0) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(()))
-        self.die_at = die_at
+        self.die_at, self.noise = die_at, noise
+        self.saved: Callable[[], object] = lambda: None
         self.seen: list[int] = []
         self.rates: dict[int, float] = {}
         self.validated: list[int] = []
 
     def training_step(self, batch: Any, index: int) -> Any:
+        self.saved()
         if self.trainer.global_step + 1 == self.die_at:
             raise Killed
         self.rates[self.trainer.global_step + 1] = self.trainer.optimizers[0].param_groups[0]["lr"]
         self.seen += batch.tolist()
-        return (self.weight * batch.float()).mean() / 100
+        loss = (self.weight * batch.float()).mean() / 100
+        return loss * (1 + self.noise * torch.randn(())) if self.noise else loss
 
     def validation_step(self, batch: Any, index: int) -> None:
         self.validated.append(self.trainer.global_step)
@@ -71,6 +77,7 @@ class Shuffled(torch.utils.data.Sampler[int]):
 def fit(context: Context, module: Scaled, **settings: Any) -> DiLoCoCallback:
     """Train on eleven batches: an epoch has five steps of two batches and one of one."""
     outer = DiLoCoCallback(context, Algorithm(sync_every=4))
+    module.saved = lambda: inner_states_written(outer._loop.diloco)
     settings = {"max_epochs": 3, "accumulate_grad_batches": 2, "callbacks": [outer], "log_every_n_steps": 1, **settings}
     trainer = lightning.Trainer(
         accelerator="cpu",
@@ -112,6 +119,25 @@ def test_a_rerun_continues_at_the_runs_step(tmp_path: Path) -> None:
     assert again.rates == pytest.approx({step: rate for step, rate in whole.rates.items() if step > 8})
     assert again.seen == whole.seen[30:]
     assert again.validated == whole.validated[1:] == [12, 18]
+
+
+def test_a_killed_trainer_continues_in_the_middle_of_a_phase_with_the_same_bits(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    whole = Scaled(noise=0.3)
+    fit(context_of(Run(tmp_path / "alone", replicas=1, min_participants=1)), whole)
+    run, tiers = Run(tmp_path / "run", replicas=1, min_participants=1), CheckpointTiers(memory_every=1)
+    torch.manual_seed(5)
+    # Before the 4th, the 8th and the 12th step: within the first and second epoch.
+    for attempt, (begins, dies) in enumerate([(1, 4), (4, 8), (8, 12)], 1):
+        module = Scaled(dies, 0.3)
+        with pytest.raises(Killed):
+            fit(context_of(run, attempt=attempt, checkpoints=tiers), module)
+        assert list(module.rates) == list(range(begins, dies))
+    again = Scaled(noise=0.3)
+    fit(context_of(run, attempt=4, checkpoints=tiers), again)
+    assert list(again.rates) == list(range(12, 19))
+    assert again.seen == whole.seen[-len(again.seen) :]
+    assert torch.equal(again.weight, whole.weight)
 
 
 def test_the_training_ends_when_the_replica_is_to_stop(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def letter(cloud: MemoryCloud, body: Any, **attributes: str) -> DeadLetter:
 # --- what a letter says -----------------------------------------------------------------------------
 
 RECORDS = {"Records": [{"s3": {"object": {"key": "inbox/bert.yaml", "eTag": "1"}}}]}
+NOTICES = {"Records": [{"s3": {"object": {"key": "notices/night/end-r3-a2-pod-0-1.json"}}}]}
 NOTIFICATION = {
     "Type": "Notification",
     "MessageId": "m",
@@ -69,6 +70,18 @@ NOTIFICATION = {
     ("body", "function", "run", "words"),
     [
         (JOB_FAILED, "react", "night", "the training job muster-night-r3-a2: Failed Failed"),
+        (
+            {"Records": [{"Sns": {"Message": json.dumps(NOTICES)}}]},
+            "react",
+            "night",
+            "a notice: notices/night/end-r3-a2-pod-0-1.json",
+        ),
+        (
+            {"detail-type": "SageMaker HyperPod Cluster Node Health Event", "detail": {"ClusterName": "ml-cluster"}},
+            "react",
+            None,
+            "SageMaker HyperPod Cluster Node Health Event: ml-cluster",
+        ),
         (
             {
                 "detail-type": "Step Functions Execution Status Change",

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import RankGroup, dry_run, unknown_types
 from muster.client.launch.estimate import cost, quotas
+from muster.client.sdk import new_run_name
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -177,3 +180,49 @@ def test_a_recipe_beside_a_trainer_that_gets_nothing_of_it_is_said() -> None:
     assert any(words in one for one in dry_run(parse_spec(document)).remarks)
     named = {**document, "recipe": {**recipe, "kwargs": "training_config"}}
     assert not any(words in one for one in dry_run(parse_spec(named)).remarks)
+
+
+MIXED: dict[str, Any] = {
+    "name": "mixed",
+    "replicas": 3,
+    "trainer": "m:f",
+    "image": "image:1",
+    "instance_type": "ml.g5.xlarge",
+    "overrides": {
+        "1-2": {
+            "backend": "hyperpod",
+            "hyperpod": {
+                "cluster": "ml-cluster",
+                "namespace": "team-a",
+                "queue": "team-a-queue",
+                "priority": "high",
+                "spares": 1,
+                "elastic": {"min_instances": 1, "max_instances": 4},
+            },
+        }
+    },
+}
+
+
+def test_a_mixed_run_shows_its_training_jobs_and_its_jobs_on_clusters() -> None:
+    dry = dry_run(parse_spec(MIXED))
+    text = dry_run_text(dry)
+    assert text.startswith(
+        "1 training job: muster-mixed-r0-a1.\n2 jobs on clusters: muster-mixed-r1-a1 to muster-mixed-r2-a1.\n"
+    )
+    assert "ml.g5.xlarge for training job usage: 1\n" in text
+    assert "  ml.g5.xlarge of ml-cluster, in queue team-a-queue: 4 (up to 10)\n" in text
+    assert "are paid for whether a job runs on them or not" in text
+    place = (
+        "on the cluster ml-cluster (namespace team-a, queue team-a-queue, priority high, 1 spare, 1 to 4 instances):"
+    )
+    assert f"The job of rank 1 (ranks 1-2 differ in the rank only), 1 instance with one process per GPU {place}" in text
+    assert [request.get("kind") for request in dry.requests] == [None, "HyperPodPyTorchJob", "HyperPodPyTorchJob"]
+    # One instance of a training job, and of each replica on the cluster at most four and the spare.
+    assert dry.cost.per_hour == pytest.approx((1 + 2 * 5) * 1.408)
+
+
+def test_a_generated_name_is_lower_case_on_a_cluster() -> None:
+    spec = parse_spec({**MIXED, "name": None, "trainer": "My.Trainer:f"})
+    assert new_run_name(spec).startswith("my-trainer-20")
+    assert new_run_name(spec.model_copy(update={"overrides": {}})).startswith("My-Trainer-20")

@@ -11,6 +11,7 @@ from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.event_log import EventKind, Traces, event_log
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.record import Decision, Next
@@ -85,3 +86,25 @@ def test_an_attempt_that_sagemaker_has_not_reported_yet_is_not_launched() -> Non
     execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
     entries = event_log(Traces(execution=execution, attempts={0: [job(0, 1, "")]}))
     assert [item.kind for item in entries] == [EventKind.RUN_STARTED]
+
+
+def test_quota_restarts_and_scaling_of_a_job_on_a_cluster_are_events() -> None:
+    steps = [
+        Transition(at=timestamps.text(at(11)), secondary="WaitingForQuota", message="the quota of team-a is in use"),
+        Transition(at=timestamps.text(at(12)), secondary="Training", instances=1),
+        Transition(at=timestamps.text(at(13)), secondary="Restarting", message="NodeFault"),
+        Transition(at=timestamps.text(at(14)), secondary="Training", instances=1),
+        Transition(at=timestamps.text(at(15)), secondary="Training", instances=2, message="scaled from 1 to 2"),
+    ]
+    cluster = ClusterJob(cluster="ml-cluster", namespace="team-a", queue="team-a-queue", instances=2, restarts=1)
+    execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
+    attempts = {0: [job(0, 1, "InProgress", history=tuple(steps), cluster=cluster)]}
+    assert [(item.kind, item.text) for item in event_log(Traces(execution=execution, attempts=attempts))][1:] == [
+        (EventKind.REPLICA_LAUNCHED, "replica 0 attempt 1 was launched on ml-cluster"),
+        (
+            EventKind.REPLICA_WAITS,
+            "replica 0 attempt 1 waits for quota in queue team-a-queue: the quota of team-a is in use",
+        ),
+        (EventKind.REPLICA_INTERRUPTED, "replica 0 attempt 1 is restarted by the operator: NodeFault"),
+        (EventKind.REPLICA_SCALED, "replica 0 attempt 1 trains on 2 instances"),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -80,3 +81,25 @@ def test_the_recipe_of_an_execution_is_that_of_its_input(found: object, name: st
     }
     recipe = Execution.from_description(answer).recipe
     assert (recipe and recipe.name) == name
+
+
+@pytest.mark.parametrize(
+    ("spec", "clusters"),
+    [
+        ({"replicas": 2}, {}),
+        ({"replicas": 2, "backend": "hyperpod", "hyperpod": {"cluster": "a"}}, {0: "a", 1: "a"}),
+        (
+            {
+                "replicas": 4,
+                "backend": "hyperpod",
+                "overrides": {"1": {"backend": "training-job"}, "2-9": {"hyperpod": {"cluster": "b"}}, "x": 1, "y": {}},
+            },
+            {0: "", 2: "b", 3: "b"},
+        ),
+        ({"replicas": 2, "hyperpod": {"cluster": "a"}, "overrides": {"1": {"backend": "hyperpod"}}}, {1: "a"}),
+        ({"replicas": 2, "hyperpod": [], "overrides": [], "backend": {}}, {}),
+    ],
+)
+def test_the_clusters_of_the_ranks_are_in_the_input(spec: dict[str, object], clusters: dict[int, str]) -> None:
+    answer: Any = {"name": "x", "status": "RUNNING", "startDate": None, "input": json.dumps(spec)}
+    assert Execution.from_description(answer).clusters == clusters

@@ -13,6 +13,7 @@ from muster.client.runs.progress import advance
 from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunState, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, elapsed, headline, select
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName
 from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
@@ -330,3 +331,27 @@ def test_the_recipe_of_a_run_is_a_line_below_its_replicas() -> None:
     lines = [line.text for line in status_lines(look().model_copy(update={"recipe": recipe}), 120, None)]
     assert f"Recipe: verl (family llmft), digest {'0' * 64}." in lines
     assert not [line.text for line in status_lines(look(), 120, None) if line.text.startswith("Recipe")]
+
+
+def test_the_table_names_clusters_only_where_a_run_uses_them() -> None:
+    on_cluster = job(1, secondary="WaitingForQuota")
+    cluster = ClusterJob(cluster="ml-cluster", namespace="team-a", queue="team-a-queue")
+    waiting = on_cluster.attempt.model_copy(update={"cluster": cluster})
+    status = look(job(0), Job(1, waiting))
+    heading, *lines = [line.text for line in status_lines(status, 120, None)[1:4]]
+    assert heading.split()[:4] == ["rank", "cluster", "attempt", "status"]
+    assert lines[0].split()[:3] == ["0", "–", "1"]
+    assert lines[1].split()[:2] == ["1", "ml-cluster"]
+    assert "waiting for quota" in lines[1]
+    assert lines[1].endswith("in queue team-a-queue")
+    assert status.replicas[1].state_in(RunState.RUNNING) is ReplicaState.PENDING
+    assert "cluster" not in "".join(line.text for line in status_lines(look(job(0), job(1)), 120, None))
+
+
+def test_a_job_on_a_cluster_notes_its_instances_and_restarts() -> None:
+    cluster = ClusterJob(cluster="c", namespace="n", instances=2, least=1, most=4, restarts=2)
+    attempt = job(0).attempt.model_copy(update={"cluster": cluster})
+    assert rows(look(Job(0, attempt)))[0].note == "2 instances of 1 to 4; restarted 2 times by the operator"
+    restarting = attempt.model_copy(update={"secondary": "Restarting", "cluster": ClusterJob(cluster="c")})
+    (row, _) = rows(look(Job(0, restarting)))
+    assert (row.status, row.note, row.alert) == ("Restarting", "the operator restarts it", True)

@@ -146,3 +146,17 @@ def test_settings_have_the_same_bounds() -> None:
 def test_of_a_private_value_the_type_is_shown(make: Callable[[int], dict[str, Any]], shown: str) -> None:
     assert shown in str(refusal({**GOOD, **make(71_717_171)}))
     assert "71717171" not in str(refusal({**GOOD, **make(71_717_171)})).replace("_", "").replace(",", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"backend": False}, "backend: found False; choose one of training-job, hyperpod"),
+        ({"overrides": {"0": {"backend": "eks"}}}, "overrides.0.backend: found 'eks'; choose one of training-job, hyp"),
+        ({"hyperpod": {"topology": {"mode": []}}}, "hyperpod.topology.mode: found an empty list; choose one of prefer"),
+        ({"reruns": {"spott": {"max_reruns": 1}}}, "reruns.spott: found 'spott'; choose one of capacity, quota, "),
+        ({"on_replica_failure": 3}, "on_replica_failure: found 3; choose one of terminate, continue"),
+    ],
+)
+def test_a_word_that_is_none_of_a_field_s_is_refused_with_those_that_are(fields: dict[str, Any], problem: str) -> None:
+    assert problem in str(refusal({**GOOD, **fields}))

@@ -34,6 +34,8 @@ NOT_DRAWN = {
     "rendezvous",
     "overrides",
     "recipe",
+    "backend",
+    "hyperpod",
 }
 # The service's list of instance types grows; ours is a pattern. For the model's enum, take some that it has.
 KNOWN_TYPES = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge", "ml.c5.xlarge", "ml.m5.large"]

@@ -5,8 +5,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from muster.contract.errors import SpecError
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.layout import RunLayout
-from muster.contract.run.spending import Rented, billed_usd, end_mark, launch_mark, spent_usd
+from muster.contract.run.attempt import Attempt, Transition
+from muster.contract.run.spending import (
+    Rented,
+    billed_usd,
+    end_mark,
+    instance_seconds,
+    launch_mark,
+    spent_usd,
+    usd_so_far,
+)
 from muster.contract.spec.spec_reader import parse_spec
 
 RUN = RunLayout("run")
@@ -65,3 +75,33 @@ def test_a_launch_that_was_marked_again_costs_the_later_type_since_the_first_mar
             (launch_mark(RUN, 0, 1, Rented(second)), ago(1)),
         ]
         assert spent_usd(sorted(marks), NOW) == pytest.approx(10 * 1.408)
+
+
+def test_a_job_on_a_cluster_costs_its_share_of_the_instances_while_it_holds_them():
+    def at(minute):
+        return f"2026-01-01T09:{minute:02}:00Z"
+
+    steps = (
+        *((0, "WaitingForQuota", None), (10, "Training", 1), (20, "Training", 3), (25, "Restarting", None)),
+        *((26, "Training", 3), (30, "WaitingForQuota", None), (40, "Training", 2)),
+    )
+    history = tuple(Transition(at=at(when), secondary=word, instances=count) for when, word, count in steps)
+    job = ClusterJob(cluster="c", spares=1)
+    attempt = Attempt(
+        attempt=1,
+        job="j",
+        launched_at=at(0),
+        status="InProgress",
+        secondary="Training",
+        instance_type="ml.g5.xlarge",
+        history=history,
+        cluster=job,
+    )
+    held = 60 * (10 * (1 + 1) + 10 * (3 + 1) + 5 * (2 + 1))
+    assert instance_seconds(attempt, 1, at(45)) == held
+    assert usd_so_far(attempt, 1, at(45), {"ml.g5.xlarge": 3.6}) == pytest.approx(held / 1_000)
+    waiting = attempt.model_copy(update={"history": (), "secondary": "WaitingForQuota"})
+    assert instance_seconds(waiting, 1, at(45)) == 0
+    ended = Transition(at=at(43), secondary="Completed")
+    over = attempt.model_copy(update={"history": (*history, ended), "status": "Completed", "ended_at": at(43)})
+    assert instance_seconds(over, 1, at(59)) == held - 60 * 2 * 3

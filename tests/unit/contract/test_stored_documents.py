@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+import muster.contract.hyperpod
 import muster.contract.recipe
 import muster.contract.run
 import muster.contract.spec
 import muster.replica.rounds
 import muster.replica.store
+import muster.replica.tiers
 import muster.replica.wire
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Fields, FormStep, StoredDocument
@@ -34,8 +36,8 @@ from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
 ROOMS = (
-    *(muster.contract.recipe, muster.contract.run, muster.contract.spec),
-    *(muster.replica.rounds, muster.replica.store, muster.replica.wire),
+    *(muster.contract.hyperpod, muster.contract.recipe, muster.contract.run, muster.contract.spec),
+    *(muster.replica.rounds, muster.replica.store, muster.replica.tiers, muster.replica.wire),
 )
 # A newer version has added a field to each part of a document.
 ADDED = {"added_later": {"by": ["a", "newer", "version"]}}
@@ -64,7 +66,7 @@ def sample(kind: type[StoredDocument], form: int | None = None) -> dict[str, Any
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-FREE = {"metrics", "settings", "kwargs", "tags", "spec", "overrides", "values", "inputs"}
+FREE = {"hyper_parameters", "metrics", "settings", "kwargs", "tags", "spec", "overrides", "values", "inputs"}
 
 
 def enlarged(value: Any) -> Any:

@@ -41,7 +41,7 @@ def run(harness: ControlHarness) -> ActiveRun:
         at = f"2026-05-04T03:01:{number:02}Z"
         commit = Commit(run=PLAN.run, round=number, committed_at=at, count=1, members=(member,), epochs=(1,))
         store.create(f"{LAYOUT.commits}{number:08d}.json", commit.to_json())
-    return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.jobs, JobLogs(harness.plane.clients))
+    return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.backends, JobLogs(harness.plane.clients))
 
 
 def page(run: ActiveRun) -> str:

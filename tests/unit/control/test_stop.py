@@ -283,7 +283,7 @@ def test_a_job_that_no_record_shows_is_found_by_a_listing_before_the_others_have
     run = launched(harness, 2)
     harness.cloud.training.stop_seconds = 600
     harness.deliver()
-    run.jobs.stop(harness.job(0))
+    run.backends.training.stop(harness.job(0))
     verify = Fault("ListTrainingJobs", skip=3, action=lambda: ended.append(harness.cloud.clock.monotonic()))
     ended: list[float] = []
     harness.cloud.calls.inject(verify)
@@ -296,7 +296,7 @@ def test_a_job_that_no_record_shows_is_found_by_a_listing_before_the_others_have
 def test_minutes_of_throttling_leave_no_job_behind(harness: ControlHarness) -> None:
     run = launched(harness)
     harness.deliver()
-    run.jobs.patience = budget(800)
+    run.backends.patience = budget(800)
     for operation in ("StopTrainingJob", "ListTrainingJobs"):
         harness.cloud.calls.inject(throttle(operation, 20))
     raise_fence_and_stop(run, FENCE, budget())

@@ -20,6 +20,7 @@ from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import page_json, render
 from muster.report.page_model import ReplicaView
 from muster.report.words import bytes_text, duration
+from tests.support.mixed_run import CLUSTER, mixed_run
 
 ROOT = Path(__file__).parents[3]
 PRICES = {"ml.g5.xlarge": 3.6}
@@ -262,3 +263,25 @@ def test_the_summary_names_the_model_or_why_there_is_none(small: PageInput) -> N
 )
 def test_sizes_have_three_digits(count: int, text: str) -> None:
     assert bytes_text(count) == text
+
+
+def test_a_page_says_which_replicas_are_on_a_cluster_and_for_how_long_they_held_instances() -> None:
+    page = make_page(mixed_run(8, 20))
+    found = {fact.label: fact for fact in page.facts}
+    assert found["Cluster"].value == CLUSTER
+    assert found["Cluster"].note == "ml-cluster: ranks 4-7; the operator restarted 4 times"
+    assert "are paid for whether a job runs or not" in found["Instance hours"].note
+    assert float(found["Instance hours"].value) > 0
+    assert page.links.cluster is not None
+    assert page.links.cluster.endswith("/sagemaker/home?region=us-east-1#/cluster-management/{cluster}")
+    assert page.links.cluster_logs is not None
+    assert page.links.cluster_logs.endswith("logGroupNameFilter$3D$252Faws$252Fsagemaker$252FClusters$252F{cluster}")
+    # Scaled to 2 and 4 instances, replica 5 costs more than replica 4, which was restarted.
+    usd = [sum(filter(None, replica.usd)) for replica in page.replicas]
+    assert usd[5] > 1.5 * usd[4]
+
+
+def test_a_run_without_clusters_has_no_links_to_them(small: PageInput) -> None:
+    page = make_page(small)
+    assert page.links.cluster is None
+    assert not {"Cluster", "Clusters", "Instance hours"} & {fact.label for fact in page.facts}

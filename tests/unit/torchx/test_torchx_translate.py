@@ -12,7 +12,15 @@ import pytest
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
-from muster.torchx.application_spec import TAG_ROLE, Application, OptionsError, document_of, new_run_name, spec_of
+from muster.torchx.application_spec import (
+    TAG_ROLE,
+    Application,
+    Mount,
+    OptionsError,
+    document_of,
+    new_run_name,
+    spec_of,
+)
 from muster.torchx.command import (
     ARGUMENT_MAX,
     RANK,
@@ -318,3 +326,35 @@ def test_a_recipe_is_named_by_an_option_or_by_the_file_of_a_spec() -> None:
     # The rest of the spec is checked where the recipe is not known yet.
     with pytest.raises(SpecError, match="spott: unknown field"):
         document_of("app-1", application, {"recipe": "mine.yaml"}, {"spott": True})
+
+
+CLUSTER = {"backend": "hyperpod", "cluster": "ml-cluster", "namespace": "team-a", "queue": "q", "spares": 1}
+
+
+def test_the_options_of_a_cluster_become_its_section() -> None:
+    made = spec({**CLUSTER, "priority": "high"}, {"hyperpod": {"service_account": "mine", "queue": "other"}})
+    assert made.backend.value == "hyperpod"
+    assert made.hyperpod is not None
+    assert made.hyperpod.model_dump(exclude_unset=True) == {
+        "cluster": "ml-cluster",
+        "namespace": "team-a",
+        "queue": "q",
+        "spares": 1,
+        "priority": "high",
+        "service_account": "mine",
+    }
+    assert new_run_name("My-App", None, "hyperpod").startswith("my-app-")
+
+
+def test_mounts_are_volumes_of_pods_and_refused_for_training_jobs() -> None:
+    mounts = (Mount("/data", claim="corpus", read_only=True), Mount("/scratch", host_path="/mnt/nvme"))
+    made = spec(CLUSTER, mounts=mounts)
+    assert made.hyperpod is not None
+    assert [volume.model_dump(exclude_unset=True) for volume in made.hyperpod.volumes] == [
+        {"name": "mount-0", "mount_path": "/data", "read_only": True, "claim": "corpus"},
+        {"name": "mount-1", "mount_path": "/scratch", "read_only": False, "host_path": "/mnt/nvme"},
+    ]
+    with pytest.raises(OptionsError, match=r"mounts: found /data, /scratch; a training job .* \(backend=hyperpod\)"):
+        spec(mounts=mounts)
+    with pytest.raises(OptionsError, match="mounts: found the device /dev/x; on a cluster, mount volumes"):
+        spec(CLUSTER, mounts=(Mount("/dev/x"),))

@@ -9,7 +9,8 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_request import training_job_request
-from muster.control.aws.jobs import Jobs, LaunchRefusedError
+from muster.control.aws.jobs import TrainingJobs
+from muster.control.jobs import LaunchRefusedError
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.harness import PREFIX, RUN, ControlHarness
 
@@ -26,16 +27,16 @@ def test_a_job_that_is_not_there_is_none_and_a_failure_to_look_is_an_error(harne
     [("ThrottlingException", 400), ("InternalFailure", 500), ("ServiceUnavailable", 503)],
 )
 def test_a_creation_that_may_pass_later_is_no_refusal(harness: ControlHarness, code: str, status: int) -> None:
-    jobs, request = Jobs(harness.cloud.client("sagemaker")), training_job_request(harness.plan().plan, 0, 1)
+    jobs, request = TrainingJobs(harness.cloud.client("sagemaker")), training_job_request(harness.plan().plan, 0, 1)
     harness.cloud.calls.inject(Fault("CreateTrainingJob", AwsError(code, "again", status)))
     with pytest.raises(ClientError, match=code):
         jobs.create(request)
-    assert jobs.create(request)
-    assert not jobs.create(request)
+    assert jobs.create(request).is_new
+    assert not jobs.create(request).is_new
 
 
 def test_a_refusal_has_a_class_and_the_words_of_aws(harness: ControlHarness) -> None:
-    jobs, request = Jobs(harness.cloud.client("sagemaker")), training_job_request(harness.plan().plan, 0, 1)
+    jobs, request = TrainingJobs(harness.cloud.client("sagemaker")), training_job_request(harness.plan().plan, 0, 1)
     harness.cloud.calls.inject(Fault("CreateTrainingJob", AwsError("ResourceLimitExceeded", "0 instances")))
     with pytest.raises(LaunchRefusedError) as caught:
         jobs.create(request)

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.job_request import training_job_request
 from muster.control.attempt import Launch
-from muster.control.aws.jobs import LaunchRefusedError
+from muster.control.jobs import LaunchRefusedError
 from muster.control.settle import settle
 from tests.memory import AwsError, Fault
 from tests.memory.harness import LAUNCHER_ROLE, ControlHarness, budget

@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
-from muster.control.aws.jobs import Jobs
 from muster.control.aws.patience import patiently
+from muster.control.jobs import Jobs
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.harness import PREFIX, RUN, ControlHarness
@@ -65,13 +65,13 @@ def test_a_launch_is_left_to_the_workflow(harness: ControlHarness) -> None:
 def test_a_page_of_a_listing_is_repeated_and_not_the_pages_before_it(harness: ControlHarness) -> None:
     run = harness.plan(replicas=250)
     for rank in range(250):
-        run.jobs.create(run.replica(rank).request([Attempt(attempt=1, job=harness.job(rank))]))
+        run.backends.training.create(run.replica(rank).request([Attempt(attempt=1, job=harness.job(rank))]))
     harness.cloud.calls.reset()
     fault = throttle("ListTrainingJobs")
     fault.skip = 2
     harness.cloud.calls.inject(fault)
-    run.jobs.patience = TimeBudget.of(800)
-    assert len(list(run.jobs.under_names_of(PREFIX, RUN, JobStatus.IN_PROGRESS))) == 250
+    run.backends.patience = TimeBudget.of(800)
+    assert len(list(run.backends.training.under_names_of(PREFIX, RUN, JobStatus.IN_PROGRESS))) == 250
     assert harness.cloud.calls.counts()["ListTrainingJobs"] == 4
 
 

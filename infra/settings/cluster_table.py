@@ -1,0 +1,117 @@
+"""HyperPod clusters: the tables `hyperpod_clusters.NAME` of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from muster.contract.errors import Problem, StatedProblem
+from muster.contract.hyperpod.clusters import (
+    CLUSTERS_MAX,
+    NAMESPACES_MAX,
+    Cluster,
+    ClusterName,
+    Clusters,
+    DnsLabel,
+    EksName,
+)
+from muster.contract.training.network_access import VpcConfig
+from muster.contract.training.values import Wording
+
+CLUSTERS_BYTES_MAX = 1_000
+"""Of MUSTER_CLUSTERS. Lambda: a function's environment has at most 4,096 bytes."""
+_SUBNETS_MAX, _GROUPS_MAX = 16, 5  # Lambda: VpcConfig
+
+_NetworkId = Annotated[
+    str, Field(max_length=32, pattern=r"^[a-z]+-[0-9a-zA-Z]+$"), Wording("an ID such as subnet-0a1b2c3d")
+]
+_NAME: TypeAdapter[str] = TypeAdapter(ClusterName)
+
+
+class ClusterTable(BaseModel):
+    """One cluster. Its name is SageMaker's; the table says how the functions reach it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    eks_cluster: EksName = Field(description="the EKS cluster that orchestrates it, in the stack's account and region")
+    namespaces: list[DnsLabel] = Field(
+        min_length=1,
+        max_length=NAMESPACES_MAX,
+        description="the namespaces in which replicas may run; the first is the default of a spec",
+    )
+    subnets: list[_NetworkId] = Field(
+        default_factory=list,
+        max_length=_SUBNETS_MAX,
+        description="subnets of the functions that call it; only where its endpoint is private",
+    )
+    security_group_ids: list[_NetworkId] = Field(
+        default_factory=list, max_length=_GROUPS_MAX, description="security groups of these functions"
+    )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its endpoint can be reached only from a VPC."""
+        return bool(self.subnets and self.security_group_ids)
+
+
+ClusterTables = Mapping[str, ClusterTable]
+
+
+def clusters_of(tables: ClusterTables) -> Clusters:
+    """The clusters as functions and clients know them."""
+    return Clusters(
+        clusters=tuple(
+            Cluster(name=name, eks_cluster=table.eks_cluster, namespaces=tuple(table.namespaces))
+            for name, table in sorted(tables.items())
+        )
+    )
+
+
+def network_of(tables: ClusterTables) -> VpcConfig | None:
+    """The network of the functions that call clusters; None where all endpoints are public."""
+    found = next((table for _, table in sorted(tables.items()) if table.is_private), None)
+    return None if found is None else _network(found)
+
+
+def cluster_table_problems(tables: ClusterTables, job_prefix: str) -> Iterator[Problem]:
+    """What is wrong with the clusters, each of whose values is right by itself."""
+    if len(tables) > CLUSTERS_MAX:
+        yield Problem(
+            "hyperpod_clusters", f"{len(tables)} clusters", "deploy a second stack", f"at most {CLUSTERS_MAX}"
+        )
+    network, of_eks = network_of(tables), dict[str, str]()
+    for name, table in sorted(tables.items()):
+        place = f"hyperpod_clusters.{name}"
+        try:
+            _NAME.validate_python(name)
+        except ValidationError:
+            allowed = "letters, digits and single hyphens between them, at most 63: the name in SageMaker"
+            yield Problem(place, repr(name), "write the cluster's name", allowed)
+        if bool(table.subnets) != bool(table.security_group_ids):
+            there, missing = ("subnets", "security_group_ids") if table.subnets else ("security_group_ids", "subnets")
+            yield StatedProblem(
+                f"{place}.{missing}", f"missing beside {there}", "set both, or none for a public endpoint"
+            )
+        elif table.is_private and network is not None and _network(table) != network:
+            allowed = "a function of Lambda is in one VPC: all private clusters have the same subnets and groups"
+            yield StatedProblem(f"{place}.subnets", "differs from that of another cluster", "write the same", allowed)
+        if len(set(table.namespaces)) < len(table.namespaces):
+            yield StatedProblem(f"{place}.namespaces", "a namespace stands there twice", "remove the repetition")
+        other = of_eks.setdefault(table.eks_cluster, name)
+        if other != name:
+            yield StatedProblem(f"{place}.eks_cluster", f"it is that of {other}, too", "name each EKS cluster once")
+    if tables and job_prefix != job_prefix.lower():
+        remedy = "write it in lower case: it begins the names of jobs on clusters"
+        yield Problem(
+            "stack.job_prefix", repr(job_prefix), remedy, "with hyperpod_clusters lower-case letters and digits"
+        )
+    size = len(clusters_of(tables).to_json()) if tables else 0
+    if size > CLUSTERS_BYTES_MAX:
+        allowed = f"at most {CLUSTERS_BYTES_MAX:,} bytes with all names and namespaces, a limit of Lambda"
+        yield Problem("hyperpod_clusters", f"{size:,} bytes", "name fewer or shorter namespaces", allowed)
+
+
+def _network(table: ClusterTable) -> VpcConfig:
+    return VpcConfig(subnets=sorted(table.subnets), security_group_ids=sorted(table.security_group_ids))

@@ -1,0 +1,19 @@
+"""Cluster access: lets the functions of the stack into a cluster, for CloudFormation."""
+
+from __future__ import annotations
+
+from muster.control.aws.clients import Clients
+from muster.control.kubernetes.access_resource import AccessRequest, answered, opened, send
+from muster.control.runtime.function import logger, read_event
+
+_open = opened(Clients())
+
+
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, object], context: object) -> dict[str, str]:
+    """What CloudFormation was answered."""
+    request = read_event(AccessRequest, event)
+    answer = answered(request, _open)
+    logger.info("answered", extra={"request": request.kind, "status": answer.Status, "reason": answer.Reason})
+    send(request, answer)
+    return {"status": answer.Status}

@@ -1,0 +1,78 @@
+"""What wakes the function react about jobs on clusters: S3's events of notices, which a topic brings, and HyperPod's.
+
+Anything in them may be malformed or forged: what cannot be read is left out, and the rest only says where to look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from urllib.parse import unquote_plus
+
+from muster.contract.hyperpod.notices import Notice
+
+CLUSTER_EVENTS = (
+    "SageMaker HyperPod Cluster Node Health Event",
+    "SageMaker HyperPod Cluster Event",
+    "SageMaker HyperPod Cluster State Change",
+)
+"""The types of HyperPod's events that may be about the nodes of a job."""
+_KEY_MAX = 1_024  # S3: bytes of a key
+_NAME_MAX = 63
+
+
+def is_from_topic(event: Mapping[str, object]) -> bool:
+    """Whether Lambda got the event from a topic."""
+    return any(record.get("EventSource") == "aws:sns" for record in _mappings(event.get("Records")))
+
+
+def notices_of(event: Mapping[str, object], bucket: str) -> list[Notice]:
+    """The notices that a topic's messages name, each once, of this bucket alone."""
+    found = (Notice.parse(key) for message in _messages(event) for key in _keys(message, bucket))
+    return list(dict.fromkeys(notice for notice in found if notice is not None))
+
+
+def is_of_cluster(event: Mapping[str, object]) -> bool:
+    """Whether an event of EventBridge is one of HyperPod about a cluster."""
+    return event.get("source") == "aws.sagemaker" and event.get("detail-type") in CLUSTER_EVENTS
+
+
+def cluster_of(event: Mapping[str, object]) -> str | None:
+    """The name of the HyperPod cluster that such an event is about."""
+    detail = _mapping(event.get("detail"))
+    inner = _mapping(detail.get("EventDetails"))
+    for part in (detail, inner, _mapping(inner.get("EventMetadata"))):
+        name = part.get("ClusterName")
+        if isinstance(name, str) and 0 < len(name) <= _NAME_MAX:
+            return name
+    return None
+
+
+def _messages(event: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    for record in _mappings(event.get("Records")):
+        text = _mapping(record.get("Sns")).get("Message")
+        try:
+            message = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            continue
+        yield _mapping(message)
+
+
+def _keys(message: Mapping[str, object], bucket: str) -> Iterator[str]:
+    """The keys of S3's event; none in its test event, which has no records."""
+    for record in _mappings(message.get("Records")):
+        where = _mapping(record.get("s3"))
+        key = _mapping(where.get("object")).get("key")
+        is_ours = _mapping(where.get("bucket")).get("name") == bucket
+        is_new = str(record.get("eventName", "")).startswith("ObjectCreated:")
+        if is_ours and is_new and isinstance(key, str) and len(key) <= _KEY_MAX:
+            # S3 writes keys as in a URL's query.
+            yield unquote_plus(key)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, object]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,126 @@
+"""A job that carries a replica, and what the control plane asks of a service that runs such jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from muster.contract.aws.failure_classes import FailureClass, JobEnd
+from muster.contract.aws.job_status import JobStatus
+from muster.contract.hyperpod.job_history import with_state
+from muster.contract.hyperpod.job_state import JobState
+from muster.contract.hyperpod.notices import EndNotice
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.job_details import JobDetails
+from muster.contract.run.orphans import ActiveJob
+from muster.control.runtime import clock
+from muster.control.runtime.time_budget import TimeBudget
+
+_ENDS = {status.value for status in JobStatus if status.is_terminal}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as its service shows it. The status is text, because SageMaker may add statuses."""
+
+    name: str
+    arn: str
+    status: str
+    secondary: str
+    reason: str
+    artifacts: str | None
+    changed_at: str
+    instance_type: str | None
+    """None until SageMaker has chosen among the preferences."""
+    billable_seconds: int | None
+    """None for a job on a cluster, whose nodes are paid for in any case."""
+    details: JobDetails = field(default_factory=JobDetails)
+    state: JobState | None = None
+    """What a cluster says of it; None for a training job, whose events carry its history."""
+    is_gone: bool = False
+    """Whether it is not there any more: this is what its absence means."""
+
+    @property
+    def end(self) -> JobEnd | None:
+        """The job's end; None while it has not ended."""
+        return JobEnd(JobStatus(self.status), self.secondary, self.reason) if self.status in _ENDS else None
+
+    def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
+        """`attempt` as this job shows it; `stopping`: its run is being stopped."""
+        update = {
+            "status": self.status,
+            "secondary": self.secondary,
+            "reason": self.reason,
+            "artifacts": self.artifacts,
+            "instance_type": self.instance_type or attempt.instance_type,
+            "billable_seconds": self.billable_seconds if self.end else None,
+            "details": self.details if self.end else None,
+        }
+        seen = attempt.model_copy(update=update)
+        if self.state is not None:
+            seen = with_state(seen, self.state, clock.now())
+        return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
+
+
+class Creation(NamedTuple):
+    """What came of a request for a job. `job`: as it was created, where the answer says so."""
+
+    is_new: bool
+    """False: a job of that name exists already (Muster's or not)."""
+    job: Job | None = None
+
+
+class LaunchRefusedError(Exception):
+    """The service refused to create a job."""
+
+    def __init__(self, failure_class: FailureClass, reason: str) -> None:
+        self.failure_class = failure_class
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Jobs(Protocol):
+    """The jobs of one service, in one place. Every call is idempotent, and safe to repeat."""
+
+    patience: TimeBudget
+    """How long a throttled call is tried again, except `create`."""
+
+    noun: str
+    """What a message calls one of them."""
+
+    @property
+    def place(self) -> str:
+        """Where they are, for messages."""
+
+    def create(self, request: dict[str, JsonValue]) -> Creation:
+        """Create a job. Not new where one of that name exists already (Muster's or not).
+
+        Raises:
+            LaunchRefusedError: the last answer was a refusal. An earlier answer may have been lost, so only `find`
+                shows whether the job exists.
+            Exception: the service could not be reached, so the job may exist or not; or it throttled the last try.
+        """
+
+    def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
+        """The job of that name, or None. `patience` replaces that of all calls."""
+
+    def explained(self, job: Job, notice: EndNotice | None) -> Job:
+        """`job` with the reason of its failure, where only its pods and its end notice know it."""
+
+    def vanished(self, name: str) -> Job | None:
+        """What it means that no job has this name any more, whose attempt was seen to have one. None: it is a lag."""
+
+    def tags(self, arn: str) -> Mapping[str, str]:
+        """The tags of a job."""
+
+    def stop(self, name: str) -> None:
+        """Stop a job. Nothing happens where it has ended or does not exist."""
+
+    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterable[ActiveJob]:
+        """The jobs in `status` whose names are those of this run, including jobs that Muster did not create."""
+
+    def active(self, prefix: str) -> Iterable[ActiveJob]:
+        """The running jobs with names under `prefix`, of any run, including jobs that Muster did not create."""

@@ -1,0 +1,152 @@
+"""React to what may have happened to a job on a cluster: a notice of a replica, or an event about nodes.
+
+Neither is believed. It only says where to look, and the job itself decides. So a notice that is forged, repeated, late
+or malformed causes a look, and one that is lost delays the end until the re-arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from muster.contract.aws.job_status import JobStatus
+from muster.contract.errors import DocumentError
+from muster.contract.hyperpod.backend import Backend
+from muster.contract.hyperpod.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
+from muster.contract.names import JobName
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Record
+from muster.control.active_run import ActiveReplica
+from muster.control.cluster_look import Look, look_until_ended, note_look
+from muster.control.control_plane import ControlPlane
+from muster.control.cost_ceiling import note_launch
+from muster.control.jobs import Job, Jobs
+from muster.control.outcome import end_attempt
+from muster.control.react import Reaction, reaction_to
+from muster.control.runtime import clock
+from muster.control.runtime.function import logger
+from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.time_budget import TimeBudget
+
+# How long the operator may take to see what a pod, or the health check of a node, has reported already.
+END_SECONDS = 30.0
+LOSS_SECONDS = 60.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
+_SECONDS = {NoticeKind.START: 0.0, NoticeKind.END: END_SECONDS, NoticeKind.MISSING: LOSS_SECONDS}
+
+
+def heed_notices(plane: ControlPlane, notices: Iterable[Notice], budget: TimeBudget) -> list[Reaction]:
+    """Look at the jobs that `notices` name.
+
+    Raises:
+        Exception: the first error, after all of them were tried; a repetition of the whole is safe.
+    """
+    return in_parallel(partial(_heed, plane, budget=budget), notices)
+
+
+def _heed(plane: ControlPlane, notice: Notice, *, budget: TimeBudget) -> Reaction:
+    replica = _replica(plane, notice)
+    seen = replica.record() if replica else None
+    if replica is None or seen is None or seen.record is None:
+        return Reaction("dropped: no such replica on a cluster")
+    current = seen.record.current
+    number = current.attempt if notice.attempt is None else notice.attempt
+    name = JobName(_prefix(plane), notice.run, notice.rank, number)
+    known = next((one for one in seen.record.attempts if one.attempt == number), None)
+    if known is None or (known.was_created and known is not current):
+        return Reaction(f"dropped: attempt {number} is not the current one", name)
+    if not known.was_created:
+        return Reaction(_end_late_job(replica, known), name)
+    if seen.record.decision is not None:
+        # A call that failed after it had decided is repeated with the same notice.
+        return reaction_to(name, end_attempt(plane, replica, known, seen))
+    seconds = min(_SECONDS[notice.kind], budget.remaining)
+    words = partial(_words, plane, notice) if notice.kind is NoticeKind.END else None
+    return _said(name, replica, look_until_ended(plane, replica, known, seconds, words))
+
+
+def _replica(plane: ControlPlane, notice: Notice) -> ActiveReplica | None:
+    run = plane.runs.find(notice.run)
+    if run is None or notice.rank >= run.plan.spec.replicas:
+        return None
+    replica = run.replica(notice.rank)
+    return replica if replica.spec.backend is Backend.HYPERPOD else None
+
+
+def _said(name: JobName, replica: ActiveReplica, look: Look) -> Reaction:
+    """What came of a look. A job that was created while its run was being stopped is stopped."""
+    if look.ended:
+        return reaction_to(name, look.outcome)
+    if look.job is None:
+        return Reaction("dropped: there is no such job", name)
+    what = f"noted: {look.job.status}/{look.job.secondary}"
+    if look.job.status == JobStatus.IN_PROGRESS and replica.run.is_stopping:
+        replica.jobs.stop(look.job.name)
+        what += ", stopped: the run is stopping"
+    return Reaction(what, name)
+
+
+def _words(plane: ControlPlane, notice: Notice) -> EndNotice | None:
+    """What the replica has written about its end; None where that cannot be used."""
+    try:
+        body = plane.store.read_bounded(notice.key, NOTICE_BYTES_MAX)
+        return None if body is None else EndNotice.from_json(body, plane.store.uri(notice.key))
+    except DocumentError as error:
+        logger.warning("an end notice is left out", extra={"key": notice.key, "error": str(error)})
+        return None
+
+
+def _end_late_job(replica: ActiveReplica, refused: Attempt) -> str:
+    """Stop a job that was created after all: its request was refused, and then it was not found."""
+    job = replica.own_job(refused)
+    if job is None or job.end is not None:
+        return "dropped: its launch was recorded as refused"
+    note_launch(replica, job.applied_to(refused, stopping=False))
+    replica.jobs.stop(job.name)
+    return f"{job.status}/{job.secondary}, stopped: its launch was recorded as refused"
+
+
+def heed_cluster(plane: ControlPlane, cluster: str, budget: TimeBudget) -> list[Reaction]:
+    """Look at the stack's jobs on a cluster whose nodes an event is about, until one of them has changed.
+
+    Listing them is one call for each namespace. After a loss the operator needs a while, so they are listed again, for
+    a minute at most.
+    """
+    allowed, pause = TimeBudget.of(min(LOSS_SECONDS, budget.remaining)), _FIRST_PAUSE_SECONDS
+    while True:
+        listed = [(jobs, job) for jobs in plane.backends.of_cluster(cluster) for job in jobs.current(_prefix(plane))]
+        alive = [one for one in listed if one[1].end is None]
+        found = in_parallel(lambda one: _changed(plane, *one), listed)
+        reactions = [reaction for reaction in found if reaction is not None]
+        if reactions or not alive or allowed.is_spent:
+            return reactions
+        clock.sleep(min(pause, allowed.remaining))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _prefix(plane: ControlPlane) -> str:
+    return plane.settings.job_prefix
+
+
+def _changed(plane: ControlPlane, jobs: Jobs, job: Job) -> Reaction | None:
+    """What was done about a listed job; None where it is not the current attempt's, or nothing about it is new."""
+    name = JobName.parse(job.name, _prefix(plane))
+    run = None if name is None else plane.runs.find(name.run)
+    if name is None or run is None or name.rank >= run.plan.spec.replicas or run.jobs_of(name.rank) is not jobs:
+        return None
+    replica = run.replica(name.rank)
+    record = replica.record().record
+    if record is None or record.decision is not None or record.current.job != job.name:
+        return None
+    if not _is_news(record, job) or not replica.has_own(job, record.current):
+        return None
+    if job.end is None:
+        note_look(replica, job)
+        return _said(name, replica, Look(job))
+    return _said(name, replica, look_until_ended(plane, replica, record.current, 0.0))
+
+
+def _is_news(record: Record, job: Job) -> bool:
+    current = record.current
+    seen = job.applied_to(current, stopping=False)
+    return job.end is not None or (seen.secondary, seen.cluster) != (current.secondary, current.cluster)

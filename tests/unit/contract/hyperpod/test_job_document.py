@@ -1,0 +1,287 @@
+"""The HyperPodPyTorchJob that a spec becomes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from muster.contract.hyperpod.identity import tags_of
+from muster.contract.hyperpod.job_document import ClusterJobError, cluster_job, drafted_job
+from muster.contract.hyperpod.job_schema import schema_problems
+from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
+from muster.contract.hyperpod.pod_work import PodWork
+from muster.contract.run.job_request import own_tags
+from muster.contract.spec.spec_reader import parse_spec
+from tests.support.full_specs import channel
+from tests.support.job_requests import plan_of
+
+BASE: dict[str, Any] = {
+    "replicas": 2,
+    "trainer": "a.b:c",
+    "image": "image:1",
+    "backend": "hyperpod",
+    "instance_type": "ml.p5.48xlarge",
+    "hyperpod": {"cluster": "research", "namespace": "team"},
+}
+
+
+def job(rank: int = 1, attempt: int = 2, shortages: int = 0, /, **fields: Any) -> Any:
+    return cluster_job(plan_of(parse_spec({**BASE, **fields})), rank, attempt, shortages)
+
+
+def asked(**fields: Any) -> dict[str, Any]:
+    return {"hyperpod": {**BASE["hyperpod"], **fields}}
+
+
+def pods(document: Any) -> Any:
+    return document["spec"]["replicaSpecs"][0]
+
+
+def container(document: Any) -> Any:
+    return pods(document)["template"]["spec"]["containers"][0]
+
+
+def variables(document: Any) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in container(document)["env"] if "value" in item}
+
+
+def test_a_job_has_the_name_the_labels_and_the_digest_that_prove_whose_it_is() -> None:
+    plan = plan_of(parse_spec(BASE))
+    document: Any = cluster_job(plan, 1, 2)
+    assert (document["apiVersion"], document["kind"]) == ("sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob")
+    assert (document["metadata"]["name"], document["metadata"]["namespace"]) == ("muster-run-r1-a2", "team")
+    assert document["metadata"]["labels"]["muster/stack"] == "muster"
+    for metadata in (document["metadata"], pods(document)["template"]["metadata"]):
+        assert tags_of(metadata) == own_tags(plan, 1, 2)
+
+
+def test_kueue_reads_queue_priority_and_topology_on_the_job_and_on_its_pods() -> None:
+    level = "topology.k8s.aws/network-node-layer-2"
+    document = job(**asked(queue="local-queue", priority="high", topology={"level": level, "mode": "required"}))
+    for metadata in (document["metadata"], pods(document)["template"]["metadata"]):
+        assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "local-queue"
+        assert metadata["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+        assert metadata["annotations"]["kueue.x-k8s.io/podset-required-topology"] == level
+    plain = job()["metadata"]
+    assert not [name for name in (*plain["labels"], *plain["annotations"]) if "kueue" in name]
+
+
+def test_an_elastic_replica_says_between_what_it_may_be_scaled() -> None:
+    document = job(
+        instance_count=2, **asked(spares=1, elastic={"min_instances": 2, "max_instances": 8, "counts": [2, 4, 8]})
+    )
+    assert {name: pods(document)[name] for name in ("name", "replicas", "spares", "maxReplicas")} == {
+        "name": "pod",
+        "replicas": 2,
+        "spares": 1,
+        "maxReplicas": 8,
+    }
+    assert document["spec"]["elasticPolicy"] == {
+        "minReplicas": 2,
+        "maxReplicas": 8,
+        "replicaDiscreteValues": [2, 4, 8],
+        "scalingTimeoutInSeconds": 60,
+        "gracefulShutdownTimeoutInSeconds": 600,
+        "faultyScaleDownTimeoutInSeconds": 30,
+    }
+    stepped = job(instance_count=2, **asked(elastic={"min_instances": 2, "max_instances": 8, "step": 3}))
+    assert stepped["spec"]["elasticPolicy"]["replicaIncrementStep"] == 3
+    assert "replicaDiscreteValues" not in stepped["spec"]["elasticPolicy"]
+
+
+def test_a_replica_that_is_not_elastic_has_no_elastic_policy() -> None:
+    document = job()
+    assert "elasticPolicy" not in document["spec"]
+    assert "maxReplicas" not in pods(document)
+
+
+def test_the_run_policy_keeps_the_job_and_bounds_each_of_its_phases() -> None:
+    document = job(
+        max_runtime_seconds=7_200,
+        **asked(
+            keep_seconds=3_600,
+            startup_deadline_seconds=600,
+            fault_deadline_seconds=900,
+            restarts={"max_retries": 5, "period_seconds": 60, "max_full_restarts": 1, "before_full_restart": 2},
+            log_rules=[
+                {"name": "loss", "pattern": "loss=([0-9]+)", "threshold": 9, "operator": "gt", "data_points": 3},
+                {"name": "begin", "pattern": "round 1", "start_within_seconds": 300, "stop_pattern": "done"},
+            ],
+        ),
+    )
+    assert document["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "All",
+        "ttlSecondsAfterFinished": 3_600,
+        "activeDeadlineSeconds": 7_200,
+        "startupDeadlineSeconds": 600,
+        "faultDeadlineSeconds": 900,
+        "jobMaxRetryCount": 5,
+        "restartPolicy": {"evalPeriodSeconds": 60, "maxFullJobRestarts": 1, "numRestartBeforeFullJobRestart": 2},
+        "logMonitoringConfiguration": [
+            {
+                "name": "loss",
+                "logPattern": "loss=([0-9]+)",
+                "metricThreshold": 9,
+                "operator": "gt",
+                "metricEvaluationDataPoints": 3,
+            },
+            {
+                "name": "begin",
+                "logPattern": "round 1",
+                "stopPattern": "done",
+                "expectedStartCutOffInSeconds": 300,
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "requests", "limits"),
+    [
+        (
+            {"instance_count": 2},
+            {"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32, "cpu": "179970m", "memory": "1935626Mi"},
+            {"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32, "memory": "1935626Mi"},
+        ),
+        (
+            asked(accelerators=2),
+            {"nvidia.com/gpu": 2, "cpu": "44992m", "memory": "483906Mi"},
+            {"nvidia.com/gpu": 2, "memory": "483906Mi"},
+        ),
+        (
+            {"instance_type": "ml.trn1.32xlarge", **asked(vcpu=1.5, memory_gib=2, efa=8)},
+            {"aws.amazon.com/neurondevice": 16, "vpc.amazonaws.com/efa": 8, "cpu": "1500m", "memory": "2048Mi"},
+            {"aws.amazon.com/neurondevice": 16, "vpc.amazonaws.com/efa": 8, "memory": "2048Mi"},
+        ),
+        ({"instance_type": "ml.m5.xlarge"}, {"cpu": "3250m", "memory": "11980Mi"}, {"memory": "11980Mi"}),
+        (
+            {"instance_type": "ml.new9.2xlarge", **asked(accelerators=4)},
+            {"nvidia.com/gpu": 4},
+            {"nvidia.com/gpu": 4},
+        ),
+    ],
+    ids=["all of two nodes", "a part of one node", "neuron devices", "no accelerator", "an unknown type"],
+)
+def test_a_pod_asks_for_its_share_of_a_node(fields: Any, requests: Any, limits: Any) -> None:
+    assert container(job(**fields))["resources"] == {"requests": requests, "limits": limits}
+
+
+def test_pods_go_to_nodes_of_the_type_and_after_a_shortage_to_those_of_the_next() -> None:
+    types = {"instance_type": "ml.p5.48xlarge", "fallback_instance_types": ["ml.p4d.24xlarge"]}
+    extra = asked(deep_health_checks=True, node_labels={"team": "a"})
+    first, second = (pods(job(1, 2, shortages, **types, **extra))["template"]["spec"] for shortages in (0, 1))
+    assert first["nodeSelector"] == {
+        "team": "a",
+        "node.kubernetes.io/instance-type": "ml.p5.48xlarge",
+        "sagemaker.amazonaws.com/deep-health-check-status": "Passed",
+    }
+    assert second["nodeSelector"]["node.kubernetes.io/instance-type"] == "ml.p4d.24xlarge"
+    assert second["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 8
+
+
+def test_the_first_process_gets_its_work_and_the_program_what_a_training_job_has() -> None:
+    document = job(
+        source_dir="s3://bucket/source/1.tar.gz",
+        hyper_parameters={"epochs": "3"},
+        input_data_config=[channel("train")],
+        environment={"A": "b"},
+        processes=2,
+    )
+    found = variables(document)
+    expected = {"A": "b", "MUSTER_RUN": "run", "MUSTER_RANK": "1", "MUSTER_ATTEMPT": "2", "MUSTER_PROCESSES": "2"}
+    assert expected.items() <= found.items()
+    assert found["MUSTER_DOCUMENT"] == "s3://bucket/runs/run/document.json"
+    assert found["MUSTER_REGION"] == found["AWS_REGION"] == found["AWS_DEFAULT_REGION"] == "us-east-1"
+    assert found["NNODES"] == "1"
+    work = PodWork.from_json(found["MUSTER_POD_WORK"], "work")
+    assert (work.job, work.instances) == ("muster-run-r1-a2", 1)
+    assert work.checkpoints_uri == "s3://bucket/checkpoints/run/r1/"
+    assert work.output_uri == "s3://bucket/output/run"
+    assert work.notices_uri == "s3://bucket/notices/run/"
+    assert work.hyper_parameters == {"epochs": "3"}
+    assert work.channels[0].name == "train"
+    assert container(document)["command"] == list(POD_COMMAND)
+    fields = {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container(document)["env"][-2:]}
+    assert fields == {"POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "program"),
+    [
+        ({}, ("python", "-m", "muster.replica")),
+        ({"trainer": None, "entrypoint": ["python", "x.py"], "arguments": ["-a"]}, ("python", "x.py", "-a")),
+    ],
+)
+def test_the_program_is_the_one_of_a_training_job(fields: Any, program: Any) -> None:
+    work = PodWork.from_json(variables(job(**fields))["MUSTER_POD_WORK"], "work")
+    assert work.program == program
+
+
+def test_kubernetes_expands_nothing_in_the_values_of_a_user() -> None:
+    found = variables(job(environment={"A": "$(MUSTER_RUN) $x"}, trainer=None, entrypoint=["echo", "$(HOME)"]))
+    assert found["A"] == "$$(MUSTER_RUN) $x"
+    assert '"$$(HOME)"' in found["MUSTER_POD_WORK"]
+
+
+def test_pods_have_shared_memory_a_tree_and_the_users_volumes() -> None:
+    document = job(
+        volume_gb=50,
+        instance_type="ml.m5.xlarge",
+        **asked(
+            volumes=[
+                {"name": "data", "mount_path": "/fsx", "claim": "fsx", "read_only": True},
+                {"name": "disk", "mount_path": "/scratch", "host_path": "/opt/dlami/nvme"},
+            ]
+        ),
+    )
+    spec = pods(document)["template"]["spec"]
+    assert spec["volumes"] == [
+        {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+        {"name": "opt-ml", "emptyDir": {"sizeLimit": "50Gi"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "fsx", "readOnly": True}},
+        {"name": "disk", "hostPath": {"path": "/opt/dlami/nvme"}},
+    ]
+    mounts = {item["mountPath"]: item for item in container(document)["volumeMounts"]}
+    assert mounts["/fsx"] == {"name": "data", "mountPath": "/fsx", "readOnly": True}
+    assert mounts["/scratch"] == {"name": "disk", "mountPath": "/scratch"}
+    assert {item["name"] for item in mounts.values()} == {"dshm", "opt-ml", "data", "disk"}
+    # What an image has in /opt/ml/code stays.
+    assert {path for path in mounts if path.startswith("/opt/ml")} == {
+        f"/opt/ml/{name}" for name in ("input", "model", "output", "checkpoints")
+    }
+
+
+def test_a_type_with_disks_of_its_own_has_no_limit_for_the_tree() -> None:
+    assert pods(job())["template"]["spec"]["volumes"][1] == {"name": "opt-ml", "emptyDir": {}}
+
+
+def test_pods_have_the_account_of_their_run_or_the_users_and_no_token_of_the_cluster() -> None:
+    own = pods(job())["template"]["spec"]
+    assert (own["serviceAccountName"], own["automountServiceAccountToken"]) == ("muster-run", False)
+    users = pods(job(**asked(service_account="mine")))["template"]["spec"]
+    assert users["serviceAccountName"] == "mine"
+    assert "automountServiceAccountToken" not in users
+
+
+def test_ranks_of_an_override_have_their_own_cluster_and_size() -> None:
+    spec = {**BASE, "overrides": {"1": {"instance_count": 4, "hyperpod": {"cluster": "other", "namespace": "ns"}}}}
+    plan = plan_of(parse_spec(spec))
+    first, second = (cluster_job(plan, rank, 1) for rank in range(2))
+    assert [pods(item)["replicas"] for item in (first, second)] == [1, 4]
+    assert second["metadata"]["namespace"] == "ns"  # type: ignore[index, call-overload]
+
+
+def test_a_job_that_the_schema_refuses_is_not_sent_and_all_is_said() -> None:
+    plan = plan_of(parse_spec(BASE)).model_copy(update={"run": "<run>"})
+    with pytest.raises(ClusterJobError) as caught:
+        cluster_job(plan, 1, 2)
+    assert {problem.path for problem in caught.value.problems} >= {"metadata.name", "metadata.labels.muster/run"}
+    assert "nothing was created" in str(caught.value)
+    # A dry run shows what it would be.
+    assert schema_problems(drafted_job(plan, 1, 2)) == caught.value.problems
+
+
+def test_the_same_plan_gives_the_same_bytes() -> None:
+    assert json.dumps(job()) == json.dumps(job())
