@@ -35,6 +35,10 @@ class AdminClient:
         """Names of the training jobs that have not ended."""
         return list(json.loads(self.ask("GET", "status"))["running_jobs"])
 
+    def cluster_jobs(self) -> list[str]:
+        """The jobs of the HyperPod cluster that have not ended, as `namespace/name`."""
+        return list(json.loads(self.ask("GET", "status"))["cluster_jobs"])
+
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """One request.
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.local.hyperpod.cluster_settings import ClusterSettings
+
 DEFAULT_PORT = 4570
 DEFAULT_REGION = "us-east-1"
 DEFAULT_ACCOUNT_ID = "123456789012"
@@ -35,5 +37,7 @@ class Settings(BaseModel):
     """Functions that run at once, each in a process; further invocations are queued."""
     call_rates: bool = True
     """Whether calls are throttled by the rates of `call_rates.py`, or only by those that are set later."""
+    hyperpod: ClusterSettings | None = None
+    """A HyperPod cluster; none without it."""
     end_with_parent: bool = False
     """Stop when the standard input is closed: when the process that started the service has ended."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from muster.contract.hyperpod.clusters import Clusters
 from muster.local.cloud_errors import NotRunningError
 
 DEFAULT_STATE = Path(".muster")
@@ -49,6 +50,8 @@ class CloudState(BaseModel):
     """The certificate authority of this cloud alone."""
     bundle_file: Path
     """That authority and the public ones, for variables that replace the trust store."""
+    clusters: Clusters = Clusters()
+    """The HyperPod clusters, as a stack has to know them."""
 
 
 @dataclass(frozen=True)

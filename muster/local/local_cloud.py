@@ -122,6 +122,10 @@ class LocalCloud:
         """Names of the training jobs that have not ended."""
         return self._admin.running_jobs()
 
+    def cluster_jobs(self) -> list[str]:
+        """The jobs of the HyperPod cluster that have not ended, as `namespace/name`."""
+        return self._admin.cluster_jobs()
+
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of a process that calls this cloud as root, from `base` (this process's environment)."""
         return client_environment(self.state, os.environ if base is None else base)

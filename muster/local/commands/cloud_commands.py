@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
 from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
 from muster.local.cloud_state import StateDirectory
@@ -25,6 +26,7 @@ from muster.local.commands.command_answers import (
     print_answer,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
+from muster.local.hyperpod.cluster_settings import DEFAULT_CLUSTER, DEFAULT_NODES, NODES_MAX
 from muster.local.local_cloud import LocalCloud, stop
 from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
 
@@ -34,6 +36,8 @@ app = typer.Typer(
     help="Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
 )
 _defaults = Settings()
+# Members of the cluster's settings that are options of another name.
+_OPTIONS = {"name": "cluster", "node_type": "node_type", "nodes": "nodes"}
 _HOW_TO_USE = """
 Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; stop it with `muster local down`."""
 
@@ -55,11 +59,20 @@ def up(
     stop_grace_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds from SIGTERM to SIGKILL.")
     ] = _defaults.stop_grace_seconds,
+    hyperpod: Annotated[
+        bool, typer.Option("--hyperpod", help="With a HyperPod cluster that EKS orchestrates.")
+    ] = False,
+    cluster: Annotated[str, typer.Option(help="With --hyperpod: name of the cluster.")] = DEFAULT_CLUSTER,
+    node_type: Annotated[
+        str, typer.Option(help="With --hyperpod: instance type of the nodes.")
+    ] = DEFAULT_INSTANCE_TYPE,
+    nodes: Annotated[int, typer.Option(min=1, max=NODES_MAX, help="With --hyperpod: number of nodes.")] = DEFAULT_NODES,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT,
 ) -> None:
     """Start the embedded cloud."""
     settings = _settings(
+        hyperpod={"name": cluster, "node_type": node_type, "nodes": nodes} if hyperpod else None,
         port=port,
         code=tuple(code or ()),
         region=region,
@@ -95,6 +108,9 @@ def status(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
         return
     typer.echo(f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).")
     typer.echo(f"Running training jobs: {', '.join(up.running_jobs) or 'none'}")
+    for cluster in up.clusters:
+        jobs = ", ".join(up.cluster_jobs) or "none"
+        typer.echo(f"Running jobs on the HyperPod cluster {cluster.name}: {jobs}")
 
 
 @app.command()
@@ -131,7 +147,8 @@ def _settings(**values: object) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise typer.BadParameter(f"{problem['loc'][0]}: {problem['msg']}") from error  # noqa: EM102
+        place = _OPTIONS.get(str(problem["loc"][-1]), problem["loc"][0])
+        raise typer.BadParameter(f"{place}: {problem['msg']}") from error  # noqa: EM102
 
 
 def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field
 from rich.console import Console
 
 from muster.contract.document import Document
+from muster.contract.hyperpod.clusters import Cluster
 from muster.local.cloud_state import DEFAULT_STATE
 from muster.local.faults import FaultReport
 from muster.local.local_cloud import LocalCloud
@@ -43,6 +44,8 @@ class CloudUp(Document):
     region: str
     account_id: str
     running_jobs: tuple[str, ...] = Field(description="training jobs that have not ended")
+    clusters: tuple[Cluster, ...] = Field(description="the HyperPod clusters")
+    cluster_jobs: tuple[str, ...] = Field(description="their jobs that have not ended, as namespace/name")
     ca_file: str = Field(description="the certificate authority to trust")
     log: str
 
@@ -59,6 +62,8 @@ class CloudUp(Document):
             region=cloud.state.region,
             account_id=cloud.state.account_id,
             running_jobs=tuple(cloud.running_jobs()),
+            clusters=cloud.state.clusters.clusters,
+            cluster_jobs=tuple(cloud.cluster_jobs()),
             ca_file=str(cloud.state.ca_file),
             log=str(cloud.directory.log),
         )

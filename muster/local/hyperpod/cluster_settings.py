@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from muster.contract.hyperpod.clusters import ClusterName, DnsLabel, EksName
+from muster.contract.hyperpod.clusters import Cluster, ClusterName, Clusters, DnsLabel, EksName
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 from muster.local.hyperpod.instance_types import TYPES
 
 DEFAULT_CLUSTER = "muster-local"
+DEFAULT_NODES = 4
 NODES_MAX = 100
 _PREFIX = "hyperpod-ns-"
 
@@ -24,7 +25,7 @@ class ClusterSettings(BaseModel):
     eks_name: EksName | None = None
     """Default: the name with `-eks`."""
     node_type: str = DEFAULT_INSTANCE_TYPE
-    nodes: int = Field(default=4, ge=1, le=NODES_MAX)
+    nodes: int = Field(default=DEFAULT_NODES, ge=1, le=NODES_MAX)
     teams: Annotated[tuple[DnsLabel, ...], Field(min_length=1, max_length=10)] = ("team",)
     """Each has the namespace hyperpod-ns-TEAM, with a local queue and a cluster queue."""
     quota_nodes: int | None = Field(default=None, ge=0)
@@ -51,3 +52,11 @@ class ClusterSettings(BaseModel):
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces of the teams."""
         return tuple(f"{_PREFIX}{team}" for team in self.teams)
+
+
+def clusters_of(settings: ClusterSettings | None) -> Clusters:
+    """What a stack has to know of the cluster; nothing where there is none."""
+    if settings is None:
+        return Clusters()
+    cluster = Cluster(name=settings.name, eks_cluster=settings.eks_cluster, namespaces=settings.namespaces)
+    return Clusters(clusters=(cluster,))

@@ -44,6 +44,8 @@ class Step(Enum):
     """A new instance takes its place."""
     RETURN = auto()
     """It is back after a reboot."""
+    SCALE = auto()
+    """The cluster gets another number of nodes."""
 
 
 class Nodes:
@@ -82,6 +84,14 @@ class Nodes:
         self.join(max(0, count - len(names)))
         for name in names[count:]:
             self._end_instance(name)
+
+    def scale_later(self, count: int) -> None:
+        """`scale`, in the thread of this controller."""
+        self._queue.add((str(count), Step.SCALE))
+
+    def repair(self, name: str, *, reboot: bool) -> None:
+        """Start the node again, or replace it, as its owner asks."""
+        self._label(name, {HEALTH: PENDING_REBOOT if reboot else PENDING_REPLACEMENT})
 
     def lose(self, name: str) -> None:
         """The instance is gone, with its processes; the cluster notices it later."""
@@ -134,6 +144,8 @@ class Nodes:
         elif step is Step.REPLACE:
             self._end_instance(name)
             self._join(replaces=name)
+        elif step is Step.SCALE:
+            self.scale(int(name))
         else:
             self._return(name)
 

@@ -77,7 +77,14 @@ class _ListTrainingJobs(TypedDict, total=False):
 class TrainingService:
     """Training jobs of one account and region, and the hubs that it can read."""
 
-    def __init__(self, host: Host, machine: Machine, hubs: Hubs) -> None:
+    def __init__(
+        self,
+        host: Host,
+        machine: Machine,
+        hubs: Hubs,
+        further: Mapping[str, Callable[[Any, Caller], Document]] | None = None,
+    ) -> None:
+        """`further`: other operations of SageMaker, by their names."""
         self._host = host
         self._machine = machine
         self._jobs: dict[str, Job] = {}
@@ -93,6 +100,7 @@ class TrainingService:
             "AddTags": self._add_tags,
             "ListTags": self._list_tags,
             **hubs.operations,
+            **(further or {}),
         }
 
     def call(self, operation: str, request: object, caller: Caller) -> Document:

@@ -2,7 +2,7 @@
 
 | request | answer |
 |---|---|
-| `GET /_muster/status` | running jobs |
+| `GET /_muster/status` | running jobs, and those of the HyperPod cluster |
 | `GET /_muster/faults`, `POST` (a fault), `DELETE`, `DELETE /_muster/faults/ID` | the faults |
 | `POST /_muster/clock` (`{"seconds": N}`) | lifecycle rules act as if so many more seconds had passed; what is gone |
 | `GET /_muster/rates`, `PUT` (a list of rates), `DELETE` | the rates of calls |
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -52,10 +53,19 @@ class Books:
 class AdminApi:
     """An ASGI application for everything under the prefix."""
 
-    def __init__(self, token: str, host: Host, training: TrainingService, books: Books) -> None:
+    def __init__(
+        self,
+        token: str,
+        host: Host,
+        training: TrainingService,
+        books: Books,
+        cluster_jobs: Callable[[], list[str]] | None = None,
+    ) -> None:
+        """`cluster_jobs`: the jobs of the HyperPod cluster that have not ended."""
         self._token = token
         self._host = host
         self._training = training
+        self._cluster_jobs = cluster_jobs
         self._ahead = timedelta()
         self._faults = books.faults
         self._calls = books.calls
@@ -96,7 +106,8 @@ class AdminApi:
             await refusal(scope, receive, send)
 
     async def _status(self, _request: Request) -> Response:
-        return JSONResponse({"running_jobs": self._training.running()})
+        cluster_jobs = [] if self._cluster_jobs is None else self._cluster_jobs()
+        return JSONResponse({"running_jobs": self._training.running(), "cluster_jobs": cluster_jobs})
 
     async def _list_faults(self, _request: Request) -> Response:
         return JSONResponse([report.model_dump(mode="json") for report in self._faults.report()])

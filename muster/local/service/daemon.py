@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
@@ -27,6 +28,7 @@ from muster.contract.aws.partitions import dns_suffix
 from muster.local.calls import CallLog
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
+from muster.local.hyperpod.cluster_settings import clusters_of
 from muster.local.ministack.partition_source import read_for_partition
 from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
@@ -34,6 +36,11 @@ from muster.local.region_partitions import partition_of
 from muster.local.service.certificates import Certificates, ensure_certificates
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.rate_limiter import RateLimiter
+
+if TYPE_CHECKING:
+    from muster.local.hyperpod.hosting.hosted_cluster import HostedCluster
+    from muster.local.ministack.host import Host
+    from muster.local.sagemaker.job_life import Machine
 
 HOST = "127.0.0.1"
 _KEEP_ALIVE_SECONDS = 75.0
@@ -83,6 +90,7 @@ def _new_state(directory: StateDirectory, settings: Settings, certificates: Cert
         admin_token=secrets.token_urlsafe(32),
         ca_file=certificates.ca,
         bundle_file=certificates.bundle,
+        clusters=clusters_of(settings.hyperpod),
     )
 
 
@@ -135,12 +143,23 @@ async def _serve(
     # Not before now: MiniStack reads the environment while it is imported.
     read_for_partition(partition_of(settings.region), dns_suffix(settings.region))
     from muster.local.ministack import adaptations  # noqa: PLC0415
-    from muster.local.ministack.host import Account  # noqa: PLC0415
+    from muster.local.ministack.host import Account, Host  # noqa: PLC0415
+    from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     processes = ProcessPool()
     adaptations.adapt(directory.scratch / "code", Account(settings.account_id, settings.region))
-    gateway = _gateway(directory, settings, state, processes)
+    faults, calls = FaultBook(), CallLog()
+    host = Host(Account(settings.account_id, settings.region), loop)
+    hosted, variables = None, container_variables(state.endpoint, state.ca_file)
+    if settings.hyperpod is not None:
+        from muster.local.hyperpod.hosting.hosted_cluster import HostedCluster, ServiceParts  # noqa: PLC0415
+
+        parts = ServiceParts(settings, host, processes, faults, calls, directory.scratch / "hyperpod", variables)
+        hosted = HostedCluster(parts, settings.hyperpod)
+        _background.add(hosted.start())
+    machine = Machine(settings, faults, processes, directory.scratch / "jobs", variables)
+    gateway = _gateway(directory, state, machine, host, calls=calls, hosted=hosted)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -165,23 +184,26 @@ async def _serve(
     os._exit(0)
 
 
-def _gateway(directory: StateDirectory, settings: Settings, state: CloudState, processes: ProcessPool) -> ASGIApp:
+def _gateway(
+    directory: StateDirectory,
+    state: CloudState,
+    machine: Machine,
+    host: Host,
+    *,
+    calls: CallLog,
+    hosted: HostedCluster | None,
+) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
-    from muster.local.ministack.host import Account, Host  # noqa: PLC0415 - see _serve
-    from muster.local.sagemaker.hubs import Hubs  # noqa: PLC0415
-    from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
+    from muster.local.sagemaker.hubs import Hubs  # noqa: PLC0415 - see _serve
     from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
     from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
 
-    account = Account(settings.account_id, settings.region)
-    faults = FaultBook()
-    books = Books(faults, CallLog(), RateLimiter(enforced=settings.call_rates))
-    endpoint = container_variables(state.endpoint, state.ca_file)
-    machine = Machine(settings, faults, processes, directory.scratch / "jobs", endpoint)
-    host = Host(account, asyncio.get_running_loop())
-    training = TrainingService(host, machine, Hubs(account, directory.hubs))
-    return Gateway(account, training, AdminApi(state.admin_token, host, training, books), books)
+    books = Books(machine.faults, calls, RateLimiter(enforced=machine.settings.call_rates))
+    further = None if hosted is None else hosted.operations
+    training = TrainingService(host, machine, Hubs(host.account, directory.hubs), further)
+    admin = AdminApi(state.admin_token, host, training, books, None if hosted is None else hosted.running)
+    return Gateway(host.account, training, admin, books)
 
 
 async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

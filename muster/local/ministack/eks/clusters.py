@@ -33,8 +33,7 @@ def register(account: Account, name: str, endpoint: str, authority: str, version
         body = {
             "name": name,
             "version": version,
-            "roleArn": f"arn:{account.partition}:iam::{account.account_id}:role/aws-service-role/eks.amazonaws.com/"
-            "AWSServiceRoleForAmazonEKS",
+            "roleArn": "",  # MiniStack would look it up; EKS's own role is set below
             "accessConfig": {
                 "authenticationMode": "API_AND_CONFIG_MAP",
                 "bootstrapClusterCreatorAdminPermissions": True,
@@ -44,6 +43,8 @@ def register(account: Account, name: str, endpoint: str, authority: str, version
         cluster = eks._clusters[name]
         cluster.update(
             arn=account.arn("eks", f"cluster/{name}"),
+            roleArn=f"arn:{account.partition}:iam::{account.account_id}:role/aws-service-role/eks.amazonaws.com/"
+            "AWSServiceRoleForAmazonEKS",
             endpoint=endpoint,
             certificateAuthority={"data": authority},
             status="ACTIVE",

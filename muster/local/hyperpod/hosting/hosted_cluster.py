@@ -1,0 +1,88 @@
+"""The embedded cluster with all that is round it in the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from muster.local.calls import CallLog
+from muster.local.cloud_settings import Settings
+from muster.local.hyperpod.cluster_calls import ClusterCalls, ListedCluster, cluster_arn, log_group
+from muster.local.hyperpod.cluster_events import ClusterEvents
+from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.local.hyperpod.embedded_cluster import ClusterParts, EmbeddedCluster
+from muster.local.hyperpod.hosting.cluster_changes import ClusterChanges, Operation
+from muster.local.hyperpod.hosting.event_queue import EventQueue
+from muster.local.hyperpod.pods.pod_machine import PodMachine
+from muster.local.ministack.host import Host
+from muster.local.processes.process_pool import ProcessPool
+from muster.local.sagemaker.log_shipping import LogSink
+from muster.local.service.fault_book import FaultBook
+from muster.local.service.kubernetes_server import KubernetesServer
+
+GROUP = "workers"
+"""The one instance group of the cluster."""
+STREAMS = "SagemakerHyperPodTrainingJob"
+
+
+@dataclass(frozen=True)
+class ServiceParts:
+    """What of the service a cluster needs."""
+
+    settings: Settings
+    host: Host
+    processes: ProcessPool
+    faults: FaultBook
+    calls: CallLog
+    place: Path
+    """Folder of the cluster: its pods, nodes and certificates."""
+    endpoint: Mapping[str, str]
+    """Environment variables with which a container reaches the services."""
+
+
+class HostedCluster:
+    """The cluster of a cloud."""
+
+    def __init__(self, parts: ServiceParts, settings: ClusterSettings) -> None:
+        account, host = parts.host.account, parts.host
+        arn = cluster_arn(account, settings.name)
+        self._host = host
+        self._log_group = log_group(settings.name)
+        self._server = KubernetesServer(
+            account, settings.eks_cluster, parts.place / "certificates", parts.faults, parts.calls
+        )
+        machine = PodMachine(
+            settings=parts.settings,
+            processes=parts.processes,
+            place=parts.place,
+            endpoint=parts.endpoint,
+            identity=self._server.identities,
+            open_log=self._open_log,
+        )
+        events = ClusterEvents(EventQueue(host).put, settings.name, arn, GROUP)
+        self._cluster = EmbeddedCluster(
+            ClusterParts(self._server.store, settings, account.region, machine, events, parts.faults)
+        )
+        calls = ClusterCalls(account, [ListedCluster(settings, self._server.store)])
+        self.operations: dict[str, Operation] = {
+            **calls.operations,
+            **ClusterChanges(self._cluster, arn).operations,
+        }
+        """SageMaker's operations on the cluster."""
+
+    def start(self) -> asyncio.Task[None]:
+        """Serve its Kubernetes API in the loop that runs. Keep the task: the loop does not."""
+        return self._server.start(self._cluster)
+
+    def running(self) -> list[str]:
+        """Jobs on it that have not ended, as `namespace/name`."""
+        return self._cluster.running()
+
+    def _open_log(self, node: str) -> LogSink:
+        """The log stream of a node: its agent ships the lines of all pods there."""
+        stream = f"{STREAMS}/{GROUP}/{node}"
+        self._host.open_log_stream(self._log_group, stream)
+        return partial(self._host.put_log_events, self._log_group, stream)
