@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.clusters import (
     CLUSTERS_MAX,
+    ENV_LOCAL_CLUSTERS,
     NAMESPACES_MAX,
     Cluster,
     Clusters,
@@ -65,6 +66,16 @@ def clusters_of(tables: ClusterTables) -> Clusters:
             for name, table in sorted(tables.items())
         )
     )
+
+
+def local_cluster_tables(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The tables of the embedded cloud's clusters, in the environment of a shell that uses it."""
+    known = environment.get(ENV_LOCAL_CLUSTERS)
+    clusters = Clusters() if not known else Clusters.model_validate_json(known)
+    return {
+        cluster.name: {"eks_cluster": cluster.eks_cluster, "namespaces": [*cluster.namespaces]}
+        for cluster in clusters.clusters
+    }
 
 
 def network_of(tables: ClusterTables) -> VpcConfig | None:
