@@ -38,7 +38,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --jobs=3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
+.PHONY: help setup demo demo-hyperpod demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,6 +158,9 @@ $(TERMINAL):
 
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
+
+demo-hyperpod: setup ## The same on an embedded HyperPod cluster: a node is lost, a replica grows to two instances
+	@$(BIN)/python -m examples.digits.hyperpod_demo
 
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against data parallel (3 minutes); PROCESSES=2 shards each (FSDP2)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))

@@ -15,12 +15,16 @@ from typing import Any
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result
 from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
+from muster.local.hyperpod.cluster_settings import ClusterSettings
 
 _TIMEOUT_SECONDS = 300.0
 # The functions' roles are named after their constructs; SageMaker's own calls and the benchmark's are not counted.
 _FUNCTION_ROLE = "Handler"
+KUBERNETES = "kubernetes"
+"""The service under which calls to a cluster's API are counted."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Stack:
     cloud_seconds: float
     """From the cloud's start until it answered."""
 
-    def train(self, name: str, spec: dict[str, Any]) -> Result:
+    def train(self, name: str, spec: dict[str, Any], *, succeeds: bool = True) -> Result:
         """One run from start to settlement."""
         stepfunctions = self.cloud.client("stepfunctions")
         execution = stepfunctions.start_execution(
@@ -44,7 +48,7 @@ class Stack:
                 message = f"the run {name} did not end within {_TIMEOUT_SECONDS:.0f} s"
                 raise TimeoutError(message)
             time.sleep(0.2)
-        if status != "SUCCEEDED":
+        if status != ("SUCCEEDED" if succeeds else "FAILED"):
             message = f"the run {name} ended as {status}"
             raise RuntimeError(message)
         key = RunLayout(name).result
@@ -62,17 +66,26 @@ class Stack:
         return calls
 
 
+def settings_with(cluster: ClusterSettings | None) -> StackSettings:
+    """The settings of a stack that may use this cluster."""
+    replicas = ReplicasTable(image=LOCAL_IMAGE)
+    if cluster is None:
+        return StackSettings(replicas=replicas)
+    table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=list(cluster.namespaces))
+    return StackSettings(replicas=replicas, hyperpod_clusters={cluster.name: table})
+
+
 @contextmanager
-def open_stack() -> Iterator[Stack]:
-    """Start the cloud and deploy; stop it and remove its state afterwards."""
+def open_stack(cluster: ClusterSettings | None = None) -> Iterator[Stack]:
+    """Start the cloud, with a HyperPod cluster or without, and deploy; stop it and remove its state afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         path, began = Path(folder), time.monotonic()
-        with LocalCloud.start(path / "cloud", Settings(port=0, end_with_parent=True)) as cloud:
+        with LocalCloud.start(path / "cloud", Settings(port=0, end_with_parent=True, hyperpod=cluster)) as cloud:
             cloud_seconds = time.monotonic() - began
             outputs = deploy(
                 cloud.environment(),
                 target=Platform.LOCAL,
-                settings=StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE)),
+                settings=settings_with(cluster),
                 outputs=path / "outputs.json",
                 log=path / "cdk.log",
             )

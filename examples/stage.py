@@ -23,8 +23,10 @@ from muster.client.cli.watch import watching
 from muster.client.errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
 from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
+from muster.local.hyperpod.cluster_settings import ClusterSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.5
@@ -36,9 +38,11 @@ class Stage:
     While it is open, this process calls that cloud alone.
     """
 
-    def __init__(self, console: Console, folder: Path) -> None:
+    def __init__(self, console: Console, folder: Path, cluster: ClusterSettings | None = None) -> None:
+        """`cluster`: a HyperPod cluster that the cloud has and the stack uses."""
         self.console = console
         self.folder = folder
+        self._cluster = cluster
         self.watch = PhaseTimer(console)
         self._cloud: LocalCloud | None = None
 
@@ -57,7 +61,7 @@ class Stage:
         Raises:
             MusterError: a part could not be started.
         """
-        settings = Settings(port=0, code=(ROOT,), end_with_parent=True)
+        settings = Settings(port=0, code=(ROOT,), end_with_parent=True, hyperpod=self._cluster)
         with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
             cloud = LocalCloud.start(self.folder / "cloud", settings)
             remarks.append(cloud.endpoint)
@@ -71,12 +75,19 @@ class Stage:
                 deploy(
                     environment,
                     target=Platform.LOCAL,
-                    settings=StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE)),
+                    settings=self._stack_settings(),
                     outputs=self.folder / "deploy" / "outputs.json",
                     log=self.folder / "deploy.log",
                 )
                 remarks.append("cdk bootstrap, cdk deploy")
             yield
+
+    def _stack_settings(self) -> StackSettings:
+        replicas, cluster = ReplicasTable(image=LOCAL_IMAGE), self._cluster
+        if cluster is None:
+            return StackSettings(replicas=replicas)
+        table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=list(cluster.namespaces))
+        return StackSettings(replicas=replicas, hyperpod_clusters={cluster.name: table})
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
         """Launch `spec`, pass every status to `follow` and show it; returns the result."""

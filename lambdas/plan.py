@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.contract.run.plan import Place
+from muster.contract.hyperpod.cluster_rules import uses_cluster
+from muster.contract.run.plan import Place, Plan
 from muster.contract.run.source_delivery import PACKAGE_FILE
+from muster.contract.run.workflow_history import REARM_SECONDS
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.aws.aws_errors import outages_named
@@ -31,7 +33,15 @@ _deployment = Deployment(
     ReplicaPackage(Path(__file__).parents[1] / PACKAGE_FILE),
     _plane.clients,
     _settings.max_concurrent_replicas,
+    lambda: _plane.backends.apis,
+    _settings.pod_role_arn,
 )
+
+
+def _launch(plan: Plan) -> dict[str, str | int]:
+    """When and how fast the replicas are launched, and for runs on clusters how often they are re-armed."""
+    launch: dict[str, str | int] = {"from": clock.now(), "per_second": _settings.launches_per_second}
+    return {**launch, "rearm_seconds": REARM_SECONDS} if uses_cluster(plan.spec) else launch
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -63,5 +73,5 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
         "run": plan.run,
         "ranks": list(range(plan.spec.replicas)),
         # The workflow gives each rank a slot, so CreateTrainingJob is called at the rate that the account allows.
-        "launch": {"from": clock.now(), "per_second": _settings.launches_per_second},
+        "launch": _launch(plan),
     }

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rich.markup import escape
 
-from muster import ReplicaOutcome, Result, Verdict
+from muster import ClusterJob, ReplicaOutcome, Result, Verdict
 from muster.contract.layout import RunLayout
 
 TOLERANCE = 0.01  # of accuracy: one percentage point
+
+
+def without_rerun(result: Result) -> Iterator[str]:
+    """What is wrong with a run that lost an instance, if nothing was rerun."""
+    if result.reruns < 1:
+        yield "no attempt was rerun: the lost instance was not noticed"
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class Report:
     baseline_accuracy: float
     wall_seconds: float
     phase_seconds: dict[str, float]
+    missed: Callable[[Result], Iterator[str]] = without_rerun
+    """What should have happened to the run and has not."""
 
     @property
     def accuracy(self) -> float | None:
@@ -55,8 +63,7 @@ class Report:
         for replica in result.replicas:
             if replica.outcome is not ReplicaOutcome.SUCCEEDED or replica.problem:
                 yield f"replica {replica.rank} {replica.outcome}: {replica.problem or 'no result'}"
-        if result.reruns < 1:
-            yield "no attempt was rerun: the lost instance was not noticed"
+        yield from self.missed(result)
         if not self.parameters_identical:
             yield "the replicas do not hold the same parameters"
         if self.accuracy is None or self.accuracy < self.baseline_accuracy - TOLERANCE:
@@ -72,12 +79,20 @@ class Report:
             "rounds": self.rounds,
             "reruns": self.result.reruns,
             "attempts": {str(replica.rank): len(replica.attempts) for replica in self.result.replicas},
+            "restarts": {str(rank): job.restarts for rank, job in last_jobs(self.result).items()},
+            "instances": {str(rank): job.instances for rank, job in last_jobs(self.result).items()},
             "parameters_identical": self.parameters_identical,
             "accuracy": self.accuracy,
             "baseline_accuracy": self.baseline_accuracy,
             "wall_seconds": round(self.wall_seconds, 1),
             "phase_seconds": {name: round(seconds, 1) for name, seconds in self.phase_seconds.items()},
         }
+
+
+def last_jobs(result: Result) -> dict[int, ClusterJob]:
+    """The last job of each replica that is on a cluster."""
+    found = {replica.rank: replica.attempts[-1].cluster for replica in result.replicas if replica.attempts}
+    return {rank: job for rank, job in found.items() if job is not None}
 
 
 def verdict_lines(report: Report) -> Iterator[str]:
@@ -93,6 +108,11 @@ def verdict_lines(report: Report) -> Iterator[str]:
     yield f"  rounds              {report.rounds or 0:>7}"
     attempts = " ".join(str(len(replica.attempts)) for replica in result.replicas)
     yield f"  attempts by rank    {attempts:>7}   {_reruns(result)}"
+    if jobs := last_jobs(result).values():
+        restarts = " ".join(str(job.restarts) for job in jobs)
+        instances = " ".join(str(job.instances) for job in jobs)
+        yield f"  restarts by rank    {restarts:>7}   by the operator, in the same attempt"
+        yield f"  instances by rank   {instances:>7}   at the end"
     yield f"  parameters          {'all replicas hold the same bytes' if report.parameters_identical else 'DIFFERENT'}"
     yield f"  result in S3        {RunLayout(result.run).result}"
     yield from ([] if result.model is None else [f"  model in S3         {RunLayout(result.run).model}"])

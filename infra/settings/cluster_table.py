@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.clusters import (
@@ -13,7 +13,6 @@ from muster.contract.hyperpod.clusters import (
     ENV_LOCAL_CLUSTERS,
     NAMESPACES_MAX,
     Cluster,
-    ClusterName,
     Clusters,
     DnsLabel,
     EksName,
@@ -28,7 +27,6 @@ _SUBNETS_MAX, _GROUPS_MAX = 16, 5  # Lambda: VpcConfig
 _NetworkId = Annotated[
     str, Field(max_length=32, pattern=r"^[a-z]+-[0-9a-zA-Z]+$"), Wording("an ID such as subnet-0a1b2c3d")
 ]
-_NAME: TypeAdapter[str] = TypeAdapter(ClusterName)
 
 
 class ClusterTable(BaseModel):
@@ -95,11 +93,6 @@ def cluster_table_problems(tables: ClusterTables, job_prefix: str) -> Iterator[P
     network, of_eks = network_of(tables), dict[str, str]()
     for name, table in sorted(tables.items()):
         place = f"hyperpod_clusters.{name}"
-        try:
-            _NAME.validate_python(name)
-        except ValidationError:
-            allowed = "letters, digits and single hyphens between them, at most 63: the name in SageMaker"
-            yield Problem(place, repr(name), "write the cluster's name", allowed)
         if bool(table.subnets) != bool(table.security_group_ids):
             there, missing = ("subnets", "security_group_ids") if table.subnets else ("security_group_ids", "subnets")
             yield StatedProblem(

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from muster.contract.hyperpod.cluster_rules import uses_cluster
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
 from muster.control.aws.patience import patiently
+from muster.control.cluster_rights import remove_rights
 from muster.control.control_plane import ControlPlane
 from muster.control.ended_runs import enter_ended_run
 from muster.control.reporting.announcements import announce_run_ended
@@ -89,6 +91,8 @@ def finish_run(
         steps.do("mark its end as announced", run.documents.mark_announced)
     if verified is None:
         verified = steps.do("stop the jobs that are left", lambda: stop_remaining(run, steps.budget))
+    if verified and uses_cluster(run.plan.spec):
+        verified = steps.do("take the rights of its pods away", lambda: remove_rights(run, steps.budget))
     continued_by = None
     if verified:
         continued_by = steps.answer("continue the run", lambda: plane.rerun_policy.start_next(run, result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
+from muster.contract.hyperpod.cluster_rules import launch_name_problems, uses_cluster
 from muster.contract.names import run_name
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
@@ -25,9 +27,14 @@ from muster.control.aws.store import Store
 from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
+from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
+    from muster.control.kubernetes.cluster_apis import ClusterApis
     from muster.control.recipes import PreparedSpec
+
+# Of the function's minute: after that the workflow tries again.
+_CLUSTER_SECONDS = 20.0
 
 
 class PlanRequest(BaseModel):
@@ -51,6 +58,9 @@ class Deployment:
     package: ReplicaPackage
     clients: Clients
     replica_cap: int | None = None
+    apis: Callable[[], ClusterApis] | None = None
+    """Opens the APIs of the stack's clusters."""
+    pod_role_arn: str | None = None
 
 
 def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
@@ -97,7 +107,22 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
         else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
     )
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
+    _prepare_clusters(deployment, plan)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
+
+
+def _prepare_clusters(deployment: Deployment, plan: Plan) -> None:
+    """Let the run's jobs be created on its clusters, before it has a plan: what is refused there is not planned.
+
+    Raises:
+        SpecError: a cluster cannot be used.
+    """
+    if deployment.apis is None or not uses_cluster(plan.spec):
+        return
+    from muster.control.kubernetes.run_identity import RunIdentities  # noqa: PLC0415 - not without clusters
+
+    identities = RunIdentities(deployment.apis(), deployment.place.job_prefix)
+    identities.prepare(plan, deployment.pod_role_arn, TimeBudget.of(_CLUSTER_SECONDS))
 
 
 def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
@@ -141,6 +166,7 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
     if spec.name is not None and spec.name != request.execution_name:
         found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
+    problems += launch_name_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
     problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"

@@ -21,6 +21,7 @@ from muster.control.aws.executions import Execution, Executions
 from muster.control.aws.patience import patiently
 from muster.control.backends import PlacedJob
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
+from muster.control.cluster_rights import sweep_rights
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
@@ -89,6 +90,8 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     unfenced = found.unknown | {_name(one) for one in missed} - set(fenced)
     orphans = _tried(lambda: jobs.stop(suspects, share, unfenced), StoppedOrphans(), errors)
     settled = _complete(plane, missed, budget, errors)
+    if plane.settings.clusters.clusters:
+        _tried(lambda: sweep_rights(plane, executions.live_runs, request.young_seconds, errors), None, errors)
     return Swept(settled, orphans.stopped, orphans.foreign, tuple(errors), orphans.left)
 
 

@@ -78,6 +78,12 @@ class RunDocument(StoredDocument):
         # A newer version may know more of them. Users' specs are closed, so here what is not known is left out.
         return MetricSinks.model_validate(value, extra="ignore") if isinstance(value, dict) else value
 
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _known_tiers(cls, value: object) -> object:
+        # As the sinks of metrics.
+        return CheckpointTiers.model_validate(value, extra="ignore") if isinstance(value, dict) else value
+
     @classmethod
     def every(cls, plan: Plan) -> dict[str, RunDocument]:
         """The documents of a plan by their keys: one for all replicas, or in a sweep one for each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from muster.replica.tiers.state_file import Bytes
@@ -50,7 +51,8 @@ class DiskTier(Tier):
                 self._path(old).unlink(missing_ok=True)
         except OSError as error:
             # A full disk: what is there of it would fill the disk for all others.
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
             raise TierError(str(error)) from None
 
     def clear(self) -> None:

@@ -151,7 +151,7 @@ def test_a_job_whose_creation_was_not_answered_is_found_although_the_next_try_is
 def test_a_name_that_is_in_use_and_cannot_be_found_is_tried_again(harness: ControlHarness) -> None:
     harness.plan()
     harness.cloud.calls.inject(refusal("ResourceInUse"))
-    with pytest.raises(ConnectionError, match="muster-one-r0-a1 is in use, but DescribeTrainingJob does not find it"):
+    with pytest.raises(ConnectionError, match="muster-one-r0-a1 is in use, but a look at it does not find it"):
         harness.arm()
     assert harness.arm() is Launch.CREATED
 

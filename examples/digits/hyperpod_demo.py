@@ -1,0 +1,106 @@
+"""Muster on a HyperPod cluster, on this machine: `make demo-hyperpod`, or `python -m examples.digits.hyperpod_demo`.
+
+Starts the embedded cloud with a cluster of five nodes, deploys the real stack to it, and launches
+examples/digits/hyperpod.yaml: four replicas, each a job on the cluster. It takes one replica's node away in the middle,
+and the operator restarts the job on another. Replica 3 grows from one instance to two, because the fifth node is free.
+The result is held against the same model trained by one process. Writes build/demo-hyperpod/result.json; ends with 0
+only if the run truly succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+
+from examples.digits.baseline import baseline_accuracy
+from examples.digits.report import Report, last_jobs, verdict_lines
+from examples.stage import ROOT, Stage, perform, replica_arguments, shown
+from muster import Result, RunStatus, Spec
+from muster.local.faults import LostNode
+from muster.local.hyperpod.cluster_settings import ClusterSettings
+
+SPEC = Path(__file__).with_name("hyperpod.yaml")
+
+VICTIM, ELASTIC = 2, 3
+LOST_AFTER = 0.4
+"""A share of the least time that the rounds take: on any machine the replica is still training then."""
+NODES = 5
+RUN_TIMEOUT_SECONDS = 240.0
+
+_INTRODUCTION = """\
+Muster demo: {replicas} replicas train one classifier of handwritten digits on a HyperPod
+cluster of {nodes} nodes. They exchange through an S3 bucket alone. One of them will lose
+its node, and another will grow from one instance to two.
+"""
+
+
+def demo(console: Console, folder: Path, spec: Spec) -> bool:
+    """Run the demo; returns whether the run succeeded with the expected result.
+
+    Raises:
+        MusterError: a part could not be started, or the run could not be followed.
+    """
+    console.print(_INTRODUCTION.format(replicas=spec.replicas, nodes=NODES))
+    stage = Stage(console, folder, ClusterSettings(nodes=NODES, node_type=spec.instance_types[0]))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
+        baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)
+        with stage.open():
+            result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Events(stage, spec))
+            same = stage.fetch_model(result)
+            report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds, _missed)
+            if report.problems:
+                stage.save_logs()
+    (folder / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
+    for line in verdict_lines(report):
+        console.print(line, soft_wrap=True)
+    console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
+    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
+    return not report.problems
+
+
+def _missed(result: Result) -> Iterator[str]:
+    """What should have happened on the cluster and has not."""
+    jobs = last_jobs(result)
+    victim, elastic = jobs.get(VICTIM), jobs.get(ELASTIC)
+    if victim is None or not (victim.restarts or len(result.replicas[VICTIM].attempts) > 1):
+        yield f"replica {VICTIM} was not restarted: the lost node was not noticed"
+    if elastic is None or elastic.instances != 2:
+        found = "none" if elastic is None else elastic.instances
+        yield f"replica {ELASTIC} has not grown to 2 instances, but has {found}"
+
+
+class _Events:
+    """Takes one replica's node away during its rounds, and prints that and what follows."""
+
+    def __init__(self, stage: Stage, spec: Spec) -> None:
+        self._console = stage.console
+        trains = replica_arguments(spec)
+        seconds = LOST_AFTER * trains.get("rounds", 0) * trains.get("seconds_per_round", 0.0)
+        self._lost = stage.cloud.faults.add(LostNode(job=f"*-r{VICTIM}-a1", after_seconds=seconds))
+        self._printed: set[str] = set()
+
+    def __call__(self, status: RunStatus) -> None:
+        jobs = {replica.rank: replica.cluster for replica in status.replicas if replica.cluster is not None}
+        if self._lost.fired:
+            self._print(f"⚡ took the node of replica {VICTIM} away")
+        if VICTIM in jobs and jobs[VICTIM].restarts:
+            self._print(f"↻ the operator has restarted replica {VICTIM} on another node")
+        if ELASTIC in jobs and jobs[ELASTIC].instances == 2:
+            self._print(f"×2 replica {ELASTIC} trains on two instances")
+
+    def _print(self, words: str) -> None:
+        if words not in self._printed:
+            self._console.print(f"[yellow]{words}[/yellow]")
+            self._printed.add(words)
+
+
+if __name__ == "__main__":
+    folder = ROOT / "build" / "demo-hyperpod"
+    name = "examples.digits.hyperpod_demo"
+    sys.exit(perform(demo, name, "Muster on a HyperPod cluster, on this machine.", folder=folder, spec=SPEC))
