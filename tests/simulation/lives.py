@@ -110,6 +110,10 @@ class Lives:
             self._world.reach("a job is created after its answer was lost")
             self._late.add(parameters["TrainingJobName"])
 
+    def is_late(self, name: str) -> bool:
+        """Whether a job's creation took effect after its answer was lost."""
+        return name in self._late
+
     def begin(self, name: str) -> Life:
         """A job was created."""
         world = self._world
