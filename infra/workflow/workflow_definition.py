@@ -10,12 +10,16 @@ from typing import NotRequired, TypedDict
 MAP_LABEL = "Replicas"
 """The label of the definition's Map: the children's metrics and ARNs carry it behind the state machine's name."""
 
+REARM_SECONDS = 21_600
+"""The re-arm period in the definition's file."""
+
 
 class State(TypedDict):
     """The fields of a state that Muster's code reads or sets; the file has more."""
 
     Resource: NotRequired[str]
     TimeoutSeconds: NotRequired[int]
+    TimeoutSecondsPath: NotRequired[str]
     ItemProcessor: NotRequired[Machine]
 
 
@@ -26,22 +30,25 @@ class Machine(TypedDict):
 
 
 def armed_definition(path: Path, rearm_seconds: int) -> Machine:
-    """The definition in the file `path`, with the re-arm period as TimeoutSeconds of every wait for a task token.
+    """The definition in the file `path`, with the re-arm period of every wait for a task token.
 
-    The period is a number literal, because the embedded cloud evaluates no expression there. The ARNs of the service's
-    integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and aws-cn; the file has
-    `aws`, which Workflow Studio and the validators of the language can read.
+    Where the wait names a path (TimeoutSecondsPath), the states before it compute the period: the smaller one of the
+    run's own and this one, which is in the file as `REARM_SECONDS`. Otherwise it is a number literal. The ARNs of the
+    service's integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and aws-cn; the
+    file has `aws`, which Workflow Studio and the validators of the language can read.
 
     Raises:
         ValueError: nothing in the definition waits for a task token.
     """
-    definition: Machine = json.loads(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    definition: Machine = json.loads(text.replace(f", {REARM_SECONDS})", f", {rearm_seconds})"))
     waiting = [state for state in _states(definition) if state.get("Resource", "").endswith(".waitForTaskToken")]
     if not waiting:
         message = f"{path} has no task that waits for a token: nothing would ever be re-armed"
         raise ValueError(message)
     for state in waiting:
-        state["TimeoutSeconds"] = rearm_seconds
+        if "TimeoutSecondsPath" not in state:
+            state["TimeoutSeconds"] = rearm_seconds
     for state in _states(definition):
         if "Resource" in state:
             state["Resource"] = state["Resource"].replace("arn:aws:", "arn:${Partition}:", 1)

@@ -35,7 +35,7 @@ def test_the_template_deploys_as_it_is(cloud: LocalCloud, outputs: Mapping[str, 
     definition = machine["definition"]
     assert "${" not in definition
     train = json.loads(definition)["States"]["Train the replicas"]["ItemProcessor"]["States"]
-    assert train["Launch the job and wait for its end"]["TimeoutSeconds"] == REARM_SECONDS
+    assert f", {REARM_SECONDS})" in train["Wait for the launch slot"]["Output"]
     encryption = cloud.client("s3").get_bucket_encryption(Bucket=outputs["BucketName"])
     assert encryption["ServerSideEncryptionConfiguration"]["Rules"]
     assert outputs["JobPrefix"] == "muster"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonata import Jsonata
 
+from muster.contract.run import workflow_history
 from muster.infra.workflow.workflow_definition import armed_definition
 from tests.support.template import REARM_SECONDS, ROOT, Template
 
@@ -31,10 +32,12 @@ def waits(machine: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_the_deployed_definition_is_the_file_but_for_re_arm_period_and_partition(template: Template) -> None:
     found, written = deployed(template), json.loads(DEFINITION.read_text(encoding="utf-8"))
-    assert [state["TimeoutSeconds"] for state in waits(found)] == [REARM_SECONDS] * 2
+    assert [state.get("TimeoutSeconds") for state in waits(found)] == [REARM_SECONDS, None]
     for armed, plain in zip(waits(found), waits(written), strict=True):
-        armed["TimeoutSeconds"] = plain["TimeoutSeconds"]
-    assert found == written
+        armed |= {name: plain[name] for name in armed.keys() & {"TimeoutSeconds"}}
+    text = json.dumps(found)
+    assert text.count(f", {REARM_SECONDS})") == 2
+    assert json.loads(text.replace(f", {REARM_SECONDS})", ", 21600)")) == written
 
 
 def test_a_definition_that_waits_for_no_token_is_refused(tmp_path: Path) -> None:
@@ -61,6 +64,37 @@ def test_each_rank_has_a_slot_of_its_own_and_a_random_time_in_it() -> None:
         # The workflow counts milliseconds.
         assert rank / per_second - 0.001 <= launch_time(rank, per_second) <= (rank + 1) / per_second
     assert len({launch_time(5, 1) for _ in range(5)}) > 1
+
+
+def period(given: dict[str, Any], rearm_seconds: int, tmp_path: Path) -> tuple[Any, Any]:
+    """The re-arm period of the first attempt, and that of a rerun."""
+    file = tmp_path / "run.asl.json"
+    file.write_text(json.dumps(armed_definition(DEFINITION, rearm_seconds)))
+    states = json.loads(file.read_text())["States"]["Train the replicas"]["ItemProcessor"]["States"]
+
+    def evaluated(text: str, data: dict[str, Any], **variables: Any) -> Any:
+        expression = Jsonata(text.removeprefix("{% ").removesuffix(" %}"))
+        frame = expression.create_frame()
+        for name, value in {"states": {"input": data}, **variables}.items():
+            frame.bind(name, value)
+        return expression.evaluate(None, frame)
+
+    slot, wait = states["Wait for the launch slot"], states["Wait before the rerun"]
+    first = evaluated(slot["Output"], given)
+    assigned = evaluated(slot["Assign"]["rearm_seconds"], given)
+    decided = {"run": "one", "rank": 0, "attempt": 2, "delay_seconds": 7}
+    second = evaluated(wait["Output"], decided, rearm_seconds=assigned)
+    assert first == {**given, "rearm_seconds": assigned}
+    assert second == {**decided, "rearm_seconds": assigned}
+    assert evaluated(wait["Seconds"], decided) == 7
+    return first["rearm_seconds"], second["rearm_seconds"]
+
+
+def test_a_run_on_clusters_is_re_armed_as_often_as_its_plan_says_and_no_other_run_more_often(tmp_path: Path) -> None:
+    launch = {"from": "2026-01-01T00:00:00.500Z", "per_second": 10}
+    assert period({"rank": 0, "launch": launch}, 10_800, tmp_path) == (10_800, 10_800)
+    assert period({"rank": 0, "launch": {**launch, "rearm_seconds": 900}}, 10_800, tmp_path) == (900, 900)
+    assert period({"rank": 0, "launch": {**launch, "rearm_seconds": 900}}, 12, tmp_path) == (12, 12)
 
 
 def test_stop_and_settle_are_tried_for_as_long_as_an_attempt() -> None:
@@ -104,7 +138,8 @@ def test_no_state_gives_up_before_its_function_does(template: Template) -> None:
             elif state.get("Type") == "Task":
                 called = state["Parameters"]["FunctionName"][2:].removesuffix("FunctionArn}")
                 [limit] = [seconds for logical_id, seconds in timeouts.items() if logical_id.startswith(called)]
-                assert state["TimeoutSeconds"] >= limit, name
+                # The path is that of a re-arm period, which no run has shorter than that of runs on clusters.
+                assert state.get("TimeoutSeconds", workflow_history.REARM_SECONDS) >= limit, name
 
     check(deployed(template))
 

@@ -19,14 +19,18 @@ from tests.memory.workflow import Answer, Workflow
 from tests.simulation.kernel import Activity, Kernel
 
 _FIELDS = {
-    "Task": {"Resource", "Parameters", "TimeoutSeconds", "Retry", "Catch", "ResultPath", "OutputPath"},
+    "Task": {
+        *("Resource", "Parameters", "TimeoutSeconds", "TimeoutSecondsPath"),
+        *("Retry", "Catch", "ResultPath", "OutputPath"),
+    },
     "Map": {"ItemsPath", "ItemSelector", "MaxConcurrency", "Label", "ItemProcessor", "ResultPath", "Catch"},
     "Choice": {"Choices", "Default"},
-    "Wait": {"SecondsPath", "Seconds", "Timestamp"},
+    "Wait": {"Seconds", "Timestamp", "Assign", "Output"},
     "Pass": {"Parameters", "Result", "ResultPath"},
     "Succeed": {"OutputPath"},
     "Fail": {"Error", "Cause", "ErrorPath", "CausePath"},
 }
+_RUNTIME = "States.Runtime"
 _EVERYWHERE = {"Type", "Comment", "Next", "End", "QueryLanguage"}
 _TOKEN = ".waitForTaskToken"
 _RUNTIME = "States.Runtime"
@@ -94,9 +98,14 @@ class Flow:
     context: dict[str, Any]
     state: str | None = None
     data: Any = None
+    variables: dict[str, Any] = field(default_factory=dict)
     children: list[Flow] = field(default_factory=list)
     ended: bool = False
     error: StateError | None = None
+
+    def evaluated(self, text: str, data: Any, random: float = 0.0) -> Any:
+        """A field of a JSONata state."""
+        return _evaluated(text, data, random, self.variables)
 
 
 class Interpreter:
@@ -147,6 +156,9 @@ class Interpreter:
                 return data, next((rule["Next"] for rule in state["Choices"] if _holds(rule, data)), state["Default"])
             case "Wait":
                 self._kernel.sleep(self._seconds(flow, state, data))
+                assigned = {name: flow.evaluated(text, data) for name, text in state.get("Assign", {}).items()}
+                data = flow.evaluated(state["Output"], data) if "Output" in state else data
+                flow.variables.update(assigned)
             case "Pass":
                 data = _put(state, data, _rendered(state["Parameters"], data, context))
             case "Succeed":
@@ -218,6 +230,10 @@ class Interpreter:
                 None if answer.error is None and answer.output is not None else Failed(*_failure(answer)),
             )
         seconds = state.get("TimeoutSeconds")
+        if "TimeoutSecondsPath" in state:
+            seconds = _at(state["TimeoutSecondsPath"], flow.data, {})
+            if not isinstance(seconds, int) or seconds <= 0:
+                raise StateError(_RUNTIME, f"{state['TimeoutSecondsPath']} is {seconds!r}")
         if seconds is not None:
             self._kernel.after(seconds, lambda: end(None, Failed("States.Timeout", "")))
         self._host.tasks.begin(resource.removesuffix(_TOKEN), parameters, flow.name, answered)
@@ -292,10 +308,9 @@ class Interpreter:
 
     def _seconds(self, flow: Flow, state: Mapping[str, Any], data: Any) -> float:
         if "Timestamp" in state:
-            until = _evaluated(state["Timestamp"], data, self._host.jitter(f"{flow.name}/slot"))
+            until = flow.evaluated(state["Timestamp"], data, self._host.jitter(f"{flow.name}/slot"))
             return max(0.0, (_time(until) - self._kernel.now()).total_seconds())
-        found = state["Seconds"] if "Seconds" in state else _at(state["SecondsPath"], data, {})
-        return float(found)
+        return float(flow.evaluated(state["Seconds"], data))
 
 
 def _failure(answer: Answer) -> tuple[str, str]:
@@ -393,9 +408,11 @@ def _expression(text: str) -> Jsonata:
     return Jsonata(text)
 
 
-def _evaluated(text: str, data: Any, random: float) -> Any:
+def _evaluated(text: str, data: Any, random: float, variables: Mapping[str, Any] | None = None) -> Any:
     expression = _expression(text.removeprefix("{%").removesuffix("%}").strip().replace("$random()", "$drawn"))
     frame = expression.create_frame()
     frame.bind("states", {"input": data})
     frame.bind("drawn", random)
+    for name, value in (variables or {}).items():
+        frame.bind(name, value)
     return expression.evaluate(None, frame)

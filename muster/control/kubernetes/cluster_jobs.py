@@ -160,6 +160,11 @@ class ClusterJobs:
             if job.name.run == run and found is status:
                 yield job
 
+    def alive(self, prefix: str, run: str) -> int:
+        """How many jobs with the labels of this run have not ended, those that are being deleted included."""
+        listed = self._listed(prefix, f"{LABEL_STACK}={prefix},{LABEL_RUN}={run}")
+        return sum(1 for job, status in listed if job.name.run == run and not status.is_terminal)
+
     def active(self, prefix: str) -> list[ActiveJob]:
         """The running jobs with the label of the stack, of any run, including jobs that Muster did not create."""
         listed = self._listed(prefix, f"{LABEL_STACK}={prefix}")

@@ -26,6 +26,7 @@ from muster.local.ministack import (
     lifecycle_resources,
     policy_simulation,
     policy_variables,
+    task_timeouts,
 )
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.eks import installation as eks_installation
@@ -74,6 +75,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     lambda_runtime.subprocess = _processes.subprocess_module()
     policy_variables.install()
     arn_checks.install(account)
+    task_timeouts.install()
     TaskTokens().install()
     function_updates.install()
     dead_letters.install()
