@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,13 @@ from muster.client.aws.connection import CONFIG
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.training_jobs import active_jobs, job_tags
+from muster.client.errors import DeniedError
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
+from muster.infra.deploy.cluster_preflight import ClusterState
 from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.stack_settings import SETTINGS_METADATA
 
@@ -168,6 +170,39 @@ class Account:
                 raise
         policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
         return policy if isinstance(policy, dict) else _json(policy)
+
+    def cluster(self, name: str, eks_cluster: str) -> ClusterState:
+        """A HyperPod cluster and the EKS cluster of the settings, as far as the caller may see them."""
+        hyperpod, hyperpod_asked = self._seen(lambda: self.client("sagemaker").describe_cluster(ClusterName=name))
+        eks, eks_asked = self._seen(lambda: self.client("eks").describe_cluster(name=eks_cluster)["cluster"])
+        addons, addons_asked = (
+            (None, False)
+            if eks is None
+            else self._seen(
+                lambda: (
+                    self.client("eks")
+                    .get_paginator("list_addons")
+                    .paginate(clusterName=eks_cluster)
+                    .build_full_result()
+                )
+            )
+        )
+        names = frozenset(addons["addons"]) if addons is not None and addons_asked else None
+        return ClusterState(hyperpod, eks, names, hyperpod_asked, eks_asked)
+
+    @staticmethod
+    def _seen(read: Callable[[], Any]) -> tuple[Any, bool]:
+        """What `read` returns, None where there is no such thing; and whether the caller may ask."""
+        try:
+            with translated():
+                try:
+                    return read(), True
+                except AwsError as error:
+                    if error_code(error) in {"ResourceNotFound", "ResourceNotFoundException"}:
+                        return None, True
+                    raise
+        except DeniedError:
+            return None, False  # a caller that may not has docs/deploying.md
 
     def bucket_policy(self, name: str) -> Mapping[str, Any]:
         """The policy of a bucket; empty if it has none."""

@@ -26,6 +26,7 @@ from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from muster.infra.deploy.resource_changes import resource_changes
 from muster.infra.deploy.settings_changes import Merged, merge, shown, values, version_change
+from muster.infra.settings.cluster_table import local_cluster_tables
 from muster.infra.settings.completed_file import completed
 from muster.infra.settings.settings_file import (
     SETTINGS_FILE,
@@ -79,6 +80,7 @@ def deploy(
         return
     if target is Platform.LOCAL:
         merged.tables.setdefault("replicas", {}).setdefault("image", LOCAL_IMAGE)
+        merged.tables.setdefault("hyperpod_clusters", local_cluster_tables(environment))
     new = parse_settings(merged.tables, target, file.text, file.name)
     work = Work(account, place, deployed, new, merged, as_json)
     if as_json and not (yes or diff):

@@ -16,6 +16,7 @@ from muster.contract.names import run_name
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.bucket_requirements import Requirements
+from muster.infra.deploy.cluster_preflight import cluster_problems
 from muster.infra.deploy.deployed_template import has_launcher_role, new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
@@ -54,6 +55,7 @@ class Preflight:
             *self._key(),
             *self._roles(),
             *self._access_logs(),
+            *self._clusters(),
         ]
 
     def missing_services(self) -> Iterator[Problem]:
@@ -183,6 +185,10 @@ class Preflight:
                 remedy = f"add this statement to the role's trust policy:\n{json.dumps(wanted, indent=2)}"
                 statement = f"{arn} does not let SageMaker assume it with session tags, so no job could start"
                 yield PastedProblem(key, statement, remedy)
+
+    def _clusters(self) -> Iterator[Problem]:
+        for name, table in sorted(self.settings.hyperpod_clusters.items()):
+            yield from cluster_problems(name, table, self.account.cluster(name, table.eks_cluster))
 
     def _access_logs(self) -> Iterator[Problem]:
         target = self.settings.bucket.access_logs_bucket

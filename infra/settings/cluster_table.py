@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.clusters import (
     CLUSTERS_MAX,
+    ENV_LOCAL_CLUSTERS,
     NAMESPACES_MAX,
     Cluster,
-    ClusterName,
     Clusters,
     DnsLabel,
     EksName,
@@ -27,7 +27,6 @@ _SUBNETS_MAX, _GROUPS_MAX = 16, 5  # Lambda: VpcConfig
 _NetworkId = Annotated[
     str, Field(max_length=32, pattern=r"^[a-z]+-[0-9a-zA-Z]+$"), Wording("an ID such as subnet-0a1b2c3d")
 ]
-_NAME: TypeAdapter[str] = TypeAdapter(ClusterName)
 
 
 class ClusterTable(BaseModel):
@@ -69,6 +68,16 @@ def clusters_of(tables: ClusterTables) -> Clusters:
     )
 
 
+def local_cluster_tables(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The tables of the embedded cloud's clusters, in the environment of a shell that uses it."""
+    known = environment.get(ENV_LOCAL_CLUSTERS)
+    clusters = Clusters() if not known else Clusters.model_validate_json(known)
+    return {
+        cluster.name: {"eks_cluster": cluster.eks_cluster, "namespaces": [*cluster.namespaces]}
+        for cluster in clusters.clusters
+    }
+
+
 def network_of(tables: ClusterTables) -> VpcConfig | None:
     """The network of the functions that call clusters; None where all endpoints are public."""
     found = next((table for _, table in sorted(tables.items()) if table.is_private), None)
@@ -84,11 +93,6 @@ def cluster_table_problems(tables: ClusterTables, job_prefix: str) -> Iterator[P
     network, of_eks = network_of(tables), dict[str, str]()
     for name, table in sorted(tables.items()):
         place = f"hyperpod_clusters.{name}"
-        try:
-            _NAME.validate_python(name)
-        except ValidationError:
-            allowed = "letters, digits and single hyphens between them, at most 63: the name in SageMaker"
-            yield Problem(place, repr(name), "write the cluster's name", allowed)
         if bool(table.subnets) != bool(table.security_group_ids):
             there, missing = ("subnets", "security_group_ids") if table.subnets else ("security_group_ids", "subnets")
             yield StatedProblem(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.contract.hyperpod.clusters import Clusters
+from muster.contract.hyperpod.clusters import ClusterName, Clusters
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -262,7 +262,7 @@ class StackSettings(SettingsTable):
     schedules: dict[str, ScheduledRun] = Field(
         default_factory=dict, description="runs that start at fixed times, by name"
     )
-    hyperpod_clusters: dict[str, ClusterTable] = Field(
+    hyperpod_clusters: dict[ClusterName, ClusterTable] = Field(
         default_factory=dict, description="HyperPod clusters on which replicas may run, by name"
     )
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from muster.contract.hyperpod.clusters import ENV_LOCAL_CLUSTERS
 from muster.local.cloud_state import CloudState
 
 # Variables that lead to another endpoint or change the caller.
@@ -32,8 +33,6 @@ _MISLEADING = (
 # A service's own endpoint variable overrides AWS_ENDPOINT_URL.
 _SERVICE_ENDPOINT_PREFIX = "AWS_ENDPOINT_URL_"
 _LOOPBACK = ("127.0.0.1", "localhost")
-ENV_CLUSTERS = "MUSTER_LOCAL_CLUSTERS"
-"""The HyperPod clusters of the embedded cloud as JSON (`Clusters`): a local deployment may use them."""
 
 
 def container_variables(endpoint: str, ca_file: Path) -> dict[str, str]:
@@ -77,7 +76,7 @@ def client_variables(state: CloudState, base: Mapping[str, str]) -> dict[str, st
         "AWS_SECRET_ACCESS_KEY": state.secret_access_key,
         "CDK_DEFAULT_ACCOUNT": state.account_id,
         "CDK_DEFAULT_REGION": state.region,
-        **({ENV_CLUSTERS: state.clusters.to_line()} if state.clusters.clusters else {}),
+        **({ENV_LOCAL_CLUSTERS: state.clusters.to_line()} if state.clusters.clusters else {}),
         **direct,
     }
 

@@ -17,6 +17,7 @@ from muster.client.sdk import Muster
 from muster.client.verify import (
     account_checks,
     bucket_checks,
+    cluster_checks,
     delivery_checks,
     leftovers,
     permission_checks,
@@ -172,6 +173,13 @@ class Verifier:
             partial(permission_checks.gather_permissions, account),
             permission_checks.judge_permissions,
         )
+        for cluster in cluster_checks.clusters_of(account):
+            yield Topic(
+                f"Looking at the cluster {cluster.name}",
+                cluster_checks.names(cluster),
+                partial(cluster_checks.gather_cluster, account, cluster),
+                cluster_checks.judge_cluster,
+            )
         yield Topic(
             "Asking for the price",
             (account_checks.PRICES,),

@@ -12,6 +12,8 @@ from muster.contract.training.values import Wording
 # Lambda: the environment of a function has at most 4 KB.
 CLUSTERS_MAX = 10
 NAMESPACES_MAX = 10  # of one cluster
+ENV_LOCAL_CLUSTERS = "MUSTER_LOCAL_CLUSTERS"
+"""The clusters of the embedded cloud as JSON, in the shell that uses it: a local deployment may use them."""
 
 ClusterName = Annotated[
     str,

@@ -72,6 +72,8 @@ class JobRun:
         """Uid of a pod that was started -> its rank."""
         self._stopped: set[str] = set()
         """Uids of pods whose agents were asked to stop."""
+        self._leaving: set[str] = set()
+        """Uids of pods that the operator itself has deleted."""
         self._finished: set[str] = set()
         self._fault: Fault | None = None
         self._fault_at = 0.0
@@ -157,6 +159,7 @@ class JobRun:
 
     def _advance(self, view: JobView, granted: int | None) -> float | None:
         pods = self._pods(view)
+        self._leaving &= {pod.uid for pod in pods}
         nodes = {node["metadata"]["name"]: node for node in self._store.list(NODES).items}
         active = self._active(pods)
         names = {pod.name for pod in pods}
@@ -188,7 +191,7 @@ class JobRun:
         """The pods that train; before the start the first ones."""
         if self._ranks:
             return [pod for pod in pods if pod.uid in self._ranks]
-        return [pod for pod in pods if pod.index < self._count]
+        return [pod for pod in pods if pod.index < self._count and pod.uid not in self._leaving]
 
     def _all_there(self, active: Sequence[PodView]) -> bool:
         return self._phase is Phase.GATHERING or len(active) == len(self._ranks)
@@ -236,6 +239,7 @@ class JobRun:
 
     def _delete(self, pod: PodView, *, force: bool = False) -> None:
         self._created.discard(pod.index)
+        self._leaving.add(pod.uid)
         options = DeleteOptions(grace_seconds=0 if force else None, uid=pod.uid)
         try:
             self._store.delete(PODS, pod.name, self._namespace, options)

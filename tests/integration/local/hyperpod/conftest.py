@@ -1,0 +1,17 @@
+"""An embedded HyperPod cluster for the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.hyperpod.cluster import TestCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    """A cluster of three nodes; tests keep apart by the names of their jobs."""
+    made = TestCluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.close()
