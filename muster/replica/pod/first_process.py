@@ -77,7 +77,7 @@ def main(variables: Mapping[str, str]) -> int:
         end = End(ReplicaExit.RENDEZVOUS, with_exit_word(ReplicaExit.RENDEZVOUS, text))
     if end.reason:
         log.error("%s", end.reason)
-        write_termination_message(end.reason)
+        write_termination_message(end.reason, variables)
     log.info("event=pod-ended code=%d", end.code)
     if reporter is not None:
         reporter.ended(end.code, end.reason)
