@@ -72,8 +72,11 @@ class Verbs:
             StatusError: the request gets this instead.
         """
         info = request.info
-        if resource.namespaced and not info.namespace and (info.name or info.verb == "create"):
-            raise no_such_path() if info.verb != "create" else method_not_allowed()
+        if resource.namespaced and not info.namespace:
+            if info.verb in ("create", "deletecollection"):
+                raise method_not_allowed()
+            if info.name and info.verb not in ("list", "watch"):
+                raise no_such_path()
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise no_such_path()
         if info.subresource and info.subresource != "status":
