@@ -118,20 +118,19 @@ def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list
     ]
 
 
+_INTERFACES = [
+    *("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"),
+    *("ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses"),
+]
+
+
 def _join_network(network: VpcConfig | None) -> list[iam.PolicyStatement]:
-    """What Lambda needs to put the function into a VPC. `*` is forced: it asks for these without a resource."""
+    """What Lambda needs to put the function into a VPC, and the function's own code must not do."""
     if network is None:
         return []
+    # `*` is forced: Lambda asks for these without a resource. A call of the function itself has its ARN.
+    by_itself = {"Null": {"lambda:SourceFunctionArn": "false"}}
     return [
-        iam.PolicyStatement(
-            actions=[
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:CreateNetworkInterface",
-                "ec2:DeleteNetworkInterface",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSubnets",
-                "ec2:UnassignPrivateIpAddresses",
-            ],
-            resources=["*"],
-        )
+        iam.PolicyStatement(actions=_INTERFACES, resources=["*"]),
+        iam.PolicyStatement(effect=iam.Effect.DENY, actions=_INTERFACES, resources=["*"], conditions=by_itself),
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from muster.contract.aws.job_status import JobStatus
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import each_that_succeeds
@@ -58,9 +57,8 @@ def sweep_rights(
 
 def _remove(identities: RunIdentities, backends: Backends, place: _Place, run: str, budget: TimeBudget) -> None:
     jobs = backends.namespace(*place)
-    for status in (JobStatus.IN_PROGRESS, JobStatus.STOPPING):
-        left = sum(1 for _ in jobs.under_names_of(identities.job_prefix, run, status))
-        if left:
-            message = f"{left} jobs of {run} are still ending in {jobs.place}"
-            raise StillRunningError(message)
+    left = jobs.alive(identities.job_prefix, run)
+    if left:
+        message = f"{left} jobs of {run} are still ending in {jobs.place}"
+        raise StillRunningError(message)
     identities.remove(*place, run, budget)

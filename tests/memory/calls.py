@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
@@ -17,6 +17,7 @@ from tests.memory import models
 from tests.memory.clock import VirtualClock
 from tests.memory.plain_data import copied
 
+R = TypeVar("R")
 Parameters: TypeAlias = Mapping[str, Any]
 _THROTTLES = {
     "Throttled",
@@ -95,6 +96,7 @@ class Fault:
 _THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
 THROTTLED_BY = {
     "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
+    "kubernetes": AwsError("TooManyRequests", "Too many requests, please try again later.", 429),
     "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
     "sns": AwsError("Throttled", "Rate exceeded", 429),
 }
@@ -176,6 +178,24 @@ class Calls:
                 with self._lock:
                     share = self._random.random()
                 self._clock.sleep(share * min(2.0 ** (tried - 1), _LONGEST_PAUSE_SECONDS))
+
+    def plain(self, service: str, name: str, parameters: Parameters, effect: Callable[[], R]) -> R:
+        """One request of a service of which botocore has no model. An AwsError is raised as it is."""
+        call = Call(service, name, dict(parameters), self._clock.now())
+        with self._lock:
+            self.log.append(call)
+            fault = self._take(call)
+        if fault is None:
+            return effect()
+        self._clock.sleep(fault.delay_seconds)
+        if fault.action is not None:
+            fault.action()
+        if fault.error is not None and not fault.after_effect:
+            raise fault.error
+        answer = effect()
+        if fault.error is not None:
+            raise fault.error
+        return answer
 
     def _once(self, service: str, name: str, operation: Operation, parameters: Parameters) -> dict[str, Any]:
         call = Call(service, name, copied(parameters), self._clock.now())

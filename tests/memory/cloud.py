@@ -17,6 +17,7 @@ from tests.memory.clock import VirtualClock
 from tests.memory.events import Events
 from tests.memory.functions import Functions
 from tests.memory.hyperpod import HyperPodClusters
+from tests.memory.kubernetes import Kubernetes
 from tests.memory.logs import Logs
 from tests.memory.notifications import Notifications
 from tests.memory.s3 import S3
@@ -56,6 +57,7 @@ class MemoryCloud:
         self.sts = Sts(self.clock)
         self.logs = Logs(self.clock)
         self.hyperpod = HyperPodClusters(ACCOUNT, REGION)
+        self.kubernetes = Kubernetes(self.clock, self.calls, ACCOUNT, REGION)
         self.s3.add_bucket(bucket)
         self._operations: dict[str, dict[str, Operation]] = {
             "s3": self.s3.operations,
@@ -68,6 +70,7 @@ class MemoryCloud:
             "lambda": self.functions.operations,
             "sts": self.sts.operations,
             "logs": self.logs.operations,
+            "eks": self.kubernetes.operations,
         }
 
     def client(self, service: str, access_key: str | None = None) -> Any:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from unittest.mock import patch
+from urllib.parse import quote_plus
 
 from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.hyperpod.clusters import Cluster as StackCluster
+from muster.contract.hyperpod.clusters import Clusters
+from muster.contract.hyperpod.notices import EndNotice, Notice, NoticeKind
+from muster.contract.hyperpod.wake_events import CLUSTER_EVENTS, cluster_of, notices_of
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
@@ -23,12 +29,14 @@ from muster.control.aws.task_tokens import workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
+from muster.control.react_cluster import heed_cluster, heed_notices
 from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
 from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory.cloud import ACCOUNT, MemoryCloud
+from tests.memory.kubernetes import Cluster
 from tests.memory.workflow import Answer
 
 if TYPE_CHECKING:
@@ -39,6 +47,10 @@ PREFIX = "muster"
 RUN = "one"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/replica"
 LAUNCHER_ROLE = f"arn:aws:iam::{ACCOUNT}:role/launcher"
+POD_ROLE = f"arn:aws:iam::{ACCOUNT}:role/pods"
+CLUSTER = StackCluster(name="hyper", eks_cluster="eks-one", namespaces=("team-a", "team-b"))
+"""The cluster of a harness with `clusters`. Its jobs are in `harness.cluster`."""
+CLUSTER_SPEC: dict[str, Any] = {"backend": "hyperpod", "hyperpod": {"cluster": "hyper"}}
 PACKAGE = Path(__file__)
 """Some file in place of the replica package."""
 SPEC = {"replicas": 1, "trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
@@ -50,8 +62,18 @@ class MemoryClients(Clients):
     def __init__(self, cloud: MemoryCloud, services: tuple[Service, ...] = get_args(Service)) -> None:
         # Clients keeps each client in the attribute of its name: one that is there already is not made.
         # That of the logs is made when it is used, by whatever function.
-        opened = {name: cloud.client(name) for name in (*services, "logs")}
+        # So is that of EKS.
+        opened = {name: cloud.client(name) for name in (*services, "logs", "eks")}
         vars(self).update(opened, cloud=cloud)
+
+    def cluster_transport(self, endpoint: str, authority: str) -> Any:
+        """The API of a cluster."""
+        assert authority == "PEM"
+        return self.cloud.kubernetes.transport(endpoint)
+
+    def cluster_token(self, eks_cluster: str) -> str:
+        """A new token."""
+        return str(self.cloud.kubernetes.token(eks_cluster))
 
     def sagemaker_in(self, credentials: CredentialsTypeDef) -> Any:
         """SageMaker in a session."""
@@ -71,17 +93,31 @@ class ControlHarness:
     `cloud` is a function that starts anew: it has read nothing yet.
     """
 
-    def __init__(self, *, tries: int = 1, cap: int | None = None, cloud: MemoryCloud | None = None) -> None:
+    def __init__(
+        self, *, tries: int = 1, cap: int | None = None, cloud: MemoryCloud | None = None, clusters: bool = False
+    ) -> None:
         self.cloud = cloud or MemoryCloud(tries=tries)
         self.environment = {"MUSTER_BUCKET": self.cloud.bucket, "MUSTER_JOB_PREFIX": PREFIX, "MUSTER_BUS": BUS}
         if cap is not None:
             self.environment["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(cap)
+        stack_clusters = (CLUSTER,) if clusters else None
+        if clusters:
+            self.environment["MUSTER_CLUSTERS"] = Clusters(clusters=(CLUSTER,)).to_json().decode()
+            if cloud is None:
+                self.cloud.kubernetes.add(CLUSTER.eks_cluster, *CLUSTER.namespaces)
         settings = read_environment(FunctionEnvironment, self.environment)
         self.plane = ControlPlane(settings, MemoryClients(self.cloud))
         self.launcher = Launcher(self.plane.clients, LAUNCHER_ROLE, PREFIX)
         self.executions = Executions(self.plane.clients.stepfunctions, self.cloud.workflow.machine_arn)
         place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX)
-        self.deployment = Deployment(place, StackDefaults(), ReplicaPackage(PACKAGE), self.plane.clients)
+        self.deployment = Deployment(
+            place,
+            StackDefaults(clusters=stack_clusters),
+            ReplicaPackage(PACKAGE),
+            self.plane.clients,
+            apis=lambda: self.plane.backends.apis,
+            pod_role_arn=POD_ROLE if clusters else None,
+        )
         self._retries = itertools.count()
         self._started: dict[str, str] = {}
 
@@ -162,6 +198,27 @@ class ControlHarness:
         """The name of an attempt's job."""
         return str(self.plane.runs.require(run).replica(rank).job_name(attempt))
 
+    @property
+    def cluster(self) -> Cluster:
+        """The stack's cluster."""
+        return self.cloud.kubernetes.clusters[CLUSTER.eks_cluster]
+
+    def notice(self, kind: NoticeKind, rank: int = 0, attempt: int = 1, run: str = RUN, **body: Any) -> dict[str, Any]:
+        """Put a notice as a pod does; the event that the topic brings to react. `body`: of an end notice."""
+        mark = f"pod-0-{next(self._retries)}"
+        notice = Notice(run, kind, rank, None if kind is NoticeKind.MISSING else attempt, mark)
+        times = {"started_at": clock.now(), "ended_at": clock.now()}
+        ended = EndNotice.model_validate({"exit_code": 0, **times, **body})
+        self.plane.store.create(notice.key, ended.to_json() if kind is NoticeKind.END else b"{}")
+        return sns_event(self.cloud.bucket, notice.key)
+
+    def heed(self, event: dict[str, Any], seconds: float = 280.0) -> list[str]:
+        """Let react get an event of a topic, or of HyperPod; what it did about it."""
+        budget = TimeBudget.of(seconds)
+        if (cluster := cluster_of(event)) is not None:
+            return [reaction.what for reaction in heed_cluster(self.plane, cluster, budget)]
+        return [one.what for one in heed_notices(self.plane, notices_of(event, self.cloud.bucket), budget)]
+
     def deliver(self) -> list[str]:
         """Let react see every event of a training job that is on its way; what it did about each."""
         changes = [
@@ -183,6 +240,26 @@ class ControlHarness:
     def emitted(self) -> list[str]:
         """The types of the events on the stack's bus, in order."""
         return [entry.detail_type for entry in self.cloud.events.entries]
+
+
+def sns_event(bucket: str, *keys: str) -> dict[str, Any]:
+    """What a topic sends to a function about new objects: S3's event as text."""
+    records = [
+        {
+            "eventSource": "aws:s3",
+            "eventName": "ObjectCreated:Put",
+            "s3": {"bucket": {"name": bucket}, "object": {"key": quote_plus(key), "size": 2}},
+        }
+        for key in keys
+    ]
+    sent = {"Type": "Notification", "Message": json.dumps({"Records": records})}
+    return {"Records": [{"EventSource": "aws:sns", "EventVersion": "1.0", "Sns": sent}]}
+
+
+def node_event(cluster: str = CLUSTER.name, status: str = "Unhealthy") -> dict[str, Any]:
+    """HyperPod's event about a node."""
+    detail = {"ClusterName": cluster, "InstanceId": "i-0123", "HealthSummary": {"HealthStatus": status}}
+    return {"source": "aws.sagemaker", "detail-type": CLUSTER_EVENTS[0], "detail": detail}
 
 
 def budget(seconds: float = 600.0) -> TimeBudget:

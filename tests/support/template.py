@@ -98,6 +98,8 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
     if actual is None:
         return operator.endswith("IfExists")
     name = operator.removesuffix("IfExists")
+    if name == "Null":
+        return wanted in ("false", ["false"])
     if name in {"StringEquals", "Bool"}:
         return actual in _strings(wanted)
     if name == "StringLike":

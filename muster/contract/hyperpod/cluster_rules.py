@@ -14,6 +14,7 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import Elastic, HyperPod, LogRule, Volume
 from muster.contract.hyperpod.pod_resources import resource_problems
+from muster.contract.hyperpod.pod_tree import MEMORY_VOLUME, OWN_PATHS, TREE_VOLUME
 from muster.contract.hyperpod.pod_work import POD_WORK_BYTES_MAX
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR
 from muster.contract.spec.rank_spec import with_override
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
 OWN_VARIABLES = ("NNODES", "POD_IP", "POD_NAME")
 """What Muster sets in the environment of a pod beside the names that begin with MUSTER_."""
-_OWN_VOLUMES = ("dshm", "opt-ml")
 _OWN_LABELS = ("node.kubernetes.io/instance-type", "sagemaker.amazonaws.com/deep-health-check-status")
-_MOUNTED = ("/dev/shm", *(f"{DEFAULT_BASE_DIR}/{name}" for name in ("input", "model", "output", "checkpoints")))  # noqa: S108 # in the container
 # PodWork beside what a spec says: URIs of the run and names of its fields.
 _WORK_RESERVE = 8_192
 
@@ -289,10 +288,10 @@ def _volume_problems(volumes: list[Volume], where: str) -> Iterator[Problem]:
         if (volume.claim is None) is (volume.host_path is None):
             statement = "no source is set" if volume.claim is None else "two sources are set"
             yield StatedProblem(place, statement, "set one of claim and host_path")
-        if volume.name in _OWN_VOLUMES:
+        if volume.name in (MEMORY_VOLUME, TREE_VOLUME):
             yield Problem(f"{place}.name", repr(volume.name), "rename it", "Muster has a volume of this name")
         path = volume.mount_path.rstrip("/") or "/"
-        own = next((own for own in _MOUNTED if own == path or own.startswith(f"{path.rstrip('/')}/")), None)
+        own = next((own for own in OWN_PATHS if own == path or own.startswith(f"{path.rstrip('/')}/")), None)
         if own is not None:
             yield Problem(f"{place}.mount_path", repr(volume.mount_path), "choose another path", f"it hides {own}")
 

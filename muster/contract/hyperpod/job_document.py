@@ -14,6 +14,7 @@ from muster.contract.hyperpod.job_schema import SchemaProblem, schema_problems
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.hyperpod.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME, POD_COMMAND, STOP_SECONDS
 from muster.contract.hyperpod.pod_resources import pod_resources
+from muster.contract.hyperpod.pod_tree import MEMORY_PATH, MEMORY_VOLUME, TREE_PATHS, TREE_VOLUME
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel, PodWork
 from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
@@ -26,7 +27,6 @@ from muster.contract.run.job_request import (
     output_uri,
 )
 from muster.contract.run.plan import Plan
-from muster.contract.run.source_delivery import DEFAULT_BASE_DIR
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, has_own_disks
@@ -36,9 +36,6 @@ POD = "pod"
 CONTAINER = "pytorch-job-container"
 """The name of the container, as AWS's own clients name it."""
 AGENT_PORT = 8080  # of hyperpodrun, which the operator calls
-MEMORY_VOLUME, TREE_VOLUME = "dshm", "opt-ml"
-"""The volumes of every pod: shared memory, and the folders below /opt/ml that are written."""
-TREE_FOLDERS = ("input", "model", "output", "checkpoints")
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 HEALTH_LABEL = "sagemaker.amazonaws.com/deep-health-check-status"
@@ -150,6 +147,8 @@ def _pod(plan: Plan, spec: Spec, rank: int, attempt: int, shortages: int) -> _Js
     asked = spec.hyperpod or HyperPod()
     instance_type = spec.type_after(shortages) or DEFAULT_INSTANCE_TYPE
     several = spec.instance_count > 1 or asked.elastic is not None
+    # A volume of the user's may keep the local states beyond the pod.
+    own = {volume.mount_path.rstrip("/") for volume in asked.volumes}
     container: dict[str, object] = {
         "name": CONTAINER,
         "image": spec.image,
@@ -159,11 +158,11 @@ def _pod(plan: Plan, spec: Spec, rank: int, attempt: int, shortages: int) -> _Js
         "resources": pod_resources(asked, instance_type, several=several),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            {"name": MEMORY_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 # the container's, which PyTorch fills
-            # Folder by folder, as SageMaker does: an image may have its code in /opt/ml/code.
+            {"name": MEMORY_VOLUME, "mountPath": MEMORY_PATH},
             *(
-                {"name": TREE_VOLUME, "mountPath": f"{DEFAULT_BASE_DIR}/{folder}", "subPath": folder}
-                for folder in TREE_FOLDERS
+                {"name": TREE_VOLUME, "mountPath": path, "subPath": folder}
+                for path, folder in TREE_PATHS.items()
+                if path not in own
             ),
             *(_mount(volume) for volume in asked.volumes),
         ],

@@ -2,6 +2,7 @@
 
 All runs of a stack share the role. The session policy of a run's pod identity association keeps them apart, as the
 session tags of training jobs do (`muster.contract.aws.session_tags`): it names the run's own prefixes of the bucket.
+Pods have the rights that both give, and a policy is short: so it says where, and the role says what may be done there.
 """
 
 from __future__ import annotations
@@ -26,27 +27,21 @@ def session_policy(plan: Plan) -> str:
     """The session policy of the run's pods, as compact JSON. It may be too long: the caller checks that."""
     bucket = f"arn:{Locality.of_arn(plan.execution_arn).partition}:s3:::{plan.place.bucket}"
     lineage, run = plan.shared_layout.run, plan.run
-    shared, output = [f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"], f"output/{run}/*"
-    read = [f"runs/{run}/*", *_inputs(plan)]
+    listed = [f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*", f"output/{run}/*", *_inputs(plan)]
+    keys = [*listed, f"runs/{run}/*", f"{NOTICES}{run}/*"]
     statements = [
-        _allow(["s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"], bucket, [*shared, output]),
-        _allow(["s3:DeleteObject"], bucket, shared),
-        _allow(["s3:PutObject"], bucket, [f"{NOTICES}{run}/*"]),
-        _allow(["s3:GetObject"], bucket, read),
+        # What may be done with each of them is in the role.
+        {"Effect": "Allow", "Action": "s3:*", "Resource": [f"{bucket}/{key}" for key in keys]},
         {
             "Effect": "Allow",
             "Action": "s3:ListBucket",
             "Resource": bucket,
-            "Condition": {"StringLike": {"s3:prefix": [*shared, output, *read[1:]]}},
+            "Condition": {"StringLike": {"s3:prefix": listed}},
         },
         # What the role has outside of the stack's bucket: data, keys, metrics.
         {"Effect": "Allow", "Action": "*", "NotResource": [bucket, f"{bucket}/*"]},
     ]
     return canonical_json({"Version": "2012-10-17", "Statement": statements}).decode()
-
-
-def _allow(actions: list[str], bucket: str, keys: list[str]) -> dict[str, object]:
-    return {"Effect": "Allow", "Action": actions, "Resource": [f"{bucket}/{key}" for key in keys]}
 
 
 def _inputs(plan: Plan) -> Iterator[str]:

@@ -104,7 +104,7 @@ def make_roles(api: KubernetesApi, wanted: NamespaceRoles, budget: TimeBudget) -
 def remove_roles(api: KubernetesApi, unwanted: NamespaceRoles, budget: TimeBudget) -> list[str]:
     """Remove the roles; what the cluster refuses is left, and returned.
 
-    Nobody is in the groups of what is left: the access entries that name them are gone, or name others.
+    What is left gives rights to no function: the access entries that name its groups are gone, or name others.
 
     Raises:
         ClusterGoneError: there is no such EKS cluster, and with it nothing to remove.

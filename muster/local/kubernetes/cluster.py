@@ -11,6 +11,7 @@ from pathlib import Path
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
+from muster.local.kubernetes.authority import create_certificates
 from muster.local.kubernetes.kinds.cluster_admission import ClusterAdmission
 from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS
 from muster.local.kubernetes.kinds.roles import CLUSTER_ROLE_GROUPS
@@ -20,7 +21,6 @@ from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
 from muster.local.kubernetes.server.discovery import custom_resource_definitions
 from muster.local.kubernetes.server.pod_logs import PodLogs
-from muster.local.service.certificates import Certificates, ensure_certificates
 
 HOST = "127.0.0.1"
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "aws-hyperpod", "kueue-system")
@@ -40,9 +40,9 @@ class KubernetesCluster:
             history: how many changes are remembered for watches.
         """
         self.name = name
-        self.certificates: Certificates = ensure_certificates(directory)
+        self.certificates = create_certificates(directory, HOST)
         self.store = ObjectStore(history=history)
-        self.store.admission = ClusterAdmission(self.store, self.certificates.ca.read_text())
+        self.store.admission = ClusterAdmission(self.store, self.certificates.authority.read_text())
         self._listener = _listen()
         for namespace in (*_NAMESPACES, *namespaces):
             self.store.create(NAMESPACES, {"metadata": {"name": namespace}})
@@ -58,7 +58,7 @@ class KubernetesCluster:
     @property
     def authority(self) -> str:
         """The certificate of the cluster's authority, as DescribeCluster has it."""
-        return base64.b64encode(self.certificates.ca.read_bytes()).decode()
+        return base64.b64encode(self.certificates.authority.read_bytes()).decode()
 
     async def serve(
         self, authenticate: Authenticate, logs: PodLogs | None = None, observer: CallObserver | None = None

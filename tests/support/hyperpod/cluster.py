@@ -70,6 +70,7 @@ class TestCluster:
         replicas: int = 1,
         spares: int = 0,
         priority: str | None = None,
+        queue: str = local_queue(NAMESPACE),
         elastic: Document | None = None,
         pod: Document | None = None,
         container: Document | None = None,
@@ -95,7 +96,7 @@ class TestCluster:
         }
         labels = {}
         if priority is not None:
-            labels = {f"{KUEUE}/queue-name": local_queue(NAMESPACE), f"{KUEUE}/priority-class": priority}
+            labels = {f"{KUEUE}/queue-name": queue, f"{KUEUE}/priority-class": priority}
         run_policy = {"ttlSecondsAfterFinished": 3600, "cleanPodPolicy": "None", **policy}
         spec: Document = {"nprocPerNode": "1", "replicaSpecs": [replica], "runPolicy": run_policy}
         if elastic:

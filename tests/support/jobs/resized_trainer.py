@@ -1,4 +1,4 @@
-"""A trainer that ends itself in the middle of a phase, and goes on with as many processes as its replica has then."""
+"""A trainer that ends itself in the middle of a phase, and continues with as many processes as its replica has then."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from muster.contract.recipe.families.channels import channel_named
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.instances import check_count, check_types
-from muster.contract.recipe.families.own_image import fill_mlflow, fill_own_image
+from muster.contract.recipe.families.own_image import fill_mlflow, fill_own_image, on_cluster
 from muster.contract.recipe.families.values import as_text, mapping_at, text_at, value_at
 
 _PACKAGE = re.compile(r"arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]+:[0-9]{12}:model-package/.+")
@@ -20,6 +20,9 @@ _CONVERSATIONS = frozenset({"SFT", "DPO"})
 def fill_nova(draft: Draft) -> None:
     """The fields of a job that trains or evaluates a Nova model."""
     fill_own_image(draft)
+    if on_cluster(draft):
+        allowed = "on a cluster Nova needs restricted instance groups, which Muster cannot use"
+        draft.state("backend", "hyperpod is set with a recipe of Nova", "leave it out", allowed)
     _fill_model(draft)
     _fill_distillation(draft)
     _fill_functions(draft)

@@ -24,17 +24,17 @@ class ClusterAdmission(Admission):
         self._authority = authority
 
     def complete(self, resource: Resource, document: Document) -> Document:
-        """Prune and default; a field of a wrong type makes a built-in object unreadable."""
+        """Prune and default; a field of a wrong type makes a built-in object, or its metadata, unreadable."""
         schema = schema_of(resource)
         pruned = schema.pruned(document)
-        if not resource.custom:
-            for problem in schema.problems(pruned):
-                if problem.reason == _WRONG_TYPE:
-                    message = (
-                        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-                        f"json: cannot unmarshal into Go struct field {resource.kind}.{problem.path}: {problem.text}"
-                    )
-                    raise bad_request(message)
+        for problem in schema.problems(pruned):
+            # Of a custom resource the metadata alone are read as a built-in type.
+            if problem.reason == _WRONG_TYPE and (not resource.custom or problem.path.startswith("metadata")):
+                message = (
+                    f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                    f"json: cannot unmarshal into Go struct field {resource.kind}.{problem.path}: {problem.text}"
+                )
+                raise bad_request(message)
         return schema.defaulted(pruned)
 
     def problems(self, resource: Resource, document: Document) -> Sequence[Problem]:

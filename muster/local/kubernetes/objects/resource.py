@@ -89,7 +89,6 @@ NAMESPACES = Resource(
     namespaced=False,
     short_names=("ns",),
     has_status=True,
-    subresources={"finalize": ("update",)},
     fields={"status.phase": lambda document: str(document.get("status", {}).get("phase", ""))},
     rules=NamespaceRules(),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +25,7 @@ from muster.local.kubernetes.server.answers import Answer, StreamAnswer, TextAns
 from muster.local.kubernetes.server.request_info import RequestInfo, request_info
 from muster.local.kubernetes.server.verbs import ApiRequest, Verbs
 
+_log = logging.getLogger("muster.local.kubernetes")
 Authenticate = Callable[[str], User | None]
 """The user behind a bearer token; None for a token that is none."""
 
@@ -94,6 +96,9 @@ class KubernetesApi:
             answer = self._answer(incoming, info, user, body)
         except StatusError as error:
             answer = _refusal(error)
+        except Exception as error:
+            _log.exception("%s %s failed", incoming.method, incoming.path)
+            answer = _refusal(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
         if fault is not None:
             await _fail(send, fault)
         elif isinstance(answer, StreamAnswer):

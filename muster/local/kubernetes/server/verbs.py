@@ -18,8 +18,10 @@ from muster.local.kubernetes.objects.status_errors import (
     StatusError,
     bad_request,
     internal,
+    invalid_object,
     method_not_allowed,
     no_such_path,
+    required,
 )
 from muster.local.kubernetes.objects.store import ObjectStore, Subresource, patched_object
 from muster.local.kubernetes.rights.authorizer import Authorizer
@@ -70,8 +72,11 @@ class Verbs:
             StatusError: the request gets this instead.
         """
         info = request.info
-        if resource.namespaced and not info.namespace and (info.name or info.verb == "create"):
-            raise no_such_path() if info.verb != "create" else method_not_allowed()
+        if resource.namespaced and not info.namespace:
+            if info.verb in ("create", "deletecollection"):
+                raise method_not_allowed()
+            if info.name and info.verb not in ("list", "watch"):
+                raise no_such_path()
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise no_such_path()
         if info.subresource and info.subresource != "status":
@@ -181,11 +186,12 @@ class Verbs:
             options = DeleteOptions(grace_seconds=delete_options(request).grace_seconds)
             self._store.delete(resource, info.name, info.namespace, options)
             return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
-        if info.subresource == "binding":
-            document = bodies.read_body(request.body, bodies.media_type(request.headers))
-            self._store.bind(resource, info.name, info.namespace, str(document.get("target", {}).get("name", "")))
-            return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
-        return Answer(self._store.get(resource, info.name))
+        document = bodies.read_body(request.body, bodies.media_type(request.headers))
+        node = (document.get("target") or {}).get("name")
+        if not node:
+            raise invalid_object(resource, info.name, [required("target.name")])
+        self._store.bind(resource, info.name, info.namespace, str(node))
+        return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
     def _log(self, resource: Resource, request: ApiRequest) -> StreamAnswer:
         info, query = request.info, request.query

@@ -249,8 +249,15 @@ def test_pods_have_shared_memory_a_tree_and_the_users_volumes() -> None:
     assert {item["name"] for item in mounts.values()} == {"dshm", "opt-ml", "data", "disk"}
     # What an image has in /opt/ml/code stays.
     assert {path for path in mounts if path.startswith("/opt/ml")} == {
-        f"/opt/ml/{name}" for name in ("input", "model", "output", "checkpoints")
+        f"/opt/ml/{name}" for name in ("input", "model", "output", "checkpoints", "local-states")
     }
+
+
+def test_a_volume_may_keep_the_local_states_beyond_the_pod() -> None:
+    volume = {"name": "nvme", "mount_path": "/opt/ml/local-states", "host_path": "/opt/dlami/nvme/states"}
+    mounts = [item["mountPath"] for item in container(job(**asked(volumes=[volume])))["volumeMounts"]]
+    assert mounts.count("/opt/ml/local-states") == 1
+    assert "/opt/ml/checkpoints" in mounts
 
 
 def test_a_type_with_disks_of_its_own_has_no_limit_for_the_tree() -> None:

@@ -423,3 +423,42 @@ def test_a_job_in_which_nothing_of_muster_runs_may_be_isolated() -> None:
     document = {**SPEC, "enable_network_isolation": True}
     assert expanded(VERL, document).access_request()["EnableNetworkIsolation"] is True
     assert list(refused("lr: 0.1\n", {**document, "entrypoint": ["python"]})) == ["enable_network_isolation"]
+
+
+# --- on a HyperPod cluster -----------------------------------------------------------------------
+
+
+LLMFT = "run: {name: mine, model_type: verl}\ntraining_config: {model_config: {a: 1}}\ntrainer: {num_nodes: 2}\n"
+REPOSITORY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/fine-tuning"
+
+
+@pytest.mark.parametrize(
+    ("tag", "of_cluster"),
+    [
+        ("SM-TJ-SFT-v1", "SM-HP-SFT-v1"),
+        ("SM-TJ-RFT-latest", "SM-HP-RFT-TRAIN-latest"),
+        ("SM-HP-RFT-TRAIN-latest", "SM-HP-RFT-TRAIN-latest"),
+        ("other-1", "other-1"),
+    ],
+)
+def test_a_recipe_on_a_cluster_has_the_image_for_clusters(tag: str, of_cluster: str) -> None:
+    document = {**SPEC, "backend": "hyperpod", "entrypoint": ["train"]}
+    del document["image"]
+    assert expanded(LLMFT, document, image=f"{REPOSITORY}:{tag}").image == f"{REPOSITORY}:{of_cluster}"
+    jobs = {name: value for name, value in SPEC.items() if name != "image"}
+    assert expanded(LLMFT, jobs, image=f"{REPOSITORY}:{tag}").image == f"{REPOSITORY}:{tag}"
+
+
+def test_an_image_of_the_users_stays_on_a_cluster() -> None:
+    document = {**SPEC, "backend": "hyperpod", "entrypoint": ["train"], "image": f"{REPOSITORY}:SM-TJ-x"}
+    assert expanded(LLMFT, document, image=f"{REPOSITORY}:SM-TJ-y").image == f"{REPOSITORY}:SM-TJ-x"
+
+
+def test_a_program_that_is_in_an_image_is_named_on_a_cluster() -> None:
+    with pytest.raises(SpecError, match="write the program of the image in entrypoint"):
+        expanded(LLMFT, {**SPEC, "backend": "hyperpod"})
+
+
+def test_nova_does_not_run_on_a_cluster() -> None:
+    found = refused(NOVA.format(model="nova-micro/prod"), {**SPEC, "backend": "hyperpod", "entrypoint": ["train"]})
+    assert "restricted instance groups" in found["backend"]

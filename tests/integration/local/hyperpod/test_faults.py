@@ -1,0 +1,121 @@
+"""The faults of jobs and nodes: each happens once, is counted, and the cluster does what AWS's does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.local.faults import DeletedJob, FailedHealthCheck, Fault, LostNode, OperatorDown, Preemption
+from muster.local.hyperpod import node_documents
+from muster.local.kubernetes.kinds.resources import NODES
+from tests.support.hyperpod.cluster import TestCluster
+from tests.support.waiting import wait_until
+
+
+def placed(cluster: TestCluster, fault: Fault) -> Any:
+    """Add a fault; how often it has fired."""
+    identifier = cluster.faults.add(fault).id
+    return lambda: next(report.fired for report in cluster.faults.report() if report.id == identifier)
+
+
+def health_events(cluster: TestCluster) -> list[dict[str, Any]]:
+    return [dict(detail) for kind, detail in cluster.sent if kind == "SageMaker HyperPod Cluster Node Health Event"]
+
+
+def restarted(cluster: TestCluster, name: str) -> None:
+    wait_until("a restart", lambda: cluster.status(name)["restartCount"] == 1 and cluster.condition(name, "Running"))
+
+
+def test_a_node_that_is_lost_takes_its_pods_without_notice_and_is_replaced(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "60", replicas=2, jobMaxRetryCount=1)
+    cluster.wait(name, "Running")
+    lost = cluster.pod(name)["spec"]["nodeName"]
+    fired = placed(cluster, LostNode(job=name, after_seconds=0.2))
+    restarted(cluster, name)
+    assert fired() == 1
+    faulty = cluster.status(name)["latestFaultyPodInstanceList"]
+    assert faulty["faultyInstanceIdList"] == [node_documents.instance_of(lost)]
+    assert "The fault of reason NodeFault was remediated" in cluster.wait(name, "Running")["message"]
+    assert ("NodeFault", f"Found unhealthy node {lost}") in cluster.events(name)
+    assert "signal" not in cluster.log(name)
+    wait_until("the new node", lambda: cluster.store.find(NODES, lost) is None and cluster.cluster.nodes.count() == 3)
+    found = [event for event in health_events(cluster) if event["InstanceId"] == node_documents.instance_of(lost)]
+    assert [event["HealthSummary"]["RepairAction"] for event in found] == ["Replace"]
+    cluster.remove(name)
+
+
+def test_a_job_without_retries_has_failed_with_its_node(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "60", jobMaxRetryCount=0)
+    placed(cluster, LostNode(job=name))
+    failed = cluster.wait(name, "Failed")
+    assert failed["reason"] == "NodeFault"
+    assert failed["message"].startswith("Found unhealthy node hyperpod-i-")
+
+
+def test_a_node_whose_deep_health_check_fails_is_drained_and_started_again(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "60")
+    cluster.wait(name, "Running")
+    node = cluster.pod(name)["spec"]["nodeName"]
+    fired = placed(cluster, FailedHealthCheck(job=name, reboot=True))
+    restarted(cluster, name)
+    assert fired() == 1
+    assert cluster.pod(name)["spec"]["nodeName"] != node
+
+    def is_back() -> bool:
+        document = cluster.store.get(NODES, node)
+        return node_documents.is_usable(document) and "taints" not in document["spec"]
+
+    wait_until("the node", is_back)
+    found = [event for event in health_events(cluster) if event["InstanceId"] == node_documents.instance_of(node)]
+    assert [event["HealthSummary"]["HealthStatus"] for event in found] == ["Unhealthy", "Healthy"]
+    assert found[0]["HealthSummary"]["RepairAction"] == "Reboot"
+    cluster.remove(name)
+
+
+def test_a_label_that_a_person_sets_has_the_node_repaired(cluster: TestCluster) -> None:
+    """AWS's guides emulate a fault so: kubectl label node NAME node-health-status=UnschedulablePendingReplacement."""
+    node = cluster.store.list(NODES).items[0]["metadata"]["name"]
+    labels = {node_documents.HEALTH: node_documents.PENDING_REPLACEMENT}
+    cluster.store.patch(NODES, node, {"metadata": {"labels": labels}})
+    wait_until("the new node", lambda: cluster.store.find(NODES, node) is None and cluster.cluster.nodes.count() == 3)
+    descriptions = [detail["EventDetails"]["Description"] for _, detail in cluster.sent if "EventDetails" in detail]  # type: ignore[index]  # documents
+    assert any("is starting as part of instance replacement" in text for text in descriptions)
+
+
+def test_a_preempted_job_is_suspended_and_resumed(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "60", priority="training-priority")
+    cluster.wait(name, "Running")
+    fired = placed(cluster, Preemption(job=name, seconds=1))
+    cluster.wait(name, "Suspended")
+    wait_until("the end of the pods", lambda: not cluster.pods(name))
+    cluster.wait(name, "Running")
+    assert fired() == 1
+    assert cluster.status(name)["restartCount"] == 0
+    assert cluster.condition(name, "Suspended") is None
+    cluster.remove(name)
+
+
+def test_a_job_that_a_person_deletes_leaves_nothing(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "60")
+    fired = placed(cluster, DeletedJob(job=name, after_seconds=0.2))
+    wait_until("the deletion", lambda: cluster.job(name) == {} and not cluster.pods(name))
+    assert fired() == 1
+
+
+def test_nothing_is_reconciled_while_the_operator_is_down(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "0.5")
+    cluster.wait(name, "Running")
+    fired = placed(cluster, OperatorDown(job=name, seconds=4))
+    wait_until("the fault", lambda: fired() == 1)
+    other = cluster.create("steps.py", "0.1")
+    wait_until("the end of the worker", lambda: "COMPLETED" in cluster.log(name))
+    assert cluster.condition(name, "Completed") is None
+    assert "conditions" not in cluster.status(other)
+    cluster.wait(name, "Completed")
+    cluster.wait(other, "Completed")
+
+
+def test_a_fault_for_another_job_does_not_happen(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "0.5")
+    fired = placed(cluster, DeletedJob(job="other-*"))
+    cluster.wait(name, "Completed")
+    assert fired() == 0

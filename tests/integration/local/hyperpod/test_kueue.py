@@ -1,0 +1,89 @@
+"""Kueue in the embedded cluster: quotas, priorities, preemption, waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.local.hyperpod.cluster_content import cluster_queue, local_queue
+from muster.local.kubernetes.kinds.resources import CLUSTER_QUEUES, WORKLOADS
+from tests.support.hyperpod.cluster import NAMESPACE, TestCluster
+from tests.support.waiting import wait_until
+
+
+def workload(cluster: TestCluster, job: str) -> dict[str, Any]:
+    found = cluster.store.list(WORKLOADS, NAMESPACE).items
+    return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == job), {})
+
+
+def reasons(cluster: TestCluster, job: str) -> dict[str, str]:
+    return {
+        item["type"]: item.get("reason", "")
+        for item in workload(cluster, job)["status"]["conditions"]
+        if item["status"] == "True"
+    }
+
+
+def test_a_job_of_a_queue_waits_until_the_quota_has_room_for_all_its_pods(cluster: TestCluster) -> None:
+    first = cluster.create("steps.py", "60", replicas=2, priority="training-priority")
+    cluster.wait(first, "Running")
+    second = cluster.create("steps.py", "0.2", replicas=2, priority="training-priority")
+    waits = cluster.wait(second, "Suspended")
+    assert waits["reason"] == "Suspended"
+    assert cluster.job(second)["spec"]["runPolicy"]["suspend"] is True
+
+    def said() -> str:
+        conditions = workload(cluster, second).get("status", {}).get("conditions") or ()
+        return next((item["message"] for item in conditions if item["type"] == "QuotaReserved"), "")
+
+    assert "insufficient unused quota for cpu" in wait_until("the reason", said)
+    cluster.remove(first)
+    cluster.wait(second, "Completed")
+    wait_until("the end of the workload", lambda: reasons(cluster, second).get("Finished") == "JobFinished")
+    assert any(reason == "JobInitiallySuspended" for reason, _ in cluster.events(second))
+
+
+def test_a_lower_priority_gives_way_and_comes_back(cluster: TestCluster) -> None:
+    low = cluster.create("steps.py", "1.0", replicas=3, priority="experiments-priority")
+    cluster.wait(low, "Running")
+    high = cluster.create("steps.py", "0.3", replicas=2, priority="training-priority")
+    cluster.wait(low, "Suspended")
+    assert reasons(cluster, low)["Evicted"] == "Preempted"
+    cluster.wait(high, "Completed")
+    cluster.wait(low, "Completed")
+    assert cluster.status(low)["restartCount"] == 0
+
+
+def test_a_queue_that_does_not_exist_holds_its_jobs(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "0.1", priority="training-priority", queue="other")
+    wait_until("the reason", lambda: "LocalQueue other doesn't exist" in str(workload(cluster, name)))
+    cluster.wait(name, "Suspended")
+    assert cluster.pods(name) == []
+    cluster.remove(name)
+
+
+def test_a_priority_class_that_does_not_exist_holds_its_jobs(cluster: TestCluster) -> None:
+    name = cluster.create("steps.py", "0.1", priority="none-priority")
+    wait_until("the reason", lambda: '"none-priority" not found' in str(workload(cluster, name)))
+    assert cluster.pods(name) == []
+    cluster.remove(name)
+
+
+def test_a_quota_that_grows_lets_more_jobs_run(cluster: TestCluster) -> None:
+    queue = cluster.store.get(CLUSTER_QUEUES, cluster_queue(NAMESPACE))
+    resources = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    before = next(item["nominalQuota"] for item in resources if item["name"] == "cpu")
+
+    def quota(cpu: str) -> None:
+        def change(document: dict[str, Any]) -> None:
+            for item in document["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+                if item["name"] == "cpu":
+                    item["nominalQuota"] = cpu
+
+        cluster.store.change(CLUSTER_QUEUES, cluster_queue(NAMESPACE), change)
+
+    quota("1")
+    name = cluster.create("steps.py", "0.1", priority="training-priority")
+    cluster.wait(name, "Suspended")
+    quota(before)
+    cluster.wait(name, "Completed")
+    assert local_queue(NAMESPACE) == workload(cluster, name)["spec"]["queueName"]

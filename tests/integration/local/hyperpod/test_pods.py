@@ -1,0 +1,130 @@
+"""Pods as processes: environment, volumes, resources, ends, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from muster.local.kubernetes.kinds.resources import CONFIG_MAPS
+from tests.support.hyperpod.cluster import NAMESPACE, TestCluster
+from tests.support.waiting import wait_until
+
+
+def shell(script: str, **more: Any) -> dict[str, Any]:
+    return {"command": ["sh", "-c", script], **more}
+
+
+def terminated(cluster: TestCluster, name: str) -> dict[str, Any]:
+    def found() -> dict[str, Any] | None:
+        for pod in cluster.pods(name):
+            for item in pod["status"].get("containerStatuses") or ():
+                if "terminated" in item["state"]:
+                    state: dict[str, Any] = item["state"]["terminated"]
+                    return state
+        return None
+
+    return wait_until("the end of the container", found)
+
+
+def test_a_container_has_what_its_spec_says_and_nothing_of_the_service(cluster: TestCluster) -> None:
+    env = [
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "BOTH", "value": "$(POD_NAME)/$(POD_IP)"},
+    ]
+    name = cluster.create(container=shell("env; sleep 60", env=env))
+    wait_until("the environment", lambda: "BOTH=" in cluster.log(name))
+    known = dict(line.split("=", 1) for line in cluster.log(name).splitlines() if "=" in line)
+    address = cluster.pod(name)["status"]["podIP"]
+    assert re.fullmatch(r"127\.2[45]\d\.\d+\.\d+", address)
+    assert known["BOTH"] == f"{name}-pod-0/{address}"
+    assert known["HOSTNAME"] == f"{name}-pod-0"
+    assert known["SAGEMAKER_BASE_DIR"].endswith("/ml")
+    assert not any(key.startswith(("AWS_CONTAINER", "AWS_ACCESS", "PYTEST")) for key in known)
+    cluster.remove(name)
+
+
+def test_volumes_are_folders(cluster: TestCluster) -> None:
+    cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "made"}, "data": {"key": "value"}}, NAMESPACE)
+    volumes = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "disk", "hostPath": {"path": "/mnt/disk"}},
+        {"name": "config", "configMap": {"name": "made"}},
+    ]
+    mounts = [
+        {"name": "scratch", "mountPath": "/opt/ml/model", "subPath": "model"},
+        {"name": "disk", "mountPath": "/disk"},
+        {"name": "config", "mountPath": "/opt/ml/config"},
+    ]
+    script = 'echo "$MUSTER_LOCAL_MOUNTS"; cd $SAGEMAKER_BASE_DIR; cat config/key; echo x > model/f; sleep 60'
+    name = cluster.create(container=shell(script, volumeMounts=mounts), pod={"volumes": volumes})
+    wait_until("the content", lambda: "value" in cluster.log(name) or "/disk" in cluster.log(name))
+    known = json.loads(cluster.log(name).splitlines()[0])
+    assert set(known) == {"/opt/ml/model", "/disk", "/opt/ml/config"}
+    assert cluster.pod(name)["spec"]["nodeName"] in known["/disk"]
+    cluster.remove(name)
+
+
+def test_a_reference_that_is_missing_is_waited_for(cluster: TestCluster) -> None:
+    env = [{"name": "V", "valueFrom": {"configMapKeyRef": {"name": "later", "key": "k"}}}]
+    name = cluster.create(container=shell("echo got $V; sleep 60", env=env))
+    wait_until("the reason", lambda: 'configmap "later" not found' in str(cluster.pods(name)))
+    cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "later"}, "data": {"k": "it"}}, NAMESPACE)
+    wait_until("the start", lambda: "got it" in cluster.log(name))
+    cluster.remove(name)
+
+
+def test_exit_code_and_termination_message(cluster: TestCluster) -> None:
+    script = "echo why > $MUSTER_LOCAL_TERMINATION_LOG; exit 5"
+    name = cluster.create(container=shell(script), jobMaxRetryCount=0)
+    state = terminated(cluster, name)
+    assert (state["exitCode"], state["reason"], state["message"].strip()) == (5, "Error", "why")
+    assert "why" in cluster.wait(name, "Failed")["message"]
+
+
+def test_the_end_of_the_log_where_a_container_asks_for_it(cluster: TestCluster) -> None:
+    container = shell("echo last words; exit 1", terminationMessagePolicy="FallbackToLogsOnError")
+    name = cluster.create(container=container, jobMaxRetryCount=0)
+    assert terminated(cluster, name)["message"] == "last words"
+
+
+def test_a_program_that_is_not_there(cluster: TestCluster) -> None:
+    name = cluster.create(container={"command": ["no-such-program"]}, jobMaxRetryCount=0)
+    state = terminated(cluster, name)
+    assert (state["exitCode"], state["reason"]) == (128, "StartError")
+
+
+def test_a_container_above_its_memory_is_killed(cluster: TestCluster) -> None:
+    script = "python -c 'import time; held = bytearray(200 << 20); time.sleep(60)'"
+    resources = {"limits": {"memory": "100Mi"}, "requests": {"cpu": "1"}}
+    name = cluster.create(container=shell(script, resources=resources), jobMaxRetryCount=0)
+    state = terminated(cluster, name)
+    assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
+    assert "OOMKilled, exit code: 137" in cluster.wait(name, "Failed")["message"]
+
+
+def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(cluster: TestCluster) -> None:
+    script = "trap '' TERM; echo ready; while true; do sleep 1; done"
+    name = cluster.create(container=shell(script), pod={"terminationGracePeriodSeconds": 1})
+    wait_until("the start", lambda: "ready" in cluster.log(name))
+    cluster.remove(name)
+    wait_until("the end of the pod", lambda: not cluster.pods(name))
+
+
+def test_a_pod_for_which_no_node_has_room_says_so(cluster: TestCluster) -> None:
+    name = cluster.create(container={"resources": {"requests": {"cpu": "64"}}})
+    wait_until("the reason", lambda: "3 Insufficient cpu" in json.dumps(cluster.pods(name)))
+    cluster.remove(name)
+
+
+def test_lines_are_kept_with_their_times_and_shipped_by_node(cluster: TestCluster) -> None:
+    name = cluster.create(container=shell(f"echo a line of {__name__}; sleep 60"))
+    wait_until("the line", lambda: "a line of" in cluster.log(name))
+    node = cluster.pod(name)["spec"]["nodeName"]
+    assert (node, f"a line of {__name__}") in cluster.shipped
+    found = cluster.cluster.log_of(NAMESPACE, f"{name}-pod-0", "worker", previous=False)
+    assert found is not None
+    assert found.running
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z a line", found.path.read_text())
+    cluster.remove(name)

@@ -1,0 +1,244 @@
+"""Plan prepares the clusters of a run, and what it has made there goes with the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from muster.contract.errors import SpecError
+from muster.contract.hyperpod.session_policy import POLICY_CHARACTERS_MAX, session_policy
+from muster.contract.run.plan import Plan
+from muster.control.cluster_rights import remove_rights
+from muster.control.kubernetes.cluster_errors import ClusterUnavailableError
+from muster.control.planning import make_plan
+from muster.control.stop import StillRunningError
+from muster.control.sweep import SweepRequest, sweep
+from tests.memory.calls import AwsError, Fault
+from tests.memory.harness import CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
+
+SLOW = 86_400
+
+
+def plan(harness: ControlHarness, name: str = RUN, **fields: Any) -> Plan:
+    return harness.plan(name, **{**CLUSTER_SPEC, **fields}).plan
+
+
+def refusal(harness: ControlHarness, name: str = RUN, **fields: Any) -> str:
+    harness.executions.start(name, "{}")
+    with pytest.raises(SpecError) as refused:
+        make_plan(harness.plane.store, harness.deployment, harness.plan_request(name, **{**CLUSTER_SPEC, **fields}))
+    assert harness.keys(f"control/{name}/plan.json") == []
+    assert harness.cloud.kubernetes.associations == {}
+    assert harness.cluster.objects == {}
+    return str(refused.value)
+
+
+def test_the_pods_of_a_run_get_its_rights(harness: ControlHarness) -> None:
+    made = plan(harness)
+    [association] = harness.cloud.kubernetes.associations.values()
+    assert (association.cluster, association.namespace, association.account) == ("eks-one", "team-a", "muster-one")
+    assert (association.role, association.disable_tags) == (POD_ROLE, True)
+    assert association.policy == session_policy(made)
+    assert ("serviceaccounts", "team-a", "muster-one") in harness.cluster.objects
+
+
+def test_planning_again_changes_nothing(harness: ControlHarness) -> None:
+    first = plan(harness)
+    kept = dict(harness.cloud.kubernetes.associations)
+    assert plan(harness) == first
+    assert harness.cloud.kubernetes.associations == kept
+
+
+@pytest.mark.parametrize("operation", ["CreatePodIdentityAssociation", "CreateServiceAccount", "PutObject"])
+def test_a_plan_that_failed_half_way_is_made_by_the_next_try(harness: ControlHarness, operation: str) -> None:
+    fault = Fault(operation, AwsError("InternalFailure", "", 500), after_effect=True)
+    if operation == "CreateServiceAccount":
+        fault = Fault(operation, AwsError("InternalError", "", 500), count=40)
+    harness.cloud.calls.inject(fault)
+    with pytest.raises((ClientError, ClusterUnavailableError)):
+        plan(harness)
+    harness.cloud.calls.reset()
+    plan(harness)
+    assert len(harness.cloud.kubernetes.associations) == 1
+
+
+def test_an_association_of_another_role_is_replaced(harness: ControlHarness) -> None:
+    harness.cloud.calls.inject(Fault("PutObject", AwsError("InternalFailure", "", 500)))
+    with pytest.raises(ClientError):
+        plan(harness)
+    [association] = harness.cloud.kubernetes.associations.values()
+    association.role = "arn:aws:iam::123456789012:role/former"
+    plan(harness)
+    [association] = harness.cloud.kubernetes.associations.values()
+    assert association.role == POD_ROLE
+
+
+def test_an_association_of_somebody_else_is_left_and_named(harness: ControlHarness) -> None:
+    request = {"clusterName": "eks-one", "namespace": "team-a", "serviceAccount": "muster-one", "roleArn": POD_ROLE}
+    harness.plane.clients.eks.create_pod_identity_association(**request)
+    harness.executions.start(RUN, "{}")
+    with pytest.raises(SpecError, match="has an association that is not Muster's"):
+        make_plan(harness.plane.store, harness.deployment, harness.plan_request(RUN, **CLUSTER_SPEC))
+    [association] = harness.cloud.kubernetes.associations.values()
+    assert association.tags == {}
+
+
+def test_a_cluster_that_the_stack_does_not_have_is_named_with_what_is_known(harness: ControlHarness) -> None:
+    words = refusal(harness, hyperpod={"cluster": "unknown"})
+    assert "'unknown'" in words
+    assert "hyper" in words
+    words = refusal(harness, hyperpod={"cluster": "hyper", "namespace": "team-x"})
+    assert "'team-x'" in words
+    assert "team-a, team-b" in words
+
+
+def test_a_run_whose_name_no_job_of_a_cluster_can_have_is_refused(harness: ControlHarness) -> None:
+    assert "lower-case" in refusal(harness, "Upper")
+
+
+def test_a_cluster_without_the_operator_a_namespace_or_a_right_is_named(harness: ControlHarness) -> None:
+    harness.cluster.has_operator = False
+    assert "install the HyperPod training operator" in refusal(harness)
+    harness.cluster.has_operator = True
+    harness.cloud.calls.inject(Fault("ListJobs", AwsError("Forbidden", "cannot list resource", 403)))
+    assert "hyper, namespace team-a refuses the stack: cannot list resource" in refusal(harness)
+    harness.cloud.calls.inject(Fault("ListJobs", AwsError("Unauthorized", "Unauthorized", 401), count=2))
+    assert "access entries" in refusal(harness)
+
+
+def test_a_namespace_that_does_not_exist_is_named(harness: ControlHarness) -> None:
+    harness.cluster.namespaces.remove("team-a")
+    harness.executions.start(RUN, "{}")
+    with pytest.raises(SpecError, match="hyper has no namespace team-a"):
+        make_plan(harness.plane.store, harness.deployment, harness.plan_request(RUN, **CLUSTER_SPEC))
+
+
+def test_a_cluster_that_is_gone_is_named(harness: ControlHarness) -> None:
+    harness.cloud.kubernetes.delete("eks-one")
+    harness.executions.start(RUN, "{}")
+    with pytest.raises(SpecError, match="EKS cluster eks-one of the HyperPod cluster hyper does not exist any more"):
+        make_plan(harness.plane.store, harness.deployment, harness.plan_request(RUN, **CLUSTER_SPEC))
+
+
+def test_a_private_endpoint_that_does_not_answer_is_said_so(harness: ControlHarness) -> None:
+    harness.cloud.kubernetes.public = False
+    harness.cloud.kubernetes.gone.add("https://eks-one.eks.example.com")
+    harness.executions.start(RUN, "{}")
+    with pytest.raises(ClusterUnavailableError, match="ACTIVE, whose endpoint only its VPC reaches"):
+        make_plan(harness.plane.store, harness.deployment, harness.plan_request(RUN, **CLUSTER_SPEC))
+
+
+def test_an_account_of_the_users_own_gets_nothing(harness: ControlHarness) -> None:
+    plan(harness, hyperpod={"cluster": "hyper", "service_account": "mine"})
+    assert harness.cloud.kubernetes.associations == {}
+    assert harness.cluster.objects == {}
+
+
+def test_replicas_in_two_namespaces_have_an_account_in_each(harness: ControlHarness) -> None:
+    other = {"hyperpod": {"cluster": "hyper", "namespace": "team-b"}}
+    plan(harness, replicas=2, overrides={"1": other})
+    found = {one.namespace for one in harness.cloud.kubernetes.associations.values()}
+    assert found == {"team-a", "team-b"}
+
+
+def test_rights_stay_while_a_job_is_still_ending(harness: ControlHarness) -> None:
+    made = plan(harness)
+    run = harness.plane.runs.require(RUN)
+    harness.arm()
+    harness.cluster.run(harness.job())
+    run.replica(0).jobs.stop(harness.job())
+    with pytest.raises(StillRunningError, match="1 jobs of one are still ending in namespace team-a of the cluster"):
+        remove_rights(run, budget())
+    assert len(harness.cloud.kubernetes.associations) == 1
+    harness.cloud.clock.advance(5)
+    remove_rights(run, budget())
+    remove_rights(run, budget())
+    assert harness.cloud.kubernetes.associations == {}
+    assert made.run == RUN
+
+
+def test_the_sweep_takes_away_what_a_plan_left_that_was_never_written(harness: ControlHarness) -> None:
+    harness.cloud.calls.inject(Fault("PutObject", AwsError("InternalFailure", "", 500), count=None))
+    with pytest.raises(ClientError):
+        plan(harness)
+    harness.cloud.calls.reset()
+    harness.cloud.workflow.fail(RUN, "Muster.X")
+    harness.cloud.clock.advance(SLOW)
+    assert sweep(harness.plane, harness.executions, SweepRequest(), budget()).errors == ()
+    assert harness.cloud.kubernetes.associations == {}
+    assert harness.cluster.objects == {}
+
+
+def test_the_sweep_leaves_running_runs_young_ones_and_other_stacks_alone(harness: ControlHarness) -> None:
+    plan(harness)
+    eks = harness.plane.clients.eks
+    base = {"clusterName": "eks-one", "namespace": "team-a", "roleArn": POD_ROLE}
+    eks.create_pod_identity_association(
+        **base, serviceAccount="muster-other", tags={"muster:run": "other", "muster:stack": "prod"}
+    )
+    eks.create_pod_identity_association(**base, serviceAccount="muster-mine")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "muster-other"}}
+    harness.cluster.answer("POST", "/api/v1/namespaces/team-a/serviceaccounts", json.dumps(account).encode())
+    harness.cloud.clock.advance(SLOW)
+    eks.create_pod_identity_association(
+        **base, serviceAccount="muster-young", tags={"muster:run": "young", "muster:stack": "muster"}
+    )
+    sweep(harness.plane, harness.executions, SweepRequest(), budget())
+    kept = {one.account for one in harness.cloud.kubernetes.associations.values()}
+    assert kept == {"muster-one", "muster-other", "muster-mine", "muster-young"}
+    assert ("serviceaccounts", "team-a", "muster-other") in harness.cluster.objects
+
+
+def test_an_association_that_was_given_to_others_meanwhile_stays(harness: ControlHarness) -> None:
+    plan(harness)
+    [association] = harness.cloud.kubernetes.associations.values()
+    association.tags = {"muster:run": RUN, "muster:stack": "prod"}
+    remove_rights(harness.plane.runs.require(RUN), budget())
+    assert list(harness.cloud.kubernetes.associations.values()) == [association]
+
+
+# --- the policy -----------------------------------------------------------------------------------
+
+
+def statements(made: Plan) -> list[dict[str, Any]]:
+    return list(json.loads(session_policy(made))["Statement"])
+
+
+def test_the_policy_names_the_run_and_its_lineage_and_no_other_part_of_the_bucket(harness: ControlHarness) -> None:
+    made = plan(harness)
+    resources = [
+        resource
+        for statement in statements(made)
+        for resource in statement.get("Resource", [])
+        if isinstance(statement.get("Resource"), list)
+    ]
+    prefixes = {resource.removeprefix("arn:aws:s3:::bucket/") for resource in resources}
+    assert prefixes == {
+        *("rendezvous/one/*", "checkpoints/one/*", "output/one/*", "runs/one/*", "notices/one/*"),
+    }
+    [outside] = [statement for statement in statements(made) if "NotResource" in statement]
+    assert outside["NotResource"] == ["arn:aws:s3:::bucket", "arn:aws:s3:::bucket/*"]
+    [listing] = [one for one in statements(made) if one["Action"] == "s3:ListBucket"]
+    # A program that could list notices or documents of the stack would see the names of its other runs.
+    assert listing["Condition"]["StringLike"]["s3:prefix"] == ["rendezvous/one/*", "checkpoints/one/*", "output/one/*"]
+
+
+def test_the_longest_names_fit_into_the_policy(harness: ControlHarness) -> None:
+    made = plan(harness)
+    digest = "f" * 64
+    run, bucket = "r" * 37, "b" * 63
+    place = made.place.model_copy(update={"bucket": bucket, "package_uri": f"s3://{bucket}/packages/{digest}.zip"})
+    spec = made.spec.model_copy(update={"source_dir": f"s3://{bucket}/source/{digest}.tar.gz"})
+    arn = f"arn:aws-us-gov:states:us-gov-west-1:123456789012:execution:m:{run}"
+    longest = made.model_copy(update={"run": run, "place": place, "spec": spec, "execution_arn": arn})
+    assert len(session_policy(longest)) <= POLICY_CHARACTERS_MAX
+
+
+def test_a_policy_that_is_too_long_is_refused_before_anything_is_created(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.control.kubernetes.run_identity.POLICY_CHARACTERS_MAX", 100)
+    assert "characters of the session policy of its pods" in refusal(harness)

@@ -1,0 +1,46 @@
+"""The certificates of an embedded cluster are as those of EKS."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+
+from muster.local.kubernetes.authority import ClusterCertificates, create_certificates
+
+
+def chain_is_taken(paths: ClusterCertificates, *, strict: bool) -> bool:
+    """Whether a client that trusts the authority shakes hands with the server."""
+    trusting = ssl.create_default_context(cafile=str(paths.authority))
+    flags = trusting.verify_flags & ~ssl.VERIFY_X509_STRICT
+    trusting.verify_flags = flags | ssl.VERIFY_X509_STRICT if strict else flags
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(paths.server, paths.key)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError:
+                return False
+    return True
+
+
+def test_only_a_client_that_is_not_strict_takes_the_chain(tmp_path: Path) -> None:
+    paths = create_certificates(tmp_path / "certificates", "127.0.0.1")
+    assert chain_is_taken(paths, strict=False)
+    assert not chain_is_taken(paths, strict=True)
+
+
+def test_no_certificate_has_a_key_identifier(tmp_path: Path) -> None:
+    paths = create_certificates(tmp_path, "127.0.0.1")
+    for path in (paths.authority, paths.server):
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        kinds = {type(extension.value) for extension in found.extensions}
+        assert not kinds & {x509.SubjectKeyIdentifier, x509.AuthorityKeyIdentifier}
+    assert paths.key.stat().st_mode & 0o777 == 0o600
