@@ -64,9 +64,25 @@ class ClusterEvents:
             },
         )
 
-    def state(self, document: Mapping[str, object]) -> None:
-        """The status of the cluster has changed; `document` is what DescribeCluster answers."""
-        self._put(STATE_CHANGE, document)
+    def state(self, status: Literal["Updating", "InService"], current: int, target: int, node_type: str) -> None:
+        """The status of the cluster has changed: its number of nodes is another."""
+        group = {
+            "InstanceGroupName": self.group,
+            "InstanceType": node_type,
+            "CurrentCount": current,
+            "TargetCount": target,
+            "Status": status,
+        }
+        self._put(
+            STATE_CHANGE,
+            {
+                "ClusterArn": self.arn,
+                "ClusterName": self.name,
+                "ClusterStatus": status,
+                "InstanceGroups": [group],
+                "Tags": {},
+            },
+        )
 
     def _put(self, kind: str, detail: Mapping[str, object]) -> None:
         self.put(SOURCE, kind, detail, self.arn)

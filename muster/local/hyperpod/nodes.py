@@ -81,9 +81,11 @@ class Nodes:
     def scale(self, count: int) -> None:
         """Change the number of nodes; the newest leave first, with all that runs on them."""
         names = [item["metadata"]["name"] for item in self._store.list(NODES).items]
+        self._events.state("Updating", len(names), count, self._settings.node_type)
         self.join(max(0, count - len(names)))
         for name in names[count:]:
             self._end_instance(name)
+        self._events.state("InService", count, count, self._settings.node_type)
 
     def scale_later(self, count: int) -> None:
         """`scale`, in the thread of this controller."""
@@ -113,7 +115,7 @@ class Nodes:
         self._change(name, change)
 
     def seen(self, kind: str, node: Mapping[str, Any]) -> None:
-        """A node has changed: HyperPod repairs one whose label says so, whoever has set that."""
+        """A node has changed: HyperPod repairs one whose label says so, also where a person has set it."""
         name, health = node["metadata"]["name"], node_documents.health(node)
         if kind == DELETED or health not in {PENDING_REBOOT, PENDING_REPLACEMENT}:
             return

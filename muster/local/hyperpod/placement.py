@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from muster.local.hyperpod.node_documents import is_ready
-from muster.local.hyperpod.quantities import amounts, lacking, requests_of, total
+from muster.local.hyperpod.quantities import amounts, lacking, requests_of
 
 Document = Mapping[str, Any]
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -140,8 +140,3 @@ def _matches(rule: Document, labels: Mapping[str, str]) -> bool:
     if value is None or not value.lstrip("-").isdigit():
         return False
     return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
-
-
-def used(pods: Sequence[Document]) -> dict[str, Fraction]:
-    """What pods ask for together."""
-    return total(requests_of(pod["spec"]) for pod in pods)

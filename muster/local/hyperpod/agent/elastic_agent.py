@@ -184,7 +184,9 @@ class Agent:
             return
         with self._lock:
             ranks = self._ranks
-        assert ranks is not None  # noqa: S101 - RUNNING follows /start alone
+        if ranks is None:
+            message = "RUNNING follows /start alone"
+            raise RuntimeError(message)
         arguments = self._arguments
         variables = [self._variables(ranks, rank, processes) for rank in range(processes)]
         prefixes = tuple(self._prefix(own) for own in variables)

@@ -69,7 +69,8 @@ class Workers:
             (process.stdout, "stdout.log", sys.stdout),
             (process.stderr, "stderr.log", sys.stderr),
         ):
-            assert stream is not None  # noqa: S101 - opened as a pipe above
+            if stream is None:
+                continue
             tail = threading.Thread(
                 target=self._copy, args=(stream, place / name, console.buffer, rank), name=name, daemon=True
             )

@@ -44,11 +44,6 @@ def ended(pod: Mapping[str, Any], end: Ended) -> Document:
     return _status(pod, phase, {"terminated": terminated}, ready=False, at=end.finished)
 
 
-def failed(pod: Mapping[str, Any], reason: str, message: str) -> Document:
-    """The pod has failed without a container that could say why: Evicted, NodeLost."""
-    return {**pod.get("status", {}), "phase": "Failed", "reason": reason, "message": message}
-
-
 def _status(pod: Mapping[str, Any], phase: str, state: Document, *, ready: bool, at: str) -> Document:
     before = dict(pod.get("status", {}))
     container = pod["spec"]["containers"][0]
