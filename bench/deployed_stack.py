@@ -76,11 +76,16 @@ def settings_with(cluster: ClusterSettings | None) -> StackSettings:
 
 
 @contextmanager
-def open_stack(cluster: ClusterSettings | None = None) -> Iterator[Stack]:
-    """Start the cloud, with a HyperPod cluster or without, and deploy; stop it and remove its state afterwards."""
+def open_stack(cluster: ClusterSettings | None = None, code: tuple[Path, ...] = ()) -> Iterator[Stack]:
+    """Start the cloud, with a HyperPod cluster or without, and deploy; stop it and remove its state afterwards.
+
+    `code` are folders of code that the image contains.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path, began = Path(folder), time.monotonic()
-        with LocalCloud.start(path / "cloud", Settings(port=0, end_with_parent=True, hyperpod=cluster)) as cloud:
+        with LocalCloud.start(
+            path / "cloud", Settings(port=0, end_with_parent=True, hyperpod=cluster, code=code)
+        ) as cloud:
             cloud_seconds = time.monotonic() - began
             outputs = deploy(
                 cloud.environment(),

@@ -11,7 +11,8 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from io import IOBase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class Helpers:
 
     def __init__(self, count: int) -> None:
         self._connections: list[socket.socket] = []
-        self._files: list[IO[bytes]] = []
+        self._files: list[IOBase] = []
         if not count:
             return
         with socket.create_server(_address(), backlog=count) as server:
@@ -49,10 +50,10 @@ class Helpers:
         for file in self._files:
             loss, *gradients = _receive(file, 1 + len(model.parameters))
             found.append((float(loss), dict(zip(model.parameters, gradients, strict=True))))
-        shares = [len(part) / len(drawn) for part in parts]
-        loss = sum(share * loss for share, (loss, _) in zip(shares, found, strict=True))
-        return loss, {
-            name: sum(share * gradients[name] for share, (_, gradients) in zip(shares, found, strict=True))
+        shares = np.array([len(part) / len(drawn) for part in parts], np.float32)
+        mean_loss = sum(float(share) * loss for share, (loss, _) in zip(shares, found, strict=True))
+        return mean_loss, {
+            name: np.tensordot(shares, np.stack([gradients[name] for _, gradients in found]), axes=1)
             for name in model.parameters
         }
 
@@ -89,14 +90,14 @@ def _connected() -> socket.socket:
             time.sleep(_RETRY_SECONDS)
 
 
-def _file(connection: socket.socket) -> IO[bytes]:
+def _file(connection: socket.socket) -> IOBase:
     connection.settimeout(_TIMEOUT_SECONDS)
     # A step sends one message each way, which must not wait until there is more to send.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection.makefile("rwb", buffering=_MESSAGE_BYTES)
 
 
-def _requests(file: IO[bytes], count: int) -> Iterator[list[Array]]:
+def _requests(file: IOBase, count: int) -> Iterator[list[Array]]:
     while True:
         try:
             yield _receive(file, count)
@@ -104,11 +105,11 @@ def _requests(file: IO[bytes], count: int) -> Iterator[list[Array]]:
             return
 
 
-def _send(file: IO[bytes], arrays: Sequence[Any]) -> None:
+def _send(file: IOBase, arrays: Sequence[Any]) -> None:
     for array in arrays:
         np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
     file.flush()
 
 
-def _receive(file: IO[bytes], count: int) -> list[Array]:
+def _receive(file: IOBase, count: int) -> list[Array]:
     return [np.lib.format.read_array(file, allow_pickle=False) for _ in range(count)]

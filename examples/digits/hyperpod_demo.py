@@ -21,6 +21,7 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, last_jobs, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import Result, RunStatus, Spec
+from muster.local.admin_client import PlacedFault
 from muster.local.faults import LostNode
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 
@@ -28,7 +29,7 @@ SPEC = Path(__file__).with_name("hyperpod.yaml")
 
 VICTIM, ELASTIC = 2, 3
 LOST_AFTER = 0.4
-"""A share of the least time that the rounds take: on any machine the replica is still training then."""
+"""The share of the rounds after which the node is taken away."""
 NODES = 5
 RUN_TIMEOUT_SECONDS = 240.0
 
@@ -79,15 +80,16 @@ class _Events:
     """Takes one replica's node away during its rounds, and prints that and what follows."""
 
     def __init__(self, stage: Stage, spec: Spec) -> None:
-        self._console = stage.console
-        trains = replica_arguments(spec)
-        seconds = LOST_AFTER * trains.get("rounds", 0) * trains.get("seconds_per_round", 0.0)
-        self._lost = stage.cloud.faults.add(LostNode(job=f"*-r{VICTIM}-a1", after_seconds=seconds))
+        self._console, self._faults = stage.console, stage.cloud.faults
+        self._round = LOST_AFTER * replica_arguments(spec).get("rounds", 0)
+        self._lost: PlacedFault | None = None
         self._printed: set[str] = set()
 
     def __call__(self, status: RunStatus) -> None:
         jobs = {replica.rank: replica.cluster for replica in status.replicas if replica.cluster is not None}
-        if self._lost.fired:
+        if self._lost is None and (status.round or 0) >= self._round:
+            self._lost = self._faults.add(LostNode(job=f"*-r{VICTIM}-a1"))
+        if self._lost is not None and self._lost.fired:
             self._print(f"⚡ took the node of replica {VICTIM} away")
         if VICTIM in jobs and jobs[VICTIM].restarts:
             self._print(f"↻ the operator has restarted replica {VICTIM} on another node")

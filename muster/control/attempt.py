@@ -229,11 +229,12 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
             "Start the run with another name."
         )
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
+    job = replica.jobs.explained(job, None)
     seen = job.applied_to(current, stopping=False)
     # The call that created the job may have failed before it recorded the launch.
     note_launch(replica, seen)
     if job.end is not None:
-        return replica.jobs.explained(job, None).applied_to(current, stopping=False)
+        return seen
     note_look(replica, job)
     _obey_fence(replica, job.name)
     return Launch.ADOPTED

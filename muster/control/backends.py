@@ -33,7 +33,7 @@ class Backends:
     def __init__(self, training: Callable[[], Jobs], clusters: Clusters, apis: Callable[[], ClusterApis]) -> None:
         """`training` and `apis` open the services when one is first used."""
         self._open_training = training
-        self._clusters = clusters
+        self.clusters = clusters
         self._open_apis = apis
         self._namespaces: dict[tuple[str, str], ClusterJobs] = {}
         self._patience = TimeBudget(-math.inf)
@@ -92,10 +92,10 @@ class Backends:
 
     def every(self) -> list[Jobs]:
         """All services of the stack."""
-        places = ((cluster.name, namespace) for cluster in self._clusters.clusters for namespace in cluster.namespaces)
+        places = ((cluster.name, namespace) for cluster in self.clusters.clusters for namespace in cluster.namespaces)
         return [self.training, *(self.namespace(*place) for place in places)]
 
     def of_cluster(self, name: str) -> list[ClusterJobs]:
         """The jobs in all namespaces of a cluster; none where the stack does not have it."""
-        cluster = self._clusters.named(name)
+        cluster = self.clusters.named(name)
         return [] if cluster is None else [self.namespace(name, namespace) for namespace in cluster.namespaces]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muster.contract import timestamps
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.last_lines import LINES, Unread, kept_lines, to_read
 from muster.contract.run.result import ReplicaResult
 from muster.control.active_run import ActiveRun
@@ -20,17 +22,32 @@ def with_last_lines(run: ActiveRun, replicas: Sequence[ReplicaResult], budget: T
     for unread in to_read({replica.rank: replica.attempts for replica in replicas}):
         if allowed.is_spent:
             break
-        found[unread.rank, unread.attempt] = _read(run, unread)
+        found[unread.rank, unread.attempt] = _read(run, unread, _of(unread, replicas))
     return [_with_lines(replica, found) for replica in replicas]
 
 
-def _read(run: ActiveRun, unread: Unread) -> tuple[str, ...]:
+def _of(unread: Unread, replicas: Sequence[ReplicaResult]) -> Attempt:
+    attempts = (one for replica in replicas if replica.rank == unread.rank for one in replica.attempts)
+    return next(one for one in attempts if one.attempt == unread.attempt)
+
+
+def _read(run: ActiveRun, unread: Unread, attempt: Attempt) -> tuple[str, ...]:
     try:
-        written = run.logs.last_lines(unread.job, LINES)
+        written = _written(run, attempt)
     except Exception:
         logger.warning("the log of a job is left out of the result", extra={"job": unread.job}, exc_info=True)
         return ()
     return kept_lines(written, run.plan.spec.of_rank(unread.rank).environment)
+
+
+def _written(run: ActiveRun, attempt: Attempt) -> list[str]:
+    """The last lines of an attempt; none where the settings do not say where those of its cluster are."""
+    if attempt.cluster is None:
+        return run.logs.last_lines(attempt.job, LINES)
+    cluster = run.backends.clusters.named(attempt.cluster.cluster)
+    if cluster is None or cluster.log_group is None or attempt.ended_at is None:
+        return []
+    return run.logs.last_pod_lines(cluster.log_group, attempt.job, timestamps.parse(attempt.ended_at), LINES)
 
 
 def _with_lines(replica: ReplicaResult, found: dict[tuple[int, int], tuple[str, ...]]) -> ReplicaResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from muster.contract.aws.failure_classes import FailureClass, JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.hyperpod.job_history import with_state
-from muster.contract.hyperpod.job_state import JobState
+from muster.contract.hyperpod.job_state import IMAGE_ERROR, STARTUP_DEADLINE, JobState, waits_for_image
 from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
@@ -60,9 +60,17 @@ class Job:
             "details": self.details if self.end else None,
         }
         seen = attempt.model_copy(update=update)
+        end = self.end
         if self.state is not None:
             seen = with_state(seen, self.state, clock.now())
-        return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
+            if end is not None and end.secondary == STARTUP_DEADLINE and _never_had_image(attempt):
+                # Its pods are gone by now; an earlier look has seen why they waited.
+                end = replace(end, secondary=IMAGE_ERROR)
+        return seen if end is None else seen.ended(end, self.changed_at, stopping=stopping)
+
+
+def _never_had_image(attempt: Attempt) -> bool:
+    return any(waits_for_image(step.message) for step in attempt.history[-1:])
 
 
 class Creation(NamedTuple):

@@ -13,6 +13,7 @@ from muster import Backend, Muster, Run, RunStatus
 from muster.contract.run.result import Verdict
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 
+ROOT = Path(__file__).parents[2]
 ON_CLUSTER = (2, 3)
 SPEC = {
     "replicas": 4,
@@ -26,7 +27,7 @@ SPEC = {
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with open_stack(ClusterSettings(nodes=2, node_type="ml.m5.xlarge")) as stack:
+    with open_stack(ClusterSettings(nodes=2, node_type="ml.m5.xlarge"), (ROOT,)) as stack:
         yield stack
 
 

@@ -56,7 +56,7 @@ def cut(path: Path) -> None:
 
 def flip(path: Path) -> None:
     body = bytearray(path.read_bytes())
-    body[HEADER_BYTES + 300] ^= 4
+    body[-200] ^= 4  # of a parameter
     path.write_bytes(body)
 
 

@@ -96,6 +96,7 @@ class Fault:
 _THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
 THROTTLED_BY = {
     "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
+    "kubernetes": AwsError("TooManyRequests", "Too many requests, please try again later.", 429),
     "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
     "sns": AwsError("Throttled", "Rate exceeded", 429),
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from muster.contract.hyperpod.identity import GROUP, PLURAL, VERSION
+from muster.contract.hyperpod.identity import GROUP, KIND, PLURAL, VERSION
 from muster.contract.hyperpod.job_schema import schema_problems
 from muster.control.kubernetes.transport import Answer
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
@@ -246,7 +246,8 @@ class Cluster:
 
     def _changed(self, document: Json) -> None:
         document["metadata"]["resourceVersion"] = str(next(self.versions))
-        self._announce(document["metadata"]["name"], document)
+        if document["kind"] == KIND:
+            self._announce(document["metadata"]["name"], document)
 
     def _announce(self, name: str, document: Json | None) -> None:
         if self.on_change is not None:

@@ -34,6 +34,10 @@ _STORMS = (
     ("events", "PutEvents"),
     ("scheduler", "CreateSchedule"),
     ("sts", "AssumeRole"),
+    ("kubernetes", "*"),
+    ("kubernetes", "CreateJob"),
+    ("kubernetes", "GetJob"),
+    ("eks", "*"),
 )
 _STORM_STARTS = (0.0, 30.0, 100.0, 200.0, 300.0, 350.0, 400.0, 500.0, 700.0)
 _STORM_SECONDS = (20.0, 60.0, 120.0, 300.0, 720.0, 1800.0)
@@ -80,6 +84,8 @@ class Faults:
         self._rates = [(kind, self._rate(kind)) for kind in _KINDS]
         self._total = sum(rate for _, rate in self._rates)
         self.storms = [storm for number in range(2) if (storm := self._storm(number)) is not None]
+        self.none = CallFault()
+        """Nothing befalls a call."""
         self._refused_next: set[str] = set()
         self._creates_late = draws.chance("late creations", 0.08)
 

@@ -360,6 +360,19 @@ class SimulatedClients:
         for service in services:
             setattr(self, service, world.cloud.client(service))
 
+    @property
+    def eks(self) -> Any:
+        """EKS, opened when it is used."""
+        return self._world.cloud.client("eks")
+
+    def cluster_transport(self, endpoint: str, authority: str) -> Any:
+        """The API of a cluster."""
+        return self._world.cloud.transport(endpoint)
+
+    def cluster_token(self, eks_cluster: str) -> str:
+        """A new token for it."""
+        return self._world.cloud.kubernetes.token(eks_cluster)
+
     def sagemaker_in(self, credentials: Any) -> Any:
         """SageMaker in a session."""
         return self._world.cloud.client("sagemaker", credentials["AccessKeyId"])

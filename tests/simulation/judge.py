@@ -38,6 +38,8 @@ _WATCHED = {
     "stepfunctions": ("DescribeExecution",),
     "sagemaker": ("StopTrainingJob", "ListTrainingJobs", "DescribeTrainingJob", "ListTags"),
     "s3": ("GetObject", "PutObject", "ListObjectsV2", "HeadObject"),
+    "kubernetes": ("GetJob", "ListJobs", "DeleteJob"),
+    "eks": ("DescribeCluster",),
 }
 
 
@@ -167,7 +169,7 @@ class Judge:
         for service, operations in _WATCHED.items():
             for operation in operations:
                 until = world.faults.refused_until(service, operation, execution.ended)
-                patience = _ALIVE_SECONDS if service == "sagemaker" else _ASYNC_SECONDS
+                patience = _ALIVE_SECONDS if service in {"sagemaker", "kubernetes", "eks"} else _ASYNC_SECONDS
                 again = max(again, until + patience if until > execution.ended else again)
         for at, function in self._injured.get(name, ()):
             if function in {"stop", "settle", "attempt", "react", "timer"} and at > execution.ended - _ALIVE_SECONDS:
@@ -216,6 +218,8 @@ class Judge:
         self._check_continuations()
         self._check_queue()
         self._check_client()
+        for one in world.cloud.kubernetes.associations.values():
+            world.violate("rights for ever", f"the pods of {one.account} keep their rights")
         for life in world.lives.jobs.values():
             if life.ended is None:
                 world.violate("alive for ever", f"{life.name} is {life.status}")

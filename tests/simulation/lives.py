@@ -63,6 +63,8 @@ class Life:
     stopped_by: list[str] = field(default_factory=list)
     """Who called StopTrainingJob while it ran."""
     end: Fate | None = None
+    trained: bool = False
+    """Of a job on a cluster: whether its pods have run."""
     came_late: bool = False
     """It was created after the answer to its creation was lost."""
 
@@ -104,9 +106,33 @@ class Lives:
 
     def comes_late(self, operation: str, parameters: Mapping[str, Any]) -> None:
         """A call takes effect now whose answer was lost before."""
-        if operation == "CreateTrainingJob":
+        if operation in {"CreateTrainingJob", "CreateJob"}:
             self._world.reach("a job is created after its answer was lost")
             self._late.add(parameters["TrainingJobName"])
+
+    def is_late(self, name: str) -> bool:
+        """Whether a job's creation took effect after its answer was lost."""
+        return name in self._late
+
+    def begin(self, name: str) -> Life:
+        """A job was created."""
+        world = self._world
+        _, run, rank, attempt = job_parts(name)
+        life = Life(name, run, rank, attempt, world.kernel.seconds, world.scenario.fate(name))
+        life.came_late = name in self._late
+        self.jobs[name] = life
+        world.tell(name, "is created")
+        world.scenario.job_created(life)
+        return life
+
+    def ends(self, life: Life, status: str) -> None:
+        """A job has ended."""
+        life.status = status
+        life.ended = self._world.kernel.seconds
+        if life.end is None:  # its stop came through
+            life.end = Fate("Stopped", FailureClass.STOPPED_BY_MUSTER, secondary="Stopped")
+        self._world.tell(life.name, f"has ended as {status}")
+        self._world.scenario.job_ended(life)
 
     def of(self, run: str, rank: int | None = None) -> list[Life]:
         """The jobs of a run, or of one of its replicas."""
@@ -118,17 +144,9 @@ class Lives:
 
     def changed(self, detail: dict[str, Any]) -> None:
         """A job has changed its status; called before anybody learns of it."""
-        from tests.simulation.world import job_of  # noqa: PLC0415
-
         world, name = self._world, detail["TrainingJobName"]
         if name not in self.jobs:
-            parts = job_of(name)
-            fate = world.scenario.fate(name)
-            life = Life(name, parts.run, parts.rank, parts.attempt, world.kernel.seconds, fate)
-            life.came_late = name in self._late
-            self.jobs[name] = life
-            world.tell(name, "is created")
-            world.scenario.job_created(life)
+            life = self.begin(name)
             world.kernel.spawn(name, lambda: self._live(life))
             return
         life = self.jobs[name]
@@ -138,10 +156,7 @@ class Lives:
         life.status = status
         world.tell(name, f"is {status}/{detail['SecondaryStatus']}")
         if status in _ENDS:
-            life.ended = world.kernel.seconds
-            if life.end is None:  # its stop came through
-                life.end = Fate("Stopped", FailureClass.STOPPED_BY_MUSTER, secondary="Stopped")
-            world.scenario.job_ended(life)
+            self.ends(life, status)
 
     def _live(self, life: Life) -> None:
         world = self._world
@@ -158,13 +173,13 @@ class Lives:
         if life.status != "InProgress":
             return
         training.train(name)
-        self._commit(life)
+        self.commit(life)
         kernel.sleep(draws.pick(f"{name}/seconds", _TRAINING_SECONDS))
         if life.status != "InProgress":
             return
         life.end = fate
         if fate.status == "Completed":
-            self._put(f"output/{self._root(life)}/{name}/output/output.tar.gz", manifest_archive())
+            world.put(f"output/{self._root(life)}/{name}/output/output.tar.gz", self.archive())
             training.complete(name)
         elif fate.failure_class is FailureClass.STOPPED_BY_USER:
             world.reach("a user stops a job")
@@ -178,9 +193,19 @@ class Lives:
     def _root(self, life: Life) -> str:
         return life.run
 
-    def _commit(self, life: Life) -> None:
+    def commit(self, life: Life) -> None:
+        """The replica commits a round."""
         root = life.run.partition("-x")[0]
-        self._put(f"rendezvous/{root}/commits/00000001.json", commit(root))
+        self._world.put(f"rendezvous/{root}/commits/00000001.json", commit(root))
 
-    def _put(self, key: str, body: bytes) -> None:
-        self._world.cloud.s3.operations["PutObject"].effect({"Bucket": "bucket", "Key": key, "Body": body})
+    @staticmethod
+    def archive() -> bytes:
+        """A job's output.tar.gz."""
+        return manifest_archive()
+
+
+def job_parts(name: str) -> tuple[str, str, int, int]:
+    """Prefix, run, rank and attempt in a job's name."""
+    prefix, _, rest = name.partition("-")
+    run, rank, attempt = rest.rsplit("-", 2)
+    return prefix, run, int(rank[1:]), int(attempt[1:])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from tests.simulation.cluster_lives import CLUSTER_FATES, CLUSTER_HANGS, QUEUE
 from tests.simulation.functions import MACHINE_ARN, Version
 from tests.simulation.judge import Judge
 from tests.simulation.lives import FATES, HANGS, Fate, Life
@@ -39,6 +40,7 @@ class Scenario:
         self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.6)
+        self.uses_clusters = draws.chance("clusters", 0.2)
         self.judge_ = Judge(world)
         self._last_sweep = 0.0
         cloud = world.cloud
@@ -112,6 +114,10 @@ class Scenario:
             spec["watch"] = {"hang": {"then": then}, "max_restarts": restarts}
         if draws.chance(f"{name}/sweep", 0.15):
             spec["sweep"] = {"kwargs.seed": list(range(spec["replicas"]))}
+        if self.uses_clusters:
+            place = {"backend": "hyperpod", "hyperpod": {"queue": QUEUE} if draws.chance("queue", 0.5) else {}}
+            some = spec["replicas"] > 1 and draws.chance(f"{name}/mixed", 0.4)
+            spec |= {"overrides": {"1": place}} if some else place
         budget = draws.pick(f"{name}/reruns", (1, 2, 3))
         spec["reruns"] = {
             "infrastructure": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/delay", (0, 5, 700))},
@@ -195,16 +201,18 @@ class Scenario:
     def fate(self, name: str) -> Fate:
         """How a job ends if it is left alone."""
         draws, choice = self._draws, f"{name}/fate"
+        on_cluster = self._world.is_on_cluster(name)
+        fates, hangs = (CLUSTER_FATES, CLUSTER_HANGS) if on_cluster else (FATES, HANGS)
         share = draws.share(choice)
         if share >= self._bad_fates or not draws.is_free(choice):
-            return FATES["completes"]
-        bad = [key for key in FATES if key != "completes"]
+            return fates["completes"]
+        bad = [key for key in fates if key != "completes"]
         found = bad[int(draws.share(f"{choice}/kind") * len(bad))]
         if found == "infrastructure" and draws.share(f"{choice}/hangs") < _HANGS:
             draws.note(choice, "hangs")
-            return HANGS
+            return hangs
         draws.note(choice, found)
-        return FATES[found]
+        return fates[found]
 
     # --- the judge -------------------------------------------------------------------------------
 

@@ -7,22 +7,27 @@ was checked before is not checked again, and an effect may come after its answer
 from __future__ import annotations
 
 import copy
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from botocore import xform_name
 from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 from botocore.hooks import HierarchicalEmitter
 from botocore.paginate import Paginator
 
+from muster.control.kubernetes.transport import Answer
 from tests.memory import models
 from tests.memory.calls import THROTTLED_BY, AwsError, Operation, is_passing, metadata
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
+from tests.memory.kubernetes import failure, operation
 from tests.simulation.kernel import START, Kernel
 
 if TYPE_CHECKING:
@@ -99,6 +104,63 @@ class SimulatedCloud(MemoryCloud):
         if service not in self._clients:
             self._clients[service] = SimulatedClient(self, service, self.operations_of(service))
         return self._clients[service]
+
+    # --- a cluster's API -------------------------------------------------------------------------
+
+    def transport(self, url: str) -> SimulatedTransport:
+        """The way to a cluster's API."""
+        return SimulatedTransport(self, url)
+
+    def request(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        """Send one request to a cluster's API; the client under test tries again by itself.
+
+        Raises:
+            ConnectionError: there is no answer.
+        """
+
+        def effect() -> Answer:
+            if method == "DELETE" and name == "DeleteJob":
+                current = self.kernel.current
+                self.on_stop(job, "late" if current is None else current.name)
+            return self.kubernetes.answer(url, method, path, headers, body)
+
+        name = operation(method, path)
+        self.counts[name] += 1
+        activity = self.kernel.current
+        assert activity is not None
+        caller: Caller = activity.owner
+        caller.check()
+        job = _job_of(path, body)
+        parameters = {"TrainingJobName": job}
+        fault = self.faults.of_call(caller, "kubernetes", name, parameters) or self.faults.none
+        self.kernel.sleep(caller.pace + fault.before_seconds)
+        caller.check()
+        if fault.crash == "before":
+            fault.strike()
+        answer = None
+        if fault.late_seconds is not None:
+            self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
+            self.kernel.after(fault.late_seconds, lambda: self._request_late(name, parameters, effect))
+        elif fault.error is None or fault.after_effect:
+            answer = effect()
+        if fault.crash == "after":
+            fault.strike()
+        self.kernel.sleep(caller.pace + fault.after_seconds)
+        caller.check()
+        if fault.error is not None:
+            self._tell(name, parameters, f"{fault.error}")
+            if isinstance(fault.error, AwsError):
+                return failure(fault.error.status, fault.error.code, fault.error.message)
+            message = str(fault.error)
+            raise ConnectionError(message)
+        assert answer is not None
+        self._tell(name, parameters, str(answer.status))
+        return answer
+
+    def _request_late(self, name: str, parameters: dict[str, Any], effect: Callable[[], Answer]) -> None:
+        self.faults.comes_late(name, parameters)
+        with suppress(ConnectionError):
+            effect()
 
     # --- a call --------------------------------------------------------------------------------
 
@@ -201,6 +263,23 @@ class SimulatedCloud(MemoryCloud):
     def _tell(self, name: str, parameters: dict[str, Any], outcome: str) -> None:
         if self.on_call is not None:
             self.on_call(name, _shown(parameters), outcome)
+
+
+class SimulatedTransport:
+    """The way to the API of one cluster (`muster.control.kubernetes.transport.Transport`)."""
+
+    def __init__(self, cloud: SimulatedCloud, url: str) -> None:
+        self._cloud, self._url = cloud, url
+
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        """The answer."""
+        return self._cloud.request(self._url, method, path, headers, body)
+
+
+def _job_of(path: str, body: bytes | None) -> str:
+    """The name of the object that a request is about."""
+    name = urlsplit(path).path.rpartition("/")[2]
+    return str(json.loads(body)["metadata"]["name"]) if body and b'"metadata"' in body else name
 
 
 class SimulatedClient:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from muster.contract.names import JobName
+from muster.contract.spec.stack_defaults import StackDefaults
+from tests.memory.cloud import ACCOUNT
 from tests.memory.workflow import Workflow
+from tests.simulation.cluster_lives import CLUSTERS, ClusterLives
 from tests.simulation.defects import active
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
 from tests.simulation.functions import (
     NEW_FIELD,
-    PREFIX,
     RETRY_SECONDS,
     Cause,
     Fleet,
@@ -107,6 +108,7 @@ class World:
         """The labels of all that ever were: a replay comes days late."""
         self.lost_events: list[str] = []
         self.lives = Lives(self)
+        self.cluster_lives: ClusterLives | None = None
         self.scenario = Scenario(self)
         self.interpreter = Interpreter(self)
         self._wire()
@@ -155,6 +157,13 @@ class World:
         if self.tracing:
             cloud.on_call = lambda name, shown, outcome: self.tell(self.current_name, f"{name}({shown}) {outcome}")
         cloud.notifications.on_send = self._sent
+        if self.scenario.uses_clusters:
+            self.cluster_lives = ClusterLives(self)
+            self.fleet.variables |= {
+                "MUSTER_CLUSTERS": CLUSTERS.to_json().decode(),
+                "MUSTER_POD_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/pods",
+                "MUSTER_DEFAULTS": StackDefaults(clusters=CLUSTERS.clusters).to_json().decode(),
+            }
         cloud.on_stop = self.scenario.judge_.job_stopped
         cloud.rewrite = _with_new_field
         self.faults.on_late = self.lives.comes_late
@@ -213,7 +222,7 @@ class World:
             if cause is None:
                 if tried:
                     self.reach("an asynchronous retry succeeds")
-                if function == "react":
+                if function == "react" and "TrainingJobName" in event.get("detail", {}):
                     detail = event["detail"]
                     self.scenario.judge_.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
                 return
@@ -235,11 +244,20 @@ class World:
             self.lives.changed(detail)
             if detail["TrainingJobStatus"] not in _ENDS and detail["SecondaryStatus"] == "Starting":
                 return
-            self._deliver("react", event, f"{detail['TrainingJobName']} {detail['SecondaryStatus']}")
+            self.deliver("react", event, f"{detail['TrainingJobName']} {detail['SecondaryStatus']}")
         elif event["source"] == "aws.states" and detail["status"] in _EARLY_ENDS:
-            self._deliver("stop", event, f"{detail['name']} {detail['status']}")
+            self.deliver("stop", event, f"{detail['name']} {detail['status']}")
 
-    def _deliver(self, function: str, event: Any, label: str) -> None:
+    def is_on_cluster(self, job: str) -> bool:
+        """Whether a job was created on the cluster."""
+        return self.cluster_lives is not None and job in self.cluster_lives.cluster.jobs()
+
+    def put(self, key: str, body: bytes) -> None:
+        """Write an object as somebody outside of the control plane."""
+        self.cloud.s3.operations["PutObject"].effect({"Bucket": "bucket", "Key": key, "Body": body})
+
+    def deliver(self, function: str, event: Any, label: str) -> None:
+        """Put an event on its way."""
         for delay in self.scenario.deliveries(label):
             self.kernel.after(delay, lambda: self.call_later(function, event, label))
 
@@ -326,10 +344,3 @@ def _with_new_field(caller: Any, parameters: dict[str, Any]) -> dict[str, Any]:
         return parameters
     document = {**json.loads(parameters["Body"]), NEW_FIELD: 1}
     return {**parameters, "Body": json.dumps(document).encode()}
-
-
-def job_of(name: str) -> JobName:
-    """The parts of a job's name."""
-    found = JobName.parse(name, PREFIX)
-    assert found is not None
-    return found

@@ -41,6 +41,12 @@ class Cluster(StoredPart):
     eks_cluster: EksName
     namespaces: tuple[DnsLabel, ...] = Field(min_length=1, max_length=NAMESPACES_MAX)
 
+    log_group: str | None = Field(
+        default=None,
+        max_length=512,
+        description="the log group of its nodes, from which the last lines of failed attempts are read",
+    )
+
     @property
     def default_namespace(self) -> str:
         """The namespace of jobs whose spec names none: the first one."""

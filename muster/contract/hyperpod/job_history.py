@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.contract.hyperpod.job_state import RESTARTING, TRAINING, JobState
+from muster.contract.hyperpod.job_state import PENDING, RESTARTING, TRAINING, JobState
 from muster.contract.run.attempt import MESSAGE_MAX, Transition
 from muster.contract.text import shortened
 
@@ -57,6 +57,9 @@ def _steps(attempt: Attempt, state: JobState, now: Timestamp) -> Iterator[Transi
     if state.secondary != before:
         words = scaled or state.message
         yield Transition(at=state.changed_at or now, secondary=state.secondary, message=words, instances=_new(state))
+    elif state.secondary == PENDING and state.message and state.message != attempt.history[-1].message:
+        # Why it waits, such as an image that cannot be pulled.
+        yield Transition(at=now, secondary=PENDING, message=state.message)
     elif scaled:
         yield Transition(at=now, secondary=state.secondary, message=scaled, instances=state.instances)
 

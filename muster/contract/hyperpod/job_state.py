@@ -234,6 +234,11 @@ def _instances(document: Mapping[str, object], status: Mapping[str, object]) -> 
     return sum(counts) if counts else None
 
 
+def waits_for_image(words: str) -> bool:
+    """Whether the message of a job that was pending says that its image could not be pulled."""
+    return words.partition(":")[0] in _IMAGE_WAITS
+
+
 def _shown(words: str) -> str:
     return shortened(words, _MESSAGE_MAX)
 

@@ -14,7 +14,7 @@ from muster.contract.aws.failure_classes import FailureClass, classify_cluster_r
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.hyperpod.identity import GROUP, LABEL_RUN, LABEL_STACK, PLURAL, VERSION, job_labels, tags_of
 from muster.contract.hyperpod.job_document import TYPE_LABEL
-from muster.contract.hyperpod.job_state import CLUSTER_GONE, DELETED, JobState, job_state
+from muster.contract.hyperpod.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, job_state
 from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.names import JobName
 from muster.contract.run.job_details import JobDetails
@@ -89,8 +89,12 @@ class ClusterJobs:
         return None if document is None else self._job(document, job_state(document))
 
     def explained(self, job: Job, notice: EndNotice | None) -> Job:
-        """`job` with the reason of its failure from its pods and its end notice, as far as they can be read."""
-        if job.state is None or job.state.status is not JobStatus.FAILED:
+        """`job` with the reason of its failure, or of its wait, from its pods and its end notice, if they can be read.
+
+        An image that cannot be pulled shows in pods that wait, and not any more when the operator has given them up.
+        """
+        is_waiting = job.secondary == PENDING and job.end is None
+        if job.state is None or job.is_gone or not (is_waiting or job.state.status is JobStatus.FAILED):
             return job
         document = self._document(job.name, self.patience)
         if document is None:

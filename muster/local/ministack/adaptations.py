@@ -92,6 +92,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     policy_simulation.install()
     eks_installation.install(account)
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
+    cloudwatch_logs._compile_filter_pattern = _with_regular_expressions(cloudwatch_logs._compile_filter_pattern)
 
 
 def _dispatch_with_retries(arn: str, payload: str) -> None:
@@ -209,6 +210,21 @@ def _log_place(token: str | None) -> tuple[int, str]:
     """Timestamp and id of the last event of a page, from the token of that page."""
     since, _, last = (token or "0/").partition("/")
     return int(since), last
+
+
+def _with_regular_expressions(
+    compiled: Callable[[str], Callable[[str], bool]],
+) -> Callable[[str], Callable[[str], bool]]:
+    """FilterLogEvents with a pattern between per cent signs, which MiniStack takes for words."""
+
+    def compile_pattern(raw: str) -> Callable[[str], bool]:
+        text = raw.strip()
+        if len(text) < 3 or not (text.startswith("%") and text.endswith("%")):
+            return compiled(raw)
+        expression = re.compile(text[1:-1])
+        return lambda message: expression.search(message) is not None
+
+    return compile_pattern
 
 
 def _let_invocations_wait() -> None:

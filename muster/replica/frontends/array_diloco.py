@@ -35,6 +35,8 @@ class DiLoCo(DiLoCoFrontEnd):
     A replica that joins a running run starts at the run's round; after the run's end it only replays.
     """
 
+    _one_saves = True
+
     def __init__(
         self,
         rendezvous: Rendezvous,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
@@ -11,12 +11,15 @@ from pathlib import Path
 
 from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.codecs import codec_named
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.tensor_source import TensorSource
+from muster.replica.parts.cut import Cut
+from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.phase import Phase
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -109,6 +112,9 @@ class FrontEnd(ABC):
 class DiLoCoFrontEnd(FrontEnd):
     """The DiLoCo of any library. A subclass knows its library's parameters and how to pack its own state."""
 
+    _one_saves = False
+    """Whether the first process of a replica saves the state for all."""
+
     def __init__(
         self,
         rendezvous: Rendezvous,
@@ -138,6 +144,11 @@ class DiLoCoFrontEnd(FrontEnd):
         # Now, not at the end: what cannot be stored is an error before anything is trained.
         self._stored(final_model)
         self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, (self._pack, self._unpack))
+        cut = Cut(
+            packing.count, codec_named(algorithm.codec), algorithm.fragments, packing.link.rank, packing.link.size
+        )
+        resized = ResizedStates(rendezvous, checkpoint_dir, packing.link, cut, one_saves=self._one_saves)
+        resized.adopt(self._pack, self._unpack, self._resized)
         own = OwnState(self._keep, self._heal, self._save_if_due, self._clear)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         self._tiers = InnerStates.of(rendezvous, packing.link, self._coding, algorithm.interval)
@@ -258,6 +269,17 @@ class DiLoCoFrontEnd(FrontEnd):
     @abstractmethod
     def _is_finite(self, state: StateDict) -> bool:
         """Whether no array of a state holds NaN or infinity."""
+
+    def _resized(self, readers: Sequence[Callable[[], StateDict]], rank: int, size: int) -> StateDict:
+        """The state of process `rank` of `size`, from those of a group of another size; see `resized_states`.
+
+        A state may be a part of what `state_dict` returns: what is small of it.
+        """
+        states = [read() for read in readers]
+        return {
+            **states[rank % len(states)],
+            "trainer": resized_objects(self._trainer_state, [state["trainer"] for state in states], rank, size),
+        }
 
     def _parts(self) -> dict[str, Part]:
         """What can be restored by itself, by name."""

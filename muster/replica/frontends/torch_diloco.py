@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -18,6 +18,8 @@ from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_link import connected
 from muster.replica.frontends.torch_state import is_finite, pack_torch, random_state, set_random_state, unpack_torch
 from muster.replica.model.final_model import NO_WISHES, FinalModel
+from muster.replica.resizing.optimizer import ResizedOptimizer
+from muster.replica.resizing.states import resized_objects
 from muster.replica.rounds.rendezvous import Rendezvous
 
 
@@ -98,6 +100,21 @@ class DiLoCo(DiLoCoFrontEnd):
         for name, value in state_dict["buffers"].items():
             own[name].copy_(value)
         set_random_state(state_dict["random"])
+
+    def _resized(self, readers: Sequence[Callable[[], StateDict]], rank: int, size: int) -> StateDict:
+        optimizer = ResizedOptimizer(self._inner)
+        made: StateDict = {}
+        trainers: list[StateDict] = []
+        for number, read in enumerate(readers):
+            state = read()
+            optimizer.add(state.pop("inner_optimizer"), number, len(readers))
+            trainers.append(state.pop("trainer"))
+            if number == rank % len(readers):
+                made = state
+        if rank >= len(readers):
+            made["random"] = random_state()  # two processes must not draw the same numbers
+        trainer = resized_objects(self._trainer_state, trainers, rank, size)
+        return {**made, "inner_optimizer": optimizer.result(), "trainer": trainer}
 
     def _parts(self) -> dict[str, Part]:
         inner = Part(lambda: local_state(self._inner.state_dict()), self._load_inner, ("inner_optimizer",))

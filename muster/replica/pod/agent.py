@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import muster
 from muster.contract.run.source_delivery import PACKAGE_SUFFIX
 from muster.replica.errors import InputError
+from muster.replica.pod.hosts import own_address
 from muster.replica.pod.pod import Pod
 
 AGENT = "hyperpodrun"
@@ -61,7 +61,7 @@ def agent_command(agent: str, pod: Pod, logs: Path) -> list[str]:
         "--monitor-interval": str(_MONITOR_SECONDS),
         "--shutdown-signal": "SIGTERM",
         "--shutdown-timeout": str(WORKER_STOP_SECONDS),
-        "--server-host": pod.address or "0.0.0.0",  # noqa: S104 - the operator calls it from another machine
+        "--server-host": pod.address or own_address(),
         "--server-port": str(PORT),
         "--tee": "3",
         "--log-dir": str(logs),
@@ -77,7 +77,7 @@ def agent_variables(variables: Mapping[str, str], pod: Pod) -> dict[str, str]:
 
 def worker_command() -> list[str]:
     """The command of the agent's worker: in this Python, from the package that this process runs from."""
-    package = next((parent for parent in Path(muster.__file__).parents if parent.suffix == PACKAGE_SUFFIX), None)
+    package = next((parent for parent in Path(__file__).parents if parent.suffix == PACKAGE_SUFFIX), None)
     if package is not None:
         return [sys.executable, str(package), "--run", _WORKER]
     return [sys.executable, "-P", "-m", _WORKER]

@@ -27,7 +27,8 @@ NOTICE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 _JOB = re.compile(r"-r(\d{1,4})-a(\d{1,3})$")
 # Kubernetes shows the content of this file with the container's state: terminationMessagePath's default.
-TERMINATION_LOG = Path("/dev/termination-log")
+_TERMINATION_LOG = "/dev/termination-log"
+_ENV_TERMINATION_LOG = "MUSTER_LOCAL_TERMINATION_LOG"  # on the embedded cluster, whose pods share a machine
 
 log = logging.getLogger("muster.replica")
 
@@ -110,10 +111,11 @@ def reporter_of(variables: Mapping[str, str], objects: Objects) -> Reporter | No
     return Reporter(objects, place, run, int(job[1]), int(job[2]), pod, mark)
 
 
-def write_termination_message(reason: str, path: Path = TERMINATION_LOG) -> None:
+def write_termination_message(reason: str, variables: Mapping[str, str]) -> None:
     """Write the reason where Kubernetes reads it. Outside of a pod nothing is written."""
+    path = Path(variables.get(_ENV_TERMINATION_LOG, _TERMINATION_LOG))
     try:
-        if reason and path.is_file():
+        if reason and (path.is_file() or _ENV_TERMINATION_LOG in variables):
             path.write_text(failure_text(reason))
     except OSError as error:
         log.warning("event=termination-message-not-written reason=%r", str(error))

@@ -1,8 +1,8 @@
 """The first process of a pod: what comes before the agent, passing signals on, and the notice of the end.
 
 In this order: read the pod's work, make the tree of folders, download the channels, start the agent, wait for its end,
-copy what checkpoints are left, and write the notice of the end as the very last thing. The operator tells the agent
-when the program starts and ends (`worker.py`), any number of times; the pod ends when the agent does.
+copy what checkpoints are left, and write the notice of the end as the very last thing. The agent starts and ends the
+program (`worker.py`) when the operator asks for it, any number of times; the pod ends when the agent does.
 
 Process 1 of a container inherits the processes that lose their parent: it reaps them. Kubernetes ends a pod with
 SIGTERM to this process alone, and with SIGKILL `pod_bootstrap.STOP_SECONDS` later: every wait after it is bounded.
@@ -77,7 +77,7 @@ def main(variables: Mapping[str, str]) -> int:
         end = End(ReplicaExit.RENDEZVOUS, with_exit_word(ReplicaExit.RENDEZVOUS, text))
     if end.reason:
         log.error("%s", end.reason)
-        write_termination_message(end.reason)
+        write_termination_message(end.reason, variables)
     log.info("event=pod-ended code=%d", end.code)
     if reporter is not None:
         reporter.ended(end.code, end.reason)
@@ -167,7 +167,6 @@ class _Pod:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        assert process.stdout is not None  # noqa: S101 - it is piped
         head = line_head(self._pod.work.job, self._pod.number)
         output = threading.Thread(target=_pass_on, args=(process.stdout, head), name="output", daemon=True)
         output.start()
@@ -253,8 +252,10 @@ def _reap() -> list[tuple[int, int]]:
         ended.append((pid, status))
 
 
-def _pass_on(stream: IO[bytes], head: str) -> None:
+def _pass_on(stream: IO[bytes] | None, head: str) -> None:
     """Copy the agent's lines and its workers' to this process's output, with `head` in front."""
+    if stream is None:
+        return
     lines = PrefixedLines(head)
     target = sys.stdout.buffer
     while data := os.read(stream.fileno(), _READ_BYTES):

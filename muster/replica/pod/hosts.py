@@ -50,7 +50,7 @@ def read_hosts(variables: Mapping[str, str], base: Path, address: str) -> Hosts:
         problems.append(f"GROUP_RANK is {index}, but GROUP_WORLD_SIZE is {count}")
     if problems:
         raise InputError([f"the elastic agent's environment: {problem}" for problem in problems])
-    own = address or _own_address()
+    own = address or own_address()
     if count == 1:
         return Hosts((own,), 0)
     listed = _listed(base, count)
@@ -94,7 +94,8 @@ def _listed(base: Path, count: int) -> list[str] | None:
     return found if fits and len(set(found)) == count else None
 
 
-def _own_address() -> str:
+def own_address() -> str:
+    """The address by which Kubernetes knows this pod, as its own hosts file has it."""
     try:
         return str(socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0])
     except OSError:

@@ -97,14 +97,14 @@ class _Worker:
         log.info("event=pod-ready pods=%d number=%d restored=%d", len(hosts.hosts), hosts.index, restored)
         if self._asked.is_set():
             raise StoppedError
-        self._start(pod, hosts)
+        program = self._start(pod, hosts)
         if hosts.is_first and (reporter := reporter_of(self._variables, self._objects)) is not None:
             # Nothing waits for it.
             threading.Thread(target=Reporter.started, args=(reporter, self._mark), daemon=True).start()
         over = threading.Event()
         keeping = threading.Thread(target=checkpoints.keep_until, args=(over,), name="checkpoints", daemon=True)
         keeping.start()
-        code = self._wait()
+        code = _wait(program)
         over.set()
         keeping.join()
         checkpoints.keep()
@@ -113,7 +113,7 @@ class _Worker:
             log.info("event=stored archives=%s", ",".join(stored) or "none")
         return code
 
-    def _start(self, pod: Pod, hosts: Hosts) -> None:
+    def _start(self, pod: Pod, hosts: Hosts) -> subprocess.Popen[bytes]:
         variables = {
             **program_variables(self._variables),
             ENV_POD_START: self._mark,
@@ -124,7 +124,7 @@ class _Worker:
         variables.pop(ENV_POD_WORK, None)
         command = list(pod.work.program)
         try:
-            self._program = subprocess.Popen(
+            program = subprocess.Popen(
                 command,
                 env=variables,
                 start_new_session=True,
@@ -133,16 +133,10 @@ class _Worker:
         except OSError as error:
             message = f"the program {command[0]!r} cannot be started: {error.strerror}"
             raise InputError([message]) from None
+        self._program = program
         if self._asked.is_set():
             self.stop()  # it was asked before there was a program
-
-    def _wait(self) -> int:
-        """The program's exit code, as a shell has it."""
-        program = self._program
-        assert program is not None  # noqa: S101 - it was started
-        while (code := program.poll()) is None:
-            time.sleep(_LOOK_SECONDS)
-        return code if code >= 0 else 128 - code
+        return program
 
     def _failed(self, error: MusterError | OSError, failure: Path) -> tuple[int, str]:
         log.error("%s", error)
@@ -169,6 +163,13 @@ class _Worker:
             except OSError as error:
                 log.warning("event=error-file-not-written reason=%r", str(error))
         self._folder.finish(code, reason)
+
+
+def _wait(program: subprocess.Popen[bytes]) -> int:
+    """The program's exit code, as a shell has it."""
+    while (code := program.poll()) is None:
+        time.sleep(_LOOK_SECONDS)
+    return code if code >= 0 else 128 - code
 
 
 def _read_failure(path: Path) -> str:

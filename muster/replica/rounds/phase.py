@@ -66,14 +66,14 @@ class StoredPhase:
     def save(self, phase: Phase) -> None:
         """Store `phase` in place of an earlier one."""
         if self._checkpoints is not None:
-            self._checkpoints.save(phase.round, _packed(phase))
+            self._checkpoints.save(phase.round, packed_phase(phase))
 
     def load(self, link: Link, round_: int) -> Phase | None:
         """The phase that was interrupted after `round_`, if all processes of the replica have it."""
         if self._checkpoints is None:
             return None
         found = self._checkpoints.load(round_)
-        phase = None if found is None else _unpacked(found[1])
+        phase = None if found is None else unpacked_phase(found[1])
         answers = link.gather(None if phase is None else (phase.round, phase.given, phase.epoch, phase.steps))
         return phase if phase is not None and phase.round == round_ and len(set(answers)) == 1 else None
 
@@ -83,13 +83,15 @@ class StoredPhase:
             self._checkpoints.discard()
 
 
-def _packed(phase: Phase) -> bytes:
+def packed_phase(phase: Phase) -> bytes:
+    """A phase as it is stored."""
     file = io.BytesIO()
     np.savez(file, **{name: value for name, value in vars(phase).items() if value is not None})
     return file.getvalue()
 
 
-def _unpacked(body: bytes) -> Phase:
+def unpacked_phase(body: bytes) -> Phase:
+    """The phase that `packed_phase` made the bytes of."""
     with np.load(io.BytesIO(body), allow_pickle=False) as file:
         found = {field.name: file[field.name] for field in fields(Phase) if field.name in file}
     return Phase(**{name: value if value.ndim else value.item() for name, value in found.items()})

@@ -128,7 +128,11 @@ class Checkpoints:
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
         """Store the state at the end of a round's inner steps atomically, in place of the oldest."""
-        saved = round_, self._contributor.epoch
+        self.adopt((round_, self._contributor.epoch), state)
+
+    def adopt(self, saved: State, state: bytes | memoryview) -> None:
+        """Store a state that another process has saved, with its round and claim; else as `save`."""
+        round_ = saved[0]
         header = _Header(round=round_, epoch=saved[1], bytes=len(state), sha256=hashlib.sha256(state).hexdigest())
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._unfinished.open("wb") as file:
@@ -143,6 +147,10 @@ class Checkpoints:
         for path in held.keys() - {slot, *kept}:
             path.unlink(missing_ok=True)
 
+    def __len__(self) -> int:
+        """How many states are kept."""
+        return len(self._slots)
+
     def load(self, last_round: int, epoch: int | None = None) -> tuple[int, bytes] | None:
         """The newest intact state that is not after `last_round`, with its round.
 
@@ -151,7 +159,7 @@ class Checkpoints:
         held = self._held()
         counted = self._contributor.counted(last_round) if epoch is None else epoch
         for path in _paths(held, usable(held.values(), last_round, counted)):
-            if (state := _read(path)) is not None:
+            if (state := read_state(path)) is not None:
                 return held[path][0], state
         return None
 
@@ -167,7 +175,7 @@ class Checkpoints:
         held = {}
         for path in sorted(self._folder.iterdir()):
             if path in self._slots:
-                held[path] = _state(path)
+                held[path] = state_of(path)
             elif self._earlier_name.fullmatch(path.name) and (header := _header(path)) is not None:
                 held[path] = header.round, header.epoch
         return held
@@ -179,7 +187,8 @@ def _paths(held: dict[Path, State], states: Collection[State]) -> list[Path]:
     return [by_state[state] for state in states]
 
 
-def _state(path: Path) -> State:
+def state_of(path: Path) -> State:
+    """The state in a file, as its header says; of a round below 0 where it cannot be read."""
     header = _header(path)
     if header is None:
         log.warning("event=damaged-checkpoint path=%s reason='it does not begin with a header'", path)
@@ -196,7 +205,7 @@ def _header(path: Path) -> _Header | None:
         return None
 
 
-def _read(path: Path) -> bytes | None:
+def read_state(path: Path) -> bytes | None:
     """The state in the file; None where it is not the one of the header."""
     line, _, state = path.read_bytes().partition(b"\n")
     header = _Header.from_json(line, str(path))

@@ -121,15 +121,19 @@ class MemoryTier(Tier):
 
     def clear(self) -> None:
         """Delete the namespace, with the states of all processes of the replica: the training is over for all."""
-        self._try(self._client.delete_namespace)
+        if self._part == 0:
+            self._try(self._client.delete_namespace)
 
     def _prepare(self, seconds: float) -> None:
         if self._is_prepared:
             return
+        began = time.monotonic()
         try:
             self._try(lambda: self._client.get_or_create_namespace(timeout=seconds))
         except TierError:
-            # Another process has created it meanwhile.
+            if time.monotonic() - began > seconds:
+                raise
+            # Another process may have created it meanwhile.
             self._try(lambda: self._client.get_or_create_namespace(timeout=seconds))
         self._is_prepared = True
 
@@ -162,17 +166,8 @@ class _Reading(io.RawIOBase):
         self._at += len(piece)
         return piece
 
-    def readable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = offset + (0, self._at, len(self._body))[whence]
-        return self._at
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
         return self._at
 
 

@@ -19,6 +19,7 @@ class StoreTier(Tier):
         """The states of process `part` of the `parts` of replica `rank`."""
         self._store = store
         self._folder = keys.inner_states_of(rank, part, parts)
+        self._is_first, self._of_replica = part == 0, keys.inner_states_of_rank(rank)
 
     def held(self) -> list[Held]:
         """See `Tier`."""
@@ -45,14 +46,16 @@ class StoreTier(Tier):
             pass  # this process has written it; the answer was lost
         except StoreError as error:
             raise TierError(str(error)) from None
-        self._delete(superfluous(self.held(), held, KEPT))
+        old = [self._folder + state.name for state in superfluous(self.held(), held, KEPT)]
+        try:
+            self._store.delete(old)
+        except StoreError as error:
+            raise TierError(str(error)) from None
 
     def clear(self) -> None:
-        """See `Tier`."""
-        self._delete(self.held())
-
-    def _delete(self, states: list[Held]) -> None:
+        """The first process deletes those of groups of other sizes, too."""
+        folder = self._of_replica if self._is_first else self._folder
         try:
-            self._store.delete([self._folder + held.name for held in states])
+            self._store.delete(self._store.keys(folder, f"{folder}~"))
         except StoreError as error:
             raise TierError(str(error)) from None

@@ -95,6 +95,11 @@ def torchft_state(round_: int) -> str:
     return before(torchft_states_of(0), round_)
 
 
+def inner_states_of_rank(rank: int) -> str:
+    """The inner states of a replica's processes between two rounds."""
+    return f"inner-states/{rank:05d}/"
+
+
 def inner_states_of(rank: int, part: int, parts: int) -> str:
-    """The inner states of one process of a replica between two rounds."""
-    return f"inner-states/{rank:05d}/{part:04d}of{parts:04d}/"
+    """Those of one of the `parts` processes."""
+    return f"{inner_states_of_rank(rank)}{part:04d}of{parts:04d}/"

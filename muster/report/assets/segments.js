@@ -77,7 +77,7 @@ function clusterMarks(model, attempt, [from, to], found) {
     const at = Math.min(to, Math.max(from, model.since(step.at)));
     if (step.secondary === "Restarting") found.push({ from: at, to: at, phase: "restarted", what: `restarted by the operator${step.message ? `: ${step.message}` : ""}` });
     if (step.instances === null || step.instances === undefined || step.instances === instances) continue;
-    if (instances !== null) found.push({ from: at, to: at, phase: "scaled", label: `×${step.instances}`, what: `trains on ${step.instances} instance${step.instances === 1 ? "" : "s"}` });
+    if (instances !== null || step.instances > 1) found.push({ from: at, to: at, phase: "scaled", label: `×${step.instances}`, what: `trains on ${step.instances} instance${step.instances === 1 ? "" : "s"}` });
     instances = step.instances;
   }
 }

@@ -389,8 +389,10 @@ def spoken(harness: ControlHarness, load: Callable[..., Handler]) -> dict[str, d
         # The first state of a child is the Map's item, the next ones are the answers of attempt.
         "replica": set(harness.answer() or {}),
     }
-    # `failure` is what a Catch writes, and `launch` is read by the first state of a child alone.
-    reads = {"run": paths([states, train]), "replica": paths(children) - {"failure", "launch"}}
+    # `failure` is what a Catch writes, `launch` is read by the first state of a child alone, and the states before an
+    # attempt give it its re-arm period.
+    own = {"failure", "launch", "rearm_seconds"}
+    reads = {"run": paths([states, train]), "replica": paths(children) - own}
     every = {"sends": sends, "needs": needs, "answers": answers, "reads": reads}
     return {kind: {who: sorted(names) for who, names in found.items()} for kind, found in every.items()}
 

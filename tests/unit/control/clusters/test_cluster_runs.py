@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.hyperpod.notices import NoticeKind
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
@@ -366,6 +367,7 @@ def test_a_job_that_ended_by_itself_is_not_deleted_by_a_stop(harness: ControlHar
     harness.cluster.complete(JOB)
     fence = Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="x", at=clock.now())
     raise_fence_and_stop(run, fence, budget())
+    harness.cloud.clock.advance(5)
     assert harness.cluster.jobs("Completed") == [JOB]
     harness.heed(harness.notice(NoticeKind.END))
     assert harness.record().current.status == "Completed"
@@ -376,6 +378,7 @@ def test_a_job_that_ends_while_it_is_stopped_keeps_its_end(harness: ControlHarne
     ends = Fault("DeleteJob", action=lambda: harness.cluster.complete(JOB))
     harness.cloud.calls.inject(ends)
     run.replica(0).jobs.stop(JOB)
+    harness.cloud.clock.advance(5)
     assert harness.cluster.jobs("Completed") == [JOB]
 
 
@@ -440,3 +443,41 @@ def test_a_mixed_run_has_jobs_of_both_kinds(harness: ControlHarness) -> None:
 
 def encoded(document: dict[str, Any]) -> bytes:
     return json.dumps(document).encode()
+
+
+def test_an_image_that_cannot_be_pulled_is_no_lack_of_capacity(harness: ControlHarness) -> None:
+    plan(harness)
+    harness.arm()
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    harness.cluster.add_pod(JOB, {"phase": "Pending", "containerStatuses": [waiting]})
+    harness.arm()
+    assert harness.record().current.history[-1].message == "ImagePullBackOff: no such image"
+    # The operator gives up after the startup deadline, and deletes the pods.
+    del harness.cluster.objects["pods", "team-a", f"{JOB}-pod-0"]
+    harness.cluster.fail(JOB, "StartupDeadlineExceeded", "no pod runs")
+    harness.arm()
+    current = harness.record().current
+    assert (current.secondary, current.failure_class) == ("ImageError", "invalid-request")
+
+
+def test_the_last_lines_of_a_failed_attempt_are_in_the_result_where_the_settings_name_the_log(
+    harness: ControlHarness,
+) -> None:
+    run = launched(harness)
+    harness.cloud.logs.write_of_pod("hyper/abc", "node", f"[{JOB}/0] ValueError: no", "[muster-other-r0-a1/0] x")
+    harness.cluster.fail(JOB, "WorkerCrash", "exited with code -256")
+    harness.heed(harness.notice(NoticeKind.END, exit_code=1))
+    [cluster] = harness.plane.settings.clusters.clusters
+    named = cluster.model_copy(update={"log_group": "/aws/sagemaker/Clusters/hyper/abc"})
+    harness.plane.backends.clusters = Clusters(clusters=(named,))
+    [replica] = finish_run(harness.plane, run, budget()).result.replicas
+    assert replica.attempts[0].last_lines == ("ValueError: no",)
+
+
+def test_without_that_setting_no_line_is_read(harness: ControlHarness) -> None:
+    run = launched(harness)
+    harness.cluster.fail(JOB, "WorkerCrash", "exited with code -256")
+    harness.heed(harness.notice(NoticeKind.END, exit_code=1))
+    finished = finish_run(harness.plane, run, budget())
+    assert finished.result.replicas[0].attempts[0].last_lines == ()
+    assert harness.cloud.calls.counts()["FilterLogEvents"] == 0

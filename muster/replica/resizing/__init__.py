@@ -1,0 +1,1 @@
+"""A replica whose inner group has another number of processes than the one that has saved its state."""
