@@ -37,10 +37,9 @@ class NoIdentity:
 
 
 @dataclass
-class TestCluster:
+class PodCluster:
     """The cluster, its faults, and what it has put on the bus and into CloudWatch Logs."""
 
-    __test__ = False
     place: Path
     settings: ClusterSettings = FAST
     sent: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
