@@ -1,4 +1,4 @@
-"""React: a SageMaker training job changed its state, or something may have happened to a job on a cluster."""
+"""React: a SageMaker training job changed its state, or a job on a cluster may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""React to what may have happened to a job on a cluster: a notice of a replica, or an event about nodes.
+"""React to what may be the end of a job on a cluster: a notice of a replica, or an event about nodes.
 
 Neither is believed. It only says where to look, and the job itself decides. So a notice that is forged, repeated, late
 or malformed causes a look, and one that is lost delays the end until the re-arm.

@@ -21,7 +21,6 @@ from muster.local.calls import Call
 from muster.local.cloud_state import OBSERVER_HEADER
 from muster.local.faults import throttled
 from muster.local.ministack import callers
-from muster.local.ministack.eks.pod_identities import SERVICE_PRINCIPAL as PODS_PRINCIPAL
 from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
@@ -31,7 +30,7 @@ from muster.local.service import request_checks, service_quotas
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.hidden_keys import HidingSend, reads_object
 from muster.local.service.http_request import EndpointRequest, break_off, discard
-from muster.local.service.passed_roles import passed_role
+from muster.local.service.passed_roles import PassedRole, passed_role
 from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
 
 # MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
@@ -109,8 +108,8 @@ class Gateway:
         elif target == f"{service_quotas.TARGET}ListServiceQuotas":
             response = await self._list_quotas(request)
             await response(request.scope, request.receive, send)
-        elif role := await passed_role(request, call):
-            await self._associate(request, call, role, send)
+        elif passed := await passed_role(request, call):
+            await self._associate(request, call, passed, send)
         elif reads_object(call):
             # Read now, because the check of the caller's rights reads it when the request has been served.
             await request.body()
@@ -120,11 +119,11 @@ class Gateway:
         else:
             await ministack_application(request.scope, request.replay, send)
 
-    async def _associate(self, request: EndpointRequest, call: Call, role: str, send: Send) -> None:
+    async def _associate(self, request: EndpointRequest, call: Call, passed: PassedRole, send: Send) -> None:
         """Give a role to pods, which the caller must be allowed to pass; MiniStack checks the call itself alone."""
         await callers.admit(request, self.account)
-        for action, context in (("iam:PassRole", {"iam:PassedToService": PODS_PRINCIPAL}), ("iam:GetRole", {})):
-            if refusal := callers.refusal_of(request, self.account, action, role, context):
+        for action, resource, context in passed.rights(self.account):
+            if refusal := callers.refusal_of(request, self.account, action, resource, context):
                 await _error(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
                 return
         await ministack_application(request.scope, request.replay, send)

@@ -1,10 +1,15 @@
-"""Which calls hand a role to a service, beside those of SageMaker."""
+"""Which calls hand a role to a service, beside those of SageMaker, and what rights they need for it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from muster.local.calls import Call
+from muster.local.ministack.eks.pod_identities import SERVICE_PRINCIPAL
+from muster.local.ministack.host import Account
 from muster.local.service.http_request import EndpointRequest
 
 _ASSOCIATIONS = frozenset(
@@ -12,7 +17,25 @@ _ASSOCIATIONS = frozenset(
 )
 
 
-async def passed_role(request: EndpointRequest, call: Call) -> str | None:
+@dataclass(frozen=True)
+class PassedRole:
+    """A role that a call gives to the pods of a cluster, with the tags of the association."""
+
+    cluster: str
+    role: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def rights(self, account: Account) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+        """Action, resource and condition keys of each right that the caller needs beside the one to the call."""
+        yield "iam:PassRole", self.role, {"iam:PassedToService": SERVICE_PRINCIPAL}
+        yield "iam:GetRole", self.role, {}
+        if self.tags:
+            keys: dict[str, object] = {f"aws:RequestTag/{name}": value for name, value in self.tags.items()}
+            association = account.arn("eks", f"podidentityassociation/{self.cluster}/a-new")
+            yield "eks:TagResource", association, {**keys, "aws:TagKeys": list(self.tags)}
+
+
+async def passed_role(request: EndpointRequest, call: Call) -> PassedRole | None:
     """The role that a call gives to the pods of a cluster; None for a call that gives none."""
     if call not in _ASSOCIATIONS:
         return None
@@ -21,4 +44,7 @@ async def passed_role(request: EndpointRequest, call: Call) -> str | None:
     except ValueError:
         return None
     role = document.get("roleArn") if isinstance(document, dict) else None
-    return role if isinstance(role, str) and role else None
+    if not isinstance(role, str) or not role:
+        return None
+    tags = document.get("tags")
+    return PassedRole(unquote(request.path).split("/")[2], role, tags if isinstance(tags, dict) else {})

@@ -100,7 +100,21 @@ def test_a_role_is_given_to_pods_by_those_who_may_pass_it(cloud: LocalCloud, pod
         eks = session(cloud, f"passes-{name}", rights).client("eks", **options)
         assert code_of(eks.create_pod_identity_association, **asked) == "AccessDeniedException"
     eks = session(cloud, "passes", [create, look, give]).client("eks", **options)
+    tagged = {**asked, "tags": {"muster:run": "one"}}
+    assert code_of(eks.create_pod_identity_association, **tagged) == "AccessDeniedException"
     assert code_of(eks.create_pod_identity_association, **asked) == "done"
+
+
+def test_entries_and_associations_have_tags(cloud: LocalCloud, pod_role: str) -> None:
+    eks = cloud.client("eks")
+    made = eks.create_pod_identity_association(**association("tagged", pod_role, tags={"a": "b"}))["association"]
+    eks.tag_resource(resourceArn=made["associationArn"], tags={"c": "d"})
+    assert eks.list_tags_for_resource(resourceArn=made["associationArn"])["tags"] == {"a": "b", "c": "d"}
+    entry = eks.create_access_entry(clusterName=EKS, principalArn=pod_role)["accessEntry"]["accessEntryArn"]
+    eks.tag_resource(resourceArn=entry, tags={"e": "f"})
+    assert eks.list_tags_for_resource(resourceArn=entry)["tags"] == {"e": "f"}
+    none = f"{made['associationArn']}0"
+    assert code_of(eks.tag_resource, resourceArn=none, tags={"a": "b"}) == "ResourceNotFoundException"
 
 
 def test_rights_to_an_association_are_rights_to_its_arn(cloud: LocalCloud, pod_role: str) -> None:

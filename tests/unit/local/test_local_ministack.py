@@ -75,6 +75,8 @@ RELIED_ON = {
         "_pia_key",
         "_pod_identity_association_arn",
         "_pod_identity_associations",
+        "_resolve_tag_resource_arn",
+        "_tag_resource_not_found",
         "_update_access_entry",
         "_update_pod_identity_association",
     ],

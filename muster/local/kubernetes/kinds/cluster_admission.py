@@ -35,7 +35,9 @@ class ClusterAdmission(Admission):
                     f"json: cannot unmarshal into Go struct field {resource.kind}.{problem.path}: {problem.text}"
                 )
                 raise bad_request(message)
-        return schema.defaulted(pruned)
+        completed = schema.defaulted(pruned)
+        completed.setdefault("metadata", {})  # it was null
+        return completed
 
     def problems(self, resource: Resource, document: Document) -> Sequence[Problem]:
         """What the schema refuses."""

@@ -11,7 +11,6 @@ from muster.local.kubernetes.objects.status_errors import Document, StatusError,
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 _OPERATIONS_MAX = 10_000  # Kubernetes's own limit of a JSON patch
 

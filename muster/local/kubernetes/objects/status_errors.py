@@ -90,11 +90,6 @@ def forbidden_field(path: str, text: str) -> Problem:
     return Problem(path, "FieldValueForbidden", f"Forbidden: {text}")
 
 
-def duplicate(path: str, value: object) -> Problem:
-    """A value that is there twice."""
-    return Problem(path, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
-
-
 def too_long(path: str, limit: int) -> Problem:
     """A text above its limit."""
     return Problem(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")

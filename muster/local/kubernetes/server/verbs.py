@@ -72,8 +72,11 @@ class Verbs:
             StatusError: the request gets this instead.
         """
         info = request.info
-        if resource.namespaced and not info.namespace and (info.name or info.verb == "create"):
-            raise no_such_path() if info.verb != "create" else method_not_allowed()
+        if resource.namespaced and not info.namespace:
+            if info.verb in ("create", "deletecollection"):
+                raise method_not_allowed()
+            if info.name and info.verb not in ("list", "watch"):
+                raise no_such_path()
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise no_such_path()
         if info.subresource and info.subresource != "status":
@@ -117,7 +120,7 @@ class Verbs:
             raise method_not_allowed()
         document, warnings = self._document(resource, request, "CreateOptions")
         place = self._place(resource, request)
-        self._authorizer.check_grant(request.user, resource, document, place)
+        self._check_grant(request, resource, document)
         return Answer(self._store.create(resource, document, place), 201, warnings)
 
     def _update(self, resource: Resource, request: ApiRequest) -> Answer:
@@ -131,7 +134,7 @@ class Verbs:
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
             raise bad_request(message)
         place = self._place(resource, request)
-        self._authorizer.check_grant(request.user, resource, document, place)
+        self._check_grant(request, resource, document)
         return Answer(self._store.update(resource, document, place, _subresource(request)), 200, warnings)
 
     def _patch(self, resource: Resource, request: ApiRequest) -> Answer:
@@ -143,10 +146,15 @@ class Verbs:
         # The API checks the object as it would be, and the store patches the newest one.
         new = patched_object(resource, current, patch, kind)
         warnings = bodies.check_patched_fields(resource, patch, new, validation)
-        self._authorizer.check_grant(request.user, resource, new, place)
+        self._check_grant(request, resource, new)
         _check_size(new)
         changed = self._store.patch(resource, name, patch, place, _subresource(request), kind=kind)
         return Answer(changed, 200, tuple(warnings))
+
+    def _check_grant(self, request: ApiRequest, resource: Resource, document: Document) -> None:
+        """Refuse rights that the caller lacks, in the document as it will be kept."""
+        completed = self._store.admission.complete(resource, document)
+        self._authorizer.check_grant(request.user, resource, completed, self._place(resource, request))
 
     def _delete(self, resource: Resource, request: ApiRequest) -> Answer:
         options = delete_options(request)

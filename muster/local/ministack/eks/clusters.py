@@ -15,6 +15,8 @@ from muster.local.ministack.eks.tokens import InvalidTokenError, Principal, prin
 from muster.local.ministack.host import Account
 
 _log = logging.getLogger("muster.local.eks")
+ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
+"""What an embedded cluster does, which AWS delivers as add-ons of EKS."""
 _SESSION = re.compile(r"arn:[^:]+:sts::(\d+):assumed-role/([^/]+)/(.+)")
 
 
@@ -49,6 +51,8 @@ def register(account: Account, name: str, endpoint: str, authority: str, version
             certificateAuthority={"data": authority},
             status="ACTIVE",
         )
+        for addon in ADDONS:
+            eks._create_addon(name, {"addonName": addon})
 
 
 def authenticator(account: Account, cluster: str) -> Callable[[str], User | None]:

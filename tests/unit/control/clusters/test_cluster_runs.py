@@ -367,6 +367,7 @@ def test_a_job_that_ended_by_itself_is_not_deleted_by_a_stop(harness: ControlHar
     harness.cluster.complete(JOB)
     fence = Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="x", at=clock.now())
     raise_fence_and_stop(run, fence, budget())
+    harness.cloud.clock.advance(5)
     assert harness.cluster.jobs("Completed") == [JOB]
     harness.heed(harness.notice(NoticeKind.END))
     assert harness.record().current.status == "Completed"
@@ -377,6 +378,7 @@ def test_a_job_that_ends_while_it_is_stopped_keeps_its_end(harness: ControlHarne
     ends = Fault("DeleteJob", action=lambda: harness.cluster.complete(JOB))
     harness.cloud.calls.inject(ends)
     run.replica(0).jobs.stop(JOB)
+    harness.cloud.clock.advance(5)
     assert harness.cluster.jobs("Completed") == [JOB]
 
 

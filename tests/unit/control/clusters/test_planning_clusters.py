@@ -180,6 +180,8 @@ def test_the_sweep_leaves_running_runs_young_ones_and_other_stacks_alone(harness
         **base, serviceAccount="muster-other", tags={"muster:run": "other", "muster:stack": "prod"}
     )
     eks.create_pod_identity_association(**base, serviceAccount="muster-mine")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "muster-other"}}
+    harness.cluster.answer("POST", "/api/v1/namespaces/team-a/serviceaccounts", json.dumps(account).encode())
     harness.cloud.clock.advance(SLOW)
     eks.create_pod_identity_association(
         **base, serviceAccount="muster-young", tags={"muster:run": "young", "muster:stack": "muster"}
@@ -187,6 +189,15 @@ def test_the_sweep_leaves_running_runs_young_ones_and_other_stacks_alone(harness
     sweep(harness.plane, harness.executions, SweepRequest(), budget())
     kept = {one.account for one in harness.cloud.kubernetes.associations.values()}
     assert kept == {"muster-one", "muster-other", "muster-mine", "muster-young"}
+    assert ("serviceaccounts", "team-a", "muster-other") in harness.cluster.objects
+
+
+def test_an_association_that_was_given_to_others_meanwhile_stays(harness: ControlHarness) -> None:
+    plan(harness)
+    [association] = harness.cloud.kubernetes.associations.values()
+    association.tags = {"muster:run": RUN, "muster:stack": "prod"}
+    remove_rights(harness.plane.runs.require(RUN), budget())
+    assert list(harness.cloud.kubernetes.associations.values()) == [association]
 
 
 # --- the policy -----------------------------------------------------------------------------------
