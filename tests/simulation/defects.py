@@ -242,6 +242,25 @@ DEFECTS = (
         "job.name.run not in live_runs and (now - job.created_at).total_seconds() >= young_seconds",
         "job.name.run not in live_runs",
     ),
+    Defect(
+        "a job that a person has deleted from a cluster is created again",
+        "muster/control/attempt.py",
+        "        return replica.jobs.vanished(current.job) or job\n",
+        "        return job\n",
+    ),
+    Defect(
+        "the pods of a run keep their rights",
+        "muster/control/cluster_rights.py",
+        "    identities.remove(*place, run, budget)\n",
+        "",
+    ),
+    Defect(
+        "an end of a job on a cluster that nothing reports is not found by the re-arm",
+        "muster/control/kubernetes/cluster_jobs.py",
+        "        return None if document is None else self._job(document, job_state(document))\n\n    def explained",
+        "        found = None if document is None else self._job(document, job_state(document))\n"
+        "        return None if found is None or found.end is not None else found\n\n    def explained",
+    ),
 )
 
 active: dict[str, str] = {}

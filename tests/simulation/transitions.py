@@ -98,6 +98,13 @@ TRANSITIONS = (
     "a job is created after its run's end",
     "a run is cancelled",
     "a user stops a job",
+    # On a cluster.
+    "react: noted: InProgress/Restarting",
+    "react: noted: InProgress/WaitingForQuota",
+    "the operator restarts a job",
+    "a job is preempted and resumes",
+    "a person deletes a job",
+    "a notice is forged",
 )
 
 
