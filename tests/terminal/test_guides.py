@@ -180,5 +180,6 @@ TUTORIAL = {f"tutorial/{name}.md" for name in ("demo", "your-code", "your-data",
 def test_every_page_with_commands_is_typed_by_a_test() -> None:
     # tests/terminal/test_tutorial.py types those that are not typed here.
     shown = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-    # tests/unit/docs/test_recipes.py calls the commands of recipes.md, which need no stack.
-    assert {page for page in shown if blocks(page)} == TYPED_HERE | TUTORIAL | {"deploying.md", "recipes.md"}
+    # tests/unit/docs/test_recipes.py calls the commands of recipes.md, which need no stack; tests/terminal/
+    # test_hyperpod_guide.py types those of hyperpod.md, on an embedded cloud with a cluster.
+    assert {page for page in shown if blocks(page)} == TYPED_HERE | TUTORIAL | {"deploying.md", "hyperpod.md", "recipes.md"}

@@ -37,10 +37,9 @@ class NoIdentity:
 
 
 @dataclass
-class TestCluster:
+class PodCluster:
     """The cluster, its faults, and what it has put on the bus and into CloudWatch Logs."""
 
-    __test__ = False
     place: Path
     settings: ClusterSettings = FAST
     sent: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
@@ -120,9 +119,9 @@ class TestCluster:
         found = self.status(name).get("conditions") or ()
         return next((item for item in found if item["type"] == kind and item["status"] == "True"), None)
 
-    def wait(self, name: str, kind: str, seconds: float = 60.0) -> Document:
+    def wait(self, name: str, kind: str) -> Document:
         """Wait for a condition of a job; the condition."""
-        return wait_until(f"{kind} of {name}", lambda: self.condition(name, kind), seconds=seconds)
+        return wait_until(f"{kind} of {name}", lambda: self.condition(name, kind))
 
     def pods(self, name: str) -> list[Document]:
         """The pods of a job."""

@@ -9,25 +9,25 @@ import pytest
 
 from muster.local.faults import LostNode
 from muster.local.hyperpod.cluster_settings import ClusterSettings
-from tests.support.hyperpod.cluster import TestCluster
+from tests.support.hyperpod.cluster import PodCluster
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodCluster]:
     """A cluster of one node, whose lost nodes do not come back soon."""
     settings = ClusterSettings(nodes=1, node_seconds=0.2, replace_seconds=600)
-    made = TestCluster(tmp_path_factory.mktemp("small"), settings)
+    made = PodCluster(tmp_path_factory.mktemp("small"), settings)
     yield made
     made.close()
 
 
-def world_sizes(cluster: TestCluster, name: str) -> list[str]:
+def world_sizes(cluster: PodCluster, name: str) -> list[str]:
     lines = cluster.log(name).splitlines()
     return [json.loads(line.removeprefix("[default0]:"))["WORLD_SIZE"] for line in lines if '"WORLD_SIZE"' in line]
 
 
-def test_a_job_grows_when_a_node_comes_and_shrinks_when_one_is_lost(small: TestCluster) -> None:
+def test_a_job_grows_when_a_node_comes_and_shrinks_when_one_is_lost(small: PodCluster) -> None:
     policy = {
         "minReplicas": 1,
         "maxReplicas": 2,
@@ -51,7 +51,7 @@ def test_a_job_grows_when_a_node_comes_and_shrinks_when_one_is_lost(small: TestC
     small.remove(name)
 
 
-def test_discrete_counts_leave_out_what_is_between(small: TestCluster) -> None:
+def test_discrete_counts_leave_out_what_is_between(small: PodCluster) -> None:
     policy = {"replicaDiscreteValues": [1, 3], "minReplicas": 1, "maxReplicas": 3}
     name = small.create("steps.py", "2", replicas=1, elastic=policy)
     small.wait(name, "Completed")

@@ -7,25 +7,25 @@ from typing import Any
 from muster.local.faults import DeletedJob, FailedHealthCheck, Fault, LostNode, OperatorDown, Preemption
 from muster.local.hyperpod import node_documents
 from muster.local.kubernetes.kinds.resources import NODES
-from tests.support.hyperpod.cluster import TestCluster
+from tests.support.hyperpod.cluster import PodCluster
 from tests.support.waiting import wait_until
 
 
-def placed(cluster: TestCluster, fault: Fault) -> Any:
+def placed(cluster: PodCluster, fault: Fault) -> Any:
     """Add a fault; how often it has fired."""
     identifier = cluster.faults.add(fault).id
     return lambda: next(report.fired for report in cluster.faults.report() if report.id == identifier)
 
 
-def health_events(cluster: TestCluster) -> list[dict[str, Any]]:
+def health_events(cluster: PodCluster) -> list[dict[str, Any]]:
     return [dict(detail) for kind, detail in cluster.sent if kind == "SageMaker HyperPod Cluster Node Health Event"]
 
 
-def restarted(cluster: TestCluster, name: str) -> None:
+def restarted(cluster: PodCluster, name: str) -> None:
     wait_until("a restart", lambda: cluster.status(name)["restartCount"] == 1 and cluster.condition(name, "Running"))
 
 
-def test_a_node_that_is_lost_takes_its_pods_without_notice_and_is_replaced(cluster: TestCluster) -> None:
+def test_a_node_that_is_lost_takes_its_pods_without_notice_and_is_replaced(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60", replicas=2, jobMaxRetryCount=1)
     cluster.wait(name, "Running")
     lost = cluster.pod(name)["spec"]["nodeName"]
@@ -43,7 +43,7 @@ def test_a_node_that_is_lost_takes_its_pods_without_notice_and_is_replaced(clust
     cluster.remove(name)
 
 
-def test_a_job_without_retries_has_failed_with_its_node(cluster: TestCluster) -> None:
+def test_a_job_without_retries_has_failed_with_its_node(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60", jobMaxRetryCount=0)
     placed(cluster, LostNode(job=name))
     failed = cluster.wait(name, "Failed")
@@ -51,7 +51,7 @@ def test_a_job_without_retries_has_failed_with_its_node(cluster: TestCluster) ->
     assert failed["message"].startswith("Found unhealthy node hyperpod-i-")
 
 
-def test_a_node_whose_deep_health_check_fails_is_drained_and_started_again(cluster: TestCluster) -> None:
+def test_a_node_whose_deep_health_check_fails_is_drained_and_started_again(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60")
     cluster.wait(name, "Running")
     node = cluster.pod(name)["spec"]["nodeName"]
@@ -71,7 +71,7 @@ def test_a_node_whose_deep_health_check_fails_is_drained_and_started_again(clust
     cluster.remove(name)
 
 
-def test_a_label_that_a_person_sets_has_the_node_repaired(cluster: TestCluster) -> None:
+def test_a_label_that_a_person_sets_has_the_node_repaired(cluster: PodCluster) -> None:
     """AWS's guides emulate a fault so: kubectl label node NAME node-health-status=UnschedulablePendingReplacement."""
     node = cluster.store.list(NODES).items[0]["metadata"]["name"]
     labels = {node_documents.HEALTH: node_documents.PENDING_REPLACEMENT}
@@ -81,12 +81,13 @@ def test_a_label_that_a_person_sets_has_the_node_repaired(cluster: TestCluster) 
     assert any("is starting as part of instance replacement" in text for text in descriptions)
 
 
-def test_a_preempted_job_is_suspended_and_resumed(cluster: TestCluster) -> None:
+def test_a_preempted_job_is_suspended_and_resumed(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60", priority="training-priority")
     cluster.wait(name, "Running")
-    fired = placed(cluster, Preemption(job=name, seconds=1))
+    first = cluster.pod(name)["metadata"]["uid"]
+    fired = placed(cluster, Preemption(job=name, seconds=2))
     cluster.wait(name, "Suspended")
-    wait_until("the end of the pods", lambda: not cluster.pods(name))
+    wait_until("the end of the pod", lambda: first not in {pod["metadata"]["uid"] for pod in cluster.pods(name)})
     cluster.wait(name, "Running")
     assert fired() == 1
     assert cluster.status(name)["restartCount"] == 0
@@ -94,14 +95,14 @@ def test_a_preempted_job_is_suspended_and_resumed(cluster: TestCluster) -> None:
     cluster.remove(name)
 
 
-def test_a_job_that_a_person_deletes_leaves_nothing(cluster: TestCluster) -> None:
+def test_a_job_that_a_person_deletes_leaves_nothing(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60")
     fired = placed(cluster, DeletedJob(job=name, after_seconds=0.2))
     wait_until("the deletion", lambda: cluster.job(name) == {} and not cluster.pods(name))
     assert fired() == 1
 
 
-def test_nothing_is_reconciled_while_the_operator_is_down(cluster: TestCluster) -> None:
+def test_nothing_is_reconciled_while_the_operator_is_down(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.5")
     cluster.wait(name, "Running")
     fired = placed(cluster, OperatorDown(job=name, seconds=4))
@@ -114,7 +115,7 @@ def test_nothing_is_reconciled_while_the_operator_is_down(cluster: TestCluster) 
     cluster.wait(other, "Completed")
 
 
-def test_a_fault_for_another_job_does_not_happen(cluster: TestCluster) -> None:
+def test_a_fault_for_another_job_does_not_happen(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.5")
     fired = placed(cluster, DeletedJob(job="other-*"))
     cluster.wait(name, "Completed")

@@ -6,16 +6,16 @@ from typing import Any
 
 from muster.local.hyperpod.cluster_content import cluster_queue, local_queue
 from muster.local.kubernetes.kinds.resources import CLUSTER_QUEUES, WORKLOADS
-from tests.support.hyperpod.cluster import NAMESPACE, TestCluster
+from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
 
-def workload(cluster: TestCluster, job: str) -> dict[str, Any]:
+def workload(cluster: PodCluster, job: str) -> dict[str, Any]:
     found = cluster.store.list(WORKLOADS, NAMESPACE).items
     return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == job), {})
 
 
-def reasons(cluster: TestCluster, job: str) -> dict[str, str]:
+def reasons(cluster: PodCluster, job: str) -> dict[str, str]:
     return {
         item["type"]: item.get("reason", "")
         for item in workload(cluster, job)["status"]["conditions"]
@@ -23,7 +23,7 @@ def reasons(cluster: TestCluster, job: str) -> dict[str, str]:
     }
 
 
-def test_a_job_of_a_queue_waits_until_the_quota_has_room_for_all_its_pods(cluster: TestCluster) -> None:
+def test_a_job_of_a_queue_waits_until_the_quota_has_room_for_all_its_pods(cluster: PodCluster) -> None:
     first = cluster.create("steps.py", "60", replicas=2, priority="training-priority")
     cluster.wait(first, "Running")
     second = cluster.create("steps.py", "0.2", replicas=2, priority="training-priority")
@@ -42,7 +42,7 @@ def test_a_job_of_a_queue_waits_until_the_quota_has_room_for_all_its_pods(cluste
     assert any(reason == "JobInitiallySuspended" for reason, _ in cluster.events(second))
 
 
-def test_a_lower_priority_gives_way_and_comes_back(cluster: TestCluster) -> None:
+def test_a_lower_priority_gives_way_and_comes_back(cluster: PodCluster) -> None:
     low = cluster.create("steps.py", "1.0", replicas=3, priority="experiments-priority")
     cluster.wait(low, "Running")
     high = cluster.create("steps.py", "0.3", replicas=2, priority="training-priority")
@@ -53,7 +53,7 @@ def test_a_lower_priority_gives_way_and_comes_back(cluster: TestCluster) -> None
     assert cluster.status(low)["restartCount"] == 0
 
 
-def test_a_queue_that_does_not_exist_holds_its_jobs(cluster: TestCluster) -> None:
+def test_a_queue_that_does_not_exist_holds_its_jobs(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.1", priority="training-priority", queue="other")
     wait_until("the reason", lambda: "LocalQueue other doesn't exist" in str(workload(cluster, name)))
     cluster.wait(name, "Suspended")
@@ -61,14 +61,14 @@ def test_a_queue_that_does_not_exist_holds_its_jobs(cluster: TestCluster) -> Non
     cluster.remove(name)
 
 
-def test_a_priority_class_that_does_not_exist_holds_its_jobs(cluster: TestCluster) -> None:
+def test_a_priority_class_that_does_not_exist_holds_its_jobs(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.1", priority="none-priority")
     wait_until("the reason", lambda: '"none-priority" not found' in str(workload(cluster, name)))
     assert cluster.pods(name) == []
     cluster.remove(name)
 
 
-def test_a_quota_that_grows_lets_more_jobs_run(cluster: TestCluster) -> None:
+def test_a_quota_that_grows_lets_more_jobs_run(cluster: PodCluster) -> None:
     queue = cluster.store.get(CLUSTER_QUEUES, cluster_queue(NAMESPACE))
     resources = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     before = next(item["nominalQuota"] for item in resources if item["name"] == "cpu")

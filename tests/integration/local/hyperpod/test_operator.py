@@ -6,11 +6,11 @@ import json
 
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import JOBS
-from tests.support.hyperpod.cluster import NAMESPACE, TestCluster
+from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
 
-def test_a_job_runs_to_its_end_with_a_rank_for_each_pod(cluster: TestCluster) -> None:
+def test_a_job_runs_to_its_end_with_a_rank_for_each_pod(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.3", replicas=2)
     cluster.wait(name, "Completed")
     status = cluster.status(name)
@@ -33,7 +33,7 @@ def test_a_job_runs_to_its_end_with_a_rank_for_each_pod(cluster: TestCluster) ->
     assert ("Created", "Created by HyperPod Training Operator controller") in cluster.events(name)
 
 
-def test_a_worker_that_crashes_is_started_again_in_its_pod(cluster: TestCluster) -> None:
+def test_a_worker_that_crashes_is_started_again_in_its_pod(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.3", "3", "0", jobMaxRetryCount=1)
     running = cluster.wait(name, "Completed")
     assert running["type"] == "Completed"
@@ -49,7 +49,7 @@ def test_a_worker_that_crashes_is_started_again_in_its_pod(cluster: TestCluster)
     assert any("The fault of reason WorkerCrash was remediated in" in message for _, message in cluster.events(name))
 
 
-def test_a_job_without_retries_left_has_failed_with_the_fault_of_its_worker(cluster: TestCluster) -> None:
+def test_a_job_without_retries_left_has_failed_with_the_fault_of_its_worker(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.1", "3", jobMaxRetryCount=1)
     failed = cluster.wait(name, "Failed")
     assert failed["reason"] == "WorkerCrash"
@@ -59,7 +59,7 @@ def test_a_job_without_retries_left_has_failed_with_the_fault_of_its_worker(clus
     assert cluster.condition(name, "Restarting") is None
 
 
-def test_a_container_that_ends_by_itself_is_replaced(cluster: TestCluster) -> None:
+def test_a_container_that_ends_by_itself_is_replaced(cluster: PodCluster) -> None:
     name = cluster.create(container={"command": ["sh", "-c", "exit 7"]}, jobMaxRetryCount=1)
     failed = cluster.wait(name, "Failed")
     assert failed["reason"] == "PodFailed"
@@ -67,7 +67,7 @@ def test_a_container_that_ends_by_itself_is_replaced(cluster: TestCluster) -> No
     assert cluster.status(name)["restartCount"] == 1
 
 
-def test_after_enough_restarts_all_pods_are_replaced(cluster: TestCluster) -> None:
+def test_after_enough_restarts_all_pods_are_replaced(cluster: PodCluster) -> None:
     policy = {"evalPeriodSeconds": 1000, "numRestartBeforeFullJobRestart": 1, "maxFullJobRestarts": 1}
     name = cluster.create("steps.py", "0.2", "3", restartPolicy=policy)
     first = cluster.wait(name, "Running") and cluster.pod(name)["metadata"]["uid"]
@@ -77,7 +77,7 @@ def test_after_enough_restarts_all_pods_are_replaced(cluster: TestCluster) -> No
     assert cluster.status(name)["restartStatus"]["fullJobRestartCount"] == 1
 
 
-def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: TestCluster) -> None:
+def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60", replicas=1, spares=1)
     cluster.wait(name, "Running")
     wait_until("the spare", lambda: len([p for p in cluster.pods(name) if p["status"]["phase"] == "Running"]) == 2)
@@ -89,14 +89,14 @@ def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: TestCluster) -> N
     cluster.remove(name)
 
 
-def test_a_rule_about_the_log_finds_a_job_that_hangs(cluster: TestCluster) -> None:
+def test_a_rule_about_the_log_finds_a_job_that_hangs(cluster: PodCluster) -> None:
     rule = {"name": "steps", "logPattern": "epoch .*", "expectedStartCutOffInSeconds": 1}
     name = cluster.create("steps.py", "60", jobMaxRetryCount=0, logMonitoringConfiguration=[rule])
     failed = cluster.wait(name, "Failed")
     assert failed["reason"] == "LogHang_steps"
 
 
-def test_a_rule_about_a_metric_finds_a_slow_job(cluster: TestCluster) -> None:
+def test_a_rule_about_a_metric_finds_a_slow_job(cluster: PodCluster) -> None:
     rule = {"name": "rate", "logPattern": r"step (\d+)", "metricThreshold": 3, "operator": "gt"}
     name = cluster.create("steps.py", "60", jobMaxRetryCount=0, logMonitoringConfiguration=[rule])
     failed = cluster.wait(name, "Failed")
@@ -104,12 +104,12 @@ def test_a_rule_about_a_metric_finds_a_slow_job(cluster: TestCluster) -> None:
     assert "step 4" in failed["message"]
 
 
-def test_a_job_that_is_active_too_long_has_failed(cluster: TestCluster) -> None:
+def test_a_job_that_is_active_too_long_has_failed(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60", activeDeadlineSeconds=2)
     assert cluster.wait(name, "Failed")["reason"] == "DeadlineExceeded"
 
 
-def test_an_image_that_cannot_be_pulled_waits_for_the_startup_deadline(cluster: TestCluster) -> None:
+def test_an_image_that_cannot_be_pulled_waits_for_the_startup_deadline(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "1", container={"image": "elsewhere/image:1"}, startupDeadlineSeconds=3)
     wait_until("the back-off", lambda: "ImagePullBackOff" in json.dumps(cluster.pods(name)))
     failed = cluster.wait(name, "Failed")
@@ -117,7 +117,7 @@ def test_an_image_that_cannot_be_pulled_waits_for_the_startup_deadline(cluster: 
     assert "ImagePullBackOff" in failed["message"]
 
 
-def test_a_suspended_job_has_no_pods_and_starts_when_it_is_resumed(cluster: TestCluster) -> None:
+def test_a_suspended_job_has_no_pods_and_starts_when_it_is_resumed(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.2", suspend=True)
     assert cluster.wait(name, "Suspended")["reason"] == "Suspended"
     assert cluster.pods(name) == []
@@ -126,7 +126,7 @@ def test_a_suspended_job_has_no_pods_and_starts_when_it_is_resumed(cluster: Test
     assert cluster.condition(name, "Suspended") is None
 
 
-def test_a_job_that_is_deleted_ends_its_processes_with_a_signal(cluster: TestCluster) -> None:
+def test_a_job_that_is_deleted_ends_its_processes_with_a_signal(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60")
     cluster.wait(name, "Running")
     wait_until("a step", lambda: "step 1" in cluster.log(name))
@@ -140,7 +140,7 @@ def test_a_job_that_is_deleted_ends_its_processes_with_a_signal(cluster: TestClu
     assert uid["metadata"]["uid"] not in cluster.cluster.kubelet.running()
 
 
-def test_an_ended_job_and_its_pods_are_deleted_by_their_policies(cluster: TestCluster) -> None:
+def test_an_ended_job_and_its_pods_are_deleted_by_their_policies(cluster: PodCluster) -> None:
     gone = cluster.create("steps.py", "0.1", ttlSecondsAfterFinished=0)
     wait_until("the end of the job", lambda: cluster.job(gone) == {})
     kept = cluster.create("steps.py", "0.1", cleanPodPolicy="All")
@@ -149,7 +149,7 @@ def test_an_ended_job_and_its_pods_are_deleted_by_their_policies(cluster: TestCl
     assert cluster.job(kept)
 
 
-def test_the_default_of_a_job_is_to_be_deleted_when_it_has_ended(cluster: TestCluster) -> None:
+def test_the_default_of_a_job_is_to_be_deleted_when_it_has_ended(cluster: PodCluster) -> None:
     """ttlSecondsAfterFinished is 0 where a job does not say otherwise."""
     name = cluster.create("steps.py", "0.1", ttlSecondsAfterFinished=None)
     wait_until("the end of the job", lambda: cluster.job(name) == {})

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from muster.local.kubernetes.kinds.resources import CONFIG_MAPS
-from tests.support.hyperpod.cluster import NAMESPACE, TestCluster
+from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
 
@@ -15,7 +15,7 @@ def shell(script: str, **more: Any) -> dict[str, Any]:
     return {"command": ["sh", "-c", script], **more}
 
 
-def terminated(cluster: TestCluster, name: str) -> dict[str, Any]:
+def terminated(cluster: PodCluster, name: str) -> dict[str, Any]:
     def found() -> dict[str, Any] | None:
         for pod in cluster.pods(name):
             for item in pod["status"].get("containerStatuses") or ():
@@ -27,7 +27,7 @@ def terminated(cluster: TestCluster, name: str) -> dict[str, Any]:
     return wait_until("the end of the container", found)
 
 
-def test_a_container_has_what_its_spec_says_and_nothing_of_the_service(cluster: TestCluster) -> None:
+def test_a_container_has_what_its_spec_says_and_nothing_of_the_service(cluster: PodCluster) -> None:
     env = [
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -45,7 +45,7 @@ def test_a_container_has_what_its_spec_says_and_nothing_of_the_service(cluster: 
     cluster.remove(name)
 
 
-def test_volumes_are_folders(cluster: TestCluster) -> None:
+def test_volumes_are_folders(cluster: PodCluster) -> None:
     cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "made"}, "data": {"key": "value"}}, NAMESPACE)
     volumes = [
         {"name": "scratch", "emptyDir": {}},
@@ -66,7 +66,7 @@ def test_volumes_are_folders(cluster: TestCluster) -> None:
     cluster.remove(name)
 
 
-def test_a_reference_that_is_missing_is_waited_for(cluster: TestCluster) -> None:
+def test_a_reference_that_is_missing_is_waited_for(cluster: PodCluster) -> None:
     env = [{"name": "V", "valueFrom": {"configMapKeyRef": {"name": "later", "key": "k"}}}]
     name = cluster.create(container=shell("echo got $V; sleep 60", env=env))
     wait_until("the reason", lambda: 'configmap "later" not found' in str(cluster.pods(name)))
@@ -75,7 +75,7 @@ def test_a_reference_that_is_missing_is_waited_for(cluster: TestCluster) -> None
     cluster.remove(name)
 
 
-def test_exit_code_and_termination_message(cluster: TestCluster) -> None:
+def test_exit_code_and_termination_message(cluster: PodCluster) -> None:
     script = "echo why > $MUSTER_LOCAL_TERMINATION_LOG; exit 5"
     name = cluster.create(container=shell(script), jobMaxRetryCount=0)
     state = terminated(cluster, name)
@@ -83,19 +83,19 @@ def test_exit_code_and_termination_message(cluster: TestCluster) -> None:
     assert "why" in cluster.wait(name, "Failed")["message"]
 
 
-def test_the_end_of_the_log_where_a_container_asks_for_it(cluster: TestCluster) -> None:
+def test_the_end_of_the_log_where_a_container_asks_for_it(cluster: PodCluster) -> None:
     container = shell("echo last words; exit 1", terminationMessagePolicy="FallbackToLogsOnError")
     name = cluster.create(container=container, jobMaxRetryCount=0)
     assert terminated(cluster, name)["message"] == "last words"
 
 
-def test_a_program_that_is_not_there(cluster: TestCluster) -> None:
+def test_a_program_that_is_not_there(cluster: PodCluster) -> None:
     name = cluster.create(container={"command": ["no-such-program"]}, jobMaxRetryCount=0)
     state = terminated(cluster, name)
     assert (state["exitCode"], state["reason"]) == (128, "StartError")
 
 
-def test_a_container_above_its_memory_is_killed(cluster: TestCluster) -> None:
+def test_a_container_above_its_memory_is_killed(cluster: PodCluster) -> None:
     script = "python -c 'import time; held = bytearray(200 << 20); time.sleep(60)'"
     resources = {"limits": {"memory": "100Mi"}, "requests": {"cpu": "1"}}
     name = cluster.create(container=shell(script, resources=resources), jobMaxRetryCount=0)
@@ -104,7 +104,7 @@ def test_a_container_above_its_memory_is_killed(cluster: TestCluster) -> None:
     assert "OOMKilled, exit code: 137" in cluster.wait(name, "Failed")["message"]
 
 
-def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(cluster: TestCluster) -> None:
+def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(cluster: PodCluster) -> None:
     script = "trap '' TERM; echo ready; while true; do sleep 1; done"
     name = cluster.create(container=shell(script), pod={"terminationGracePeriodSeconds": 1})
     wait_until("the start", lambda: "ready" in cluster.log(name))
@@ -112,13 +112,13 @@ def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(cluster: TestClust
     wait_until("the end of the pod", lambda: not cluster.pods(name))
 
 
-def test_a_pod_for_which_no_node_has_room_says_so(cluster: TestCluster) -> None:
+def test_a_pod_for_which_no_node_has_room_says_so(cluster: PodCluster) -> None:
     name = cluster.create(container={"resources": {"requests": {"cpu": "64"}}})
     wait_until("the reason", lambda: "3 Insufficient cpu" in json.dumps(cluster.pods(name)))
     cluster.remove(name)
 
 
-def test_lines_are_kept_with_their_times_and_shipped_by_node(cluster: TestCluster) -> None:
+def test_lines_are_kept_with_their_times_and_shipped_by_node(cluster: PodCluster) -> None:
     name = cluster.create(container=shell(f"echo a line of {__name__}; sleep 60"))
     wait_until("the line", lambda: "a line of" in cluster.log(name))
     node = cluster.pod(name)["spec"]["nodeName"]
