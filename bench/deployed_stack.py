@@ -20,7 +20,7 @@ from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, Replicas
 from muster.local import LocalCloud, Settings
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 
-_TIMEOUT_SECONDS = 300.0
+_TIMEOUT_SECONDS = 900.0  # of one run: a busy machine needs long for dozens of attempts in a row
 # The functions' roles are named after their constructs; SageMaker's own calls and the benchmark's are not counted.
 _FUNCTION_ROLE = "Handler"
 KUBERNETES = "kubernetes"

@@ -19,7 +19,7 @@ from muster.local.faults import LostNode
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 
 _REPLICAS = 4
-_EXITS, _LOST_NODES = 25, 8
+_EXITS, _LOST_NODES = 20, 6
 _WARM_UP = 3
 _POLL_SECONDS = 0.02
 # The time of the end is in the reason of the attempt: the cluster's own times are whole seconds.

@@ -19,9 +19,9 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start_demo(folder: Path, *arguments: str, of: str = "digits", **environment: str) -> subprocess.Popen[str]:
+def start_demo(folder: Path, *arguments: str, of: str = "digits.demo", **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", f"examples.{of}.demo", "--folder", str(folder), *arguments],
+        [sys.executable, "-m", f"examples.{of}", "--folder", str(folder), *arguments],
         cwd=ROOT,
         # A user's shell may point anywhere: the demo must not follow.
         env={**os.environ, "AWS_PROFILE": "nobody", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", **environment},
@@ -77,6 +77,25 @@ def test_the_demo_loses_an_instance_and_succeeds(tmp_path: Path) -> None:
     assert "Training" in [step["secondary"] for step in lost["history"]]
 
 
+def test_the_demo_on_a_cluster_loses_a_node_grows_a_replica_and_succeeds(tmp_path: Path) -> None:
+    demo = start_demo(tmp_path, of="digits.hyperpod_demo")
+    output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    report = json.loads((tmp_path / "result.json").read_text())
+    assert report["problems"] == []
+    assert report["parameters_identical"] is True
+    assert report["accuracy"] >= report["baseline_accuracy"] - 0.01 > 0.9
+    assert report["restarts"]["2"] >= 1 or report["attempts"]["2"] > 1
+    assert report["instances"]["3"] == 2
+    assert "took the node of replica 2 away" in output
+    shown = data_in((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert shown["rounds"]["numbers"] == list(range(1, 21))
+    places = {one["cluster"]["cluster"] for replica in shown["replicas"] for one in replica["attempts"]}
+    assert places == {"muster-local"}
+    steps = [step for one in shown["replicas"][2]["attempts"] for step in one["history"]]
+    assert "Restarting" in [step["secondary"] for step in steps] or report["attempts"]["2"] > 1
+
+
 def test_a_fault_that_the_demo_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
     output, _ = (demo := start_demo(tmp_path, FAULTS="fire")).communicate(timeout=60)
     assert demo.returncode == 1
@@ -98,7 +117,7 @@ max_runtime_seconds: 600
 def test_the_gpt_demo_comes_near_to_data_parallel_with_two_processes_in_each_replica(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="make test installs it")
     (tmp_path / "small.yaml").write_text(SMALL_GPT)
-    demo = start_demo(tmp_path, "--spec", str(tmp_path / "small.yaml"), of="char_gpt", PROCESSES="2")
+    demo = start_demo(tmp_path, "--spec", str(tmp_path / "small.yaml"), of="char_gpt.demo", PROCESSES="2")
     output, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, output
     report = json.loads((tmp_path / "result.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 import tempfile
 from pathlib import Path
@@ -35,4 +36,4 @@ def _upload(objects: Objects, folder: Path, uri: str) -> None:
             for path in sorted(folder.iterdir()):
                 tar.add(path, arcname=path.name)
         archive.flush()
-        objects.upload(archive, archive.tell(), uri, lambda: True)
+        objects.upload(archive, archive.seek(0, os.SEEK_CUR), uri, lambda: True)

@@ -139,11 +139,11 @@ class Objects:
                 broken += 1
                 if broken >= TRIES:
                     raise StoreUnavailableError(found.uri, TRIES, _first_line(error)) from None
-            if file.tell() >= size:
+            if (fetched := file.seek(0, os.SEEK_CUR)) >= size:
                 break
             try:
                 with errors_of(found.uri):
-                    span = f"bytes={file.tell()}-"
+                    span = f"bytes={fetched}-"
                     answer = self.client.get_object(Bucket=found.bucket, Key=found.key, Range=span, IfMatch=etag)
             except ObjectExistsError:  # 412: a newer version
                 return etag, "it was replaced while it was read"

@@ -76,7 +76,7 @@ def test_an_association_of_another_role_is_replaced(harness: ControlHarness) -> 
     assert association.role == POD_ROLE
 
 
-def test_an_association_of_somebody_else_is_left_and_named(harness: ControlHarness) -> None:
+def test_an_association_of_another_owner_is_left_and_named(harness: ControlHarness) -> None:
     request = {"clusterName": "eks-one", "namespace": "team-a", "serviceAccount": "muster-one", "roleArn": POD_ROLE}
     harness.plane.clients.eks.create_pod_identity_association(**request)
     harness.executions.start(RUN, "{}")
