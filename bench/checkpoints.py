@@ -128,7 +128,7 @@ class _Replica:
 
 
 def run() -> list[Row]:
-    """All rows; about one minute."""
+    """All rows; one to two minutes on a machine with nothing else to do."""
     draws = random.Random(SEED)  # noqa: S311 - the same kills each time
     with tempfile.TemporaryDirectory() as folder, running_server() as server:
         root = Path(folder)
