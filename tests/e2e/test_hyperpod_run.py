@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.deployed_stack import Stack, open_stack
-from muster import Muster, Run
+from muster import Muster, Run, RunStatus
 from muster.contract.run.result import Result, Verdict
 from muster.local.faults import LostNode
 from muster.local.hyperpod.cluster_settings import ClusterSettings
@@ -40,8 +40,8 @@ def muster(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Muster:
     return Muster()
 
 
-def ended(run: Run) -> Result:
-    run.wait(240, lambda _: None, 0.2)
+def ended(run: Run, watch: Callable[[RunStatus], None] = lambda _: None) -> Result:
+    run.wait(240, watch, 0.2)
     result = run.result()
     assert result.verdict is Verdict.SUCCEEDED, result.reason
     return result
@@ -59,12 +59,17 @@ def test_a_single_replica_trains_on_the_cluster(muster: Muster, stack: Stack) ->
 
 
 def test_two_replicas_lose_a_node_and_end_with_the_same_bytes(muster: Muster, stack: Stack) -> None:
-    stack.cloud.faults.add(LostNode(job=f"{stack.outputs['JobPrefix']}-pair-r1-a1", after_seconds=2.0))
-    kwargs = {"rounds": 12, "seconds_per_round": 0.5}
-    run = launch(muster, "pair", replicas=2, kwargs=kwargs)
-    result = ended(run)
+    lost: list[int] = []
+
+    def lose(status: RunStatus) -> None:
+        if not lost and status.round is not None and status.round >= 2:
+            lost.append(status.round)
+            stack.cloud.faults.add(LostNode(job=f"{stack.outputs['JobPrefix']}-pair-r1-a1", after_seconds=0.0))
+
+    run = launch(muster, "pair", replicas=2, kwargs={"rounds": 20, "seconds_per_round": 0.5})
+    result = ended(run, lose)
     assert result.parameters_identical
-    assert [replica.round for replica in result.replicas] == [12, 12]
+    assert [replica.round for replica in result.replicas] == [20, 20]
     assert len({replica.checksum for replica in result.replicas}) == 1
     # The operator started the pod again on another node: an incarnation, and no attempt.
     [attempt] = result.replicas[1].attempts

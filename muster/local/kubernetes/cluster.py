@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hypercorn.asyncio import serve
-from hypercorn.config import Config
 
 from muster.local.kubernetes.authority import create_certificates
 from muster.local.kubernetes.kinds.cluster_admission import ClusterAdmission
@@ -21,10 +20,10 @@ from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
 from muster.local.kubernetes.server.discovery import custom_resource_definitions
 from muster.local.kubernetes.server.pod_logs import PodLogs
+from muster.local.service.server_config import tls_config
 
 HOST = "127.0.0.1"
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "aws-hyperpod", "kueue-system")
-_KEEP_ALIVE_SECONDS = 75.0
 
 
 class KubernetesCluster:
@@ -65,12 +64,7 @@ class KubernetesCluster:
     ) -> None:
         """Serve the API until the task is cancelled."""
         application = KubernetesApi(self.store, authenticate, logs, observer)
-        config = Config()
-        config.bind = [f"fd://{self._listener.fileno()}"]
-        config.certfile = str(self.certificates.server)
-        config.keyfile = str(self.certificates.key)
-        config.alpn_protocols = ["http/1.1"]
-        config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
+        config = tls_config(self._listener, self.certificates.server, self.certificates.key)
         await serve(application, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
 
     def _create_first_roles(self) -> None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypercorn.asyncio import serve
-from hypercorn.config import Config
 from starlette.types import ASGIApp
 
 from muster.contract.aws.partitions import dns_suffix
@@ -36,6 +35,7 @@ from muster.local.region_partitions import partition_of
 from muster.local.service.certificates import Certificates, ensure_certificates
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.rate_limiter import RateLimiter
+from muster.local.service.server_config import tls_config
 
 if TYPE_CHECKING:
     from muster.local.hyperpod.hosting.hosted_cluster import HostedCluster
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from muster.local.sagemaker.job_life import Machine
 
 HOST = "127.0.0.1"
-_KEEP_ALIVE_SECONDS = 75.0
 _log = logging.getLogger("muster.local")
 
 
@@ -166,9 +165,8 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     if settings.end_with_parent:
         await _watch_parent(loop, stop)
-    server = asyncio.create_task(
-        serve(gateway, _server_config(listener, certificates), shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]
-    )
+    config = tls_config(listener, certificates.server, certificates.key)
+    server = asyncio.create_task(serve(gateway, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]
     directory.write(state)
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
@@ -220,16 +218,6 @@ async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) ->
 
 
 _background: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
-
-
-def _server_config(listener: socket.socket, certificates: Certificates) -> Config:
-    config = Config()
-    config.bind = [f"fd://{listener.fileno()}"]
-    config.certfile = str(certificates.server)
-    config.keyfile = str(certificates.key)
-    config.alpn_protocols = ["http/1.1"]
-    config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
-    return config
 
 
 if __name__ == "__main__":

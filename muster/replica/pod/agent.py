@@ -63,6 +63,7 @@ def agent_command(agent: str, pod: Pod, logs: Path) -> list[str]:
         "--shutdown-timeout": str(WORKER_STOP_SECONDS),
         "--server-host": pod.address or own_address(),
         "--server-port": str(PORT),
+        "--server-log-level": "warning",  # else a line for each look of the operator
         "--tee": "3",
         "--log-dir": str(logs),
         "--role": _NO_ROLE,

@@ -158,8 +158,10 @@ class _Worker:
         place = self._variables.get(_ENV_ERROR_FILE)
         if code and reason and place:
             # The agent shows it to the operator as the fault's message.
+            # torch takes no message of this form without its time: the agent would end.
+            message = {"message": reason, "extraInfo": {"timestamp": str(int(time.time()))}}
             try:
-                Path(place).write_text(json.dumps({"message": {"message": reason, "extraInfo": {}}}))
+                Path(place).write_text(json.dumps({"message": message}))
             except OSError as error:
                 log.warning("event=error-file-not-written reason=%r", str(error))
         self._folder.finish(code, reason)

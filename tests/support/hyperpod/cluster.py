@@ -119,9 +119,9 @@ class PodCluster:
         found = self.status(name).get("conditions") or ()
         return next((item for item in found if item["type"] == kind and item["status"] == "True"), None)
 
-    def wait(self, name: str, kind: str, seconds: float = 60.0) -> Document:
+    def wait(self, name: str, kind: str) -> Document:
         """Wait for a condition of a job; the condition."""
-        return wait_until(f"{kind} of {name}", lambda: self.condition(name, kind), seconds=seconds)
+        return wait_until(f"{kind} of {name}", lambda: self.condition(name, kind))
 
     def pods(self, name: str) -> list[Document]:
         """The pods of a job."""

@@ -101,9 +101,12 @@ class Workers:
         ]
 
     def _message(self, rank: int, process: subprocess.Popen[bytes]) -> str:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError):
             message = json.loads((self._places[rank] / "error.json").read_bytes())["message"]
-            return str(message["message"] if isinstance(message, dict) else message)
+            if not isinstance(message, dict):
+                return str(message)
+            int(message["extraInfo"]["timestamp"])  # as torch reads it: without, the agent ends with this error
+            return str(message["message"])
         shown = _shown(process.returncode)
         try:
             name = signal.Signals(-shown).name

@@ -27,7 +27,7 @@ from muster.local.kubernetes.objects.store import ObjectStore
 
 _ASK_SECONDS = 0.25  # between two looks at the agents of a job; AWS does not say how often the operator asks
 _SETTLE_SECONDS = 1.0
-_UNREACHABLE_SECONDS = 5.0
+_UNREACHABLE_SECONDS = 30.0  # a busy machine answers late; AWS does not say
 _DEFAULT_SCALING_SECONDS = 60
 _DEFAULT_FAULTY_SECONDS = 30
 _KEY = "job"

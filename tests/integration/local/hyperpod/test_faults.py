@@ -84,9 +84,10 @@ def test_a_label_that_a_person_sets_has_the_node_repaired(cluster: PodCluster) -
 def test_a_preempted_job_is_suspended_and_resumed(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60", priority="training-priority")
     cluster.wait(name, "Running")
-    fired = placed(cluster, Preemption(job=name, seconds=1))
+    first = cluster.pod(name)["metadata"]["uid"]
+    fired = placed(cluster, Preemption(job=name, seconds=2))
     cluster.wait(name, "Suspended")
-    wait_until("the end of the pods", lambda: not cluster.pods(name))
+    wait_until("the end of the pod", lambda: first not in {pod["metadata"]["uid"] for pod in cluster.pods(name)})
     cluster.wait(name, "Running")
     assert fired() == 1
     assert cluster.status(name)["restartCount"] == 0
