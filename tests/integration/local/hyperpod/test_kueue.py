@@ -29,7 +29,7 @@ def test_a_job_of_a_queue_waits_until_the_quota_has_room_for_all_its_pods(cluste
     second = cluster.create("steps.py", "0.2", replicas=2, priority="training-priority")
     waits = cluster.wait(second, "Suspended")
     assert waits["reason"] == "Suspended"
-    assert cluster.job(second)["spec"]["runPolicy"]["suspend"] is True
+    wait_until("spec.suspend", lambda: cluster.job(second)["spec"]["runPolicy"].get("suspend"))
 
     def said() -> str:
         conditions = workload(cluster, second).get("status", {}).get("conditions") or ()
