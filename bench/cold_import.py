@@ -44,6 +44,7 @@ _ENVIRONMENT = {
     "MUSTER_JOB_PREFIX": "muster",
     "MUSTER_BUS": "bus",
     "MUSTER_REPLICA_ROLE_ARN": "arn:aws:iam::123456789012:role/muster-replica",
+    "MUSTER_LAUNCHER_ROLE_ARN": "arn:aws:iam::123456789012:role/muster-replica",
     "MUSTER_DEFAULTS": "{}",
     "MUSTER_LAUNCHES_PER_SECOND": "10",
     "MUSTER_TIMER_FUNCTION_ARN": "arn:aws:lambda:us-east-1:123456789012:function:alarm",
