@@ -5,6 +5,7 @@ The errors that its callers handle can be imported from here as well.
 
 from muster.client.errors import BusyError as BusyError
 from muster.client.errors import ClientError as ClientError
+from muster.client.errors import ClusterReplicaError as ClusterReplicaError
 from muster.client.errors import CredentialsError as CredentialsError
 from muster.client.errors import DamagedModelError as DamagedModelError
 from muster.client.errors import DeniedError as DeniedError
@@ -13,6 +14,7 @@ from muster.client.errors import InputError as InputError
 from muster.client.errors import ModelFileError as ModelFileError
 from muster.client.errors import ModelFolderError as ModelFolderError
 from muster.client.errors import ModelPendingError as ModelPendingError
+from muster.client.errors import NoClusterLogsError as NoClusterLogsError
 from muster.client.errors import NoJobError as NoJobError
 from muster.client.errors import NoModelError as NoModelError
 from muster.client.errors import NoPlanError as NoPlanError
@@ -42,6 +44,7 @@ from muster.contract.errors import SpecError as SpecError
 __all__ = [
     "BusyError",
     "ClientError",
+    "ClusterReplicaError",
     "CredentialsError",
     "DamagedModelError",
     "DeniedError",
@@ -53,6 +56,7 @@ __all__ = [
     "ModelPendingError",
     "MusterError",
     "NewerDocumentError",
+    "NoClusterLogsError",
     "NoJobError",
     "NoModelError",
     "NoPlanError",

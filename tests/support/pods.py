@@ -30,7 +30,7 @@ def address(number: int) -> str:
 
 
 @dataclass
-class TestPod:
+class PodRun:
     """A pod that runs `program`."""
 
     __test__ = False
@@ -88,7 +88,7 @@ class TestPod:
             **self.variables,
         }
 
-    def begin(self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.replica.pod")) -> TestPod:
+    def begin(self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.replica.pod")) -> PodRun:
         """Start the container."""
         self.process = subprocess.Popen(
             list(command),

@@ -18,11 +18,11 @@ from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel
 from muster.infra.deploy.bundle import build_replica_package
 from tests.support.pod_s3 import PodS3, pod_s3
-from tests.support.pods import JOB, ROOT, TestPod, address
+from tests.support.pods import JOB, ROOT, PodRun, address
 from tests.support.waiting import wait_until
 
 PROGRAM = ROOT / "tests" / "support" / "jobs" / "programs" / "pod_program.py"
-Make = Callable[..., TestPod]
+Make = Callable[..., PodRun]
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def s3() -> Iterator[PodS3]:
 
 @pytest.fixture
 def make(s3: PodS3, tmp_path: Path) -> Iterator[Make]:
-    made: list[TestPod] = []
+    made: list[PodRun] = []
 
-    def make_pod(*steps: str, number: int = 0, instances: int = 1, **fields: object) -> TestPod:
-        pod = TestPod(tmp_path, s3, [sys.executable, str(PROGRAM), *steps], number, instances, **fields)  # type: ignore[arg-type]
+    def make_pod(*steps: str, number: int = 0, instances: int = 1, **fields: object) -> PodRun:
+        pod = PodRun(tmp_path, s3, [sys.executable, str(PROGRAM), *steps], number, instances, **fields)  # type: ignore[arg-type]
         made.append(pod)
         return pod
 

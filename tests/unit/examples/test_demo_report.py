@@ -41,6 +41,8 @@ def test_a_run_that_succeeded_is_reported_as_such() -> None:
         "rounds": 20,
         "reruns": 1,
         "attempts": {"0": 1, "1": 2},
+        "restarts": {},
+        "instances": {},
         "parameters_identical": True,
         "accuracy": 0.97,
         "baseline_accuracy": 0.975,
