@@ -23,7 +23,11 @@ _EXITS, _LOST_NODES = 20, 6
 _WARM_UP = 3
 _POLL_SECONDS = 0.02
 # The time of the end is in the reason of the attempt: the cluster's own times are whole seconds.
-_ENDING = ["python", "-c", "import sys, time; sys.exit(f'ended at {time.time()}')"]
+_FAILURE = "pathlib.Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'), 'output', 'failure')"
+_ENDING = [
+    *("python", "-c"),
+    f"import os, pathlib, sys, time; {_FAILURE}.write_text(f'ended at {{time.time()}}'); sys.exit(1)",
+]
 _LASTING = ["python", "-c", "import time; time.sleep(3600)"]
 _END = re.compile(r"ended at (\d+\.\d+)")
 _CLUSTER = {"backend": "hyperpod", "hyperpod": {"restarts": {"max_retries": 0}}}
