@@ -159,7 +159,7 @@ class ActiveReplica:
         if job.is_gone:
             return True
         is_proven = attempt.has_proven_job and job.state is None
-        return is_proven or self.owns(self.jobs.tags(job.arn), attempt.attempt)
+        return is_proven or self.owns(self.jobs.tags(job.arn) if job.tags is None else job.tags, attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
         """The CreateTrainingJob request of the last of `attempts`, or the document of its job on a cluster.

@@ -40,6 +40,8 @@ class Job:
     details: JobDetails = field(default_factory=JobDetails)
     state: JobState | None = None
     """What a cluster says of it; None for a training job, whose events carry its history."""
+    tags: Mapping[str, str] | None = None
+    """Those that came with it; None for a training job, whose tags are asked for."""
     is_gone: bool = False
     """Whether it is not there any more: this is what its absence means."""
 
