@@ -17,9 +17,16 @@ from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
 
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
+# Kubernetes: a name, behind a DNS name as a prefix where there is one.
+_DNS_PART, _LABEL_NAME = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_PREFIX_MAX, _NAME_MAX = 253, 63
 LabelKey = Annotated[
     str,
-    Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$"),
+    Field(
+        min_length=1,
+        max_length=_PREFIX_MAX + 1 + _NAME_MAX,
+        pattern=rf"^({_DNS_PART}(\.{_DNS_PART})*/)?{_LABEL_NAME}$",
+    ),
     Wording("the key of a Kubernetes label"),
 ]
 LabelValue = Annotated[
@@ -115,7 +122,10 @@ class LogRule(Document):
         default=None, ge=1, le=DAY, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
     )
     threshold: int | None = Field(
-        default=None, description="what the metric is compared with; a whole number (metricThreshold)"
+        default=None,
+        ge=-(2**63),
+        le=2**63 - 1,
+        description="what the metric is compared with; a whole number (metricThreshold)",
     )
     operator: LogOperator | None = Field(default=None, description="a metric for which this holds is a fault")
     data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")

@@ -3,6 +3,7 @@ training jobs have."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -290,9 +291,17 @@ def _volume_problems(volumes: list[Volume], where: str) -> Iterator[Problem]:
             yield StatedProblem(place, statement, "set one of claim and host_path")
         if volume.name in (MEMORY_VOLUME, TREE_VOLUME):
             yield Problem(f"{place}.name", repr(volume.name), "rename it", "Muster has a volume of this name")
-        path = volume.mount_path.rstrip("/") or "/"
+        steps = {field for field in ("mount_path", "host_path") if ".." in str(getattr(volume, field)).split("/")}
+        for field in sorted(steps):
+            allowed = "an absolute path without .."
+            yield Problem(f"{place}.{field}", repr(getattr(volume, field)), "write where it leads", allowed)
+        if ":" in volume.mount_path:
+            allowed = "Kubernetes takes no colon in it"
+            yield Problem(f"{place}.mount_path", repr(volume.mount_path), "choose another path", allowed)
+        # normpath keeps two slashes at the beginning.
+        path = "/" + posixpath.normpath(volume.mount_path).lstrip("/")
         own = next((own for own in OWN_PATHS if own == path or own.startswith(f"{path.rstrip('/')}/")), None)
-        if own is not None:
+        if own is not None and "mount_path" not in steps:
             yield Problem(f"{place}.mount_path", repr(volume.mount_path), "choose another path", f"it hides {own}")
 
 
