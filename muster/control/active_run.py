@@ -79,7 +79,9 @@ class ActiveRun:
     def _is_own(self, job: ActiveJob) -> bool:
         name = job.name
         if name not in self._own:
-            if not self.has_recorded(name) and not self.owns(
+            # The tags of a job on a cluster come with it, and its name can be given again.
+            on_cluster = self.plan.spec.of_rank(name.rank).backend is Backend.HYPERPOD
+            if (on_cluster or not self.has_recorded(name)) and not self.owns(
                 self.jobs_of(name.rank).tags(job.arn), name.rank, name.attempt
             ):
                 return False

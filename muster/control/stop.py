@@ -122,7 +122,12 @@ def _stop_replica(replica: ActiveReplica) -> None:
     # SageMaker has reported that the job is stopping. To ask again would use up the rate that the other jobs need.
     if current.status == JobStatus.STOPPING:
         return
-    if current.has_proven_job or replica.own_job(current) is not None:
+    if replica.spec.backend is Backend.TRAINING_JOB and current.has_proven_job:
+        replica.jobs.stop(current.job)
+        return
+    # On a cluster a name can be given again.
+    job = replica.own_job(current)
+    if job is not None and not job.is_gone:
         replica.jobs.stop(current.job)
 
 

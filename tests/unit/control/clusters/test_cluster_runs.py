@@ -301,6 +301,18 @@ def test_an_own_job_that_is_deleted_just_after_it_was_found_is_no_foreign_one(ha
     assert harness.record().current.failure_class != "invalid-request"
 
 
+def test_a_job_that_another_takes_the_name_of_is_not_stopped_with_the_run(harness: ControlHarness) -> None:
+    run = launched(harness)
+    document = harness.cluster.job(JOB)
+    harness.cluster.remove(JOB)
+    metadata = {"name": JOB, "labels": document["metadata"]["labels"]}
+    harness.cluster.answer("POST", PATH, encoded({**document, "metadata": metadata}))
+    fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason="lost", at=clock.now())
+    raise_fence_and_stop(run, fence, budget())
+    verify_stopped(run, budget())
+    assert "deletionTimestamp" not in harness.cluster.job(JOB)["metadata"]
+
+
 def test_a_foreign_job_with_the_attempts_name_is_refused(harness: ControlHarness) -> None:
     run = plan(harness)
     from muster.contract.hyperpod.job_document import cluster_job  # noqa: PLC0415
