@@ -50,7 +50,7 @@ _TRAINING_JOB_FIELDS = {
     "profiler_rule_configurations": "leave it out",
     "remote_debug_config": "leave it out, or use kubectl exec",
     "retry_strategy": "set hyperpod.restarts instead",
-    "role_arn": "leave it out, or name an account of yours in hyperpod.service_account",
+    "role_arn": "leave it out, or name a service account of yours in hyperpod.service_account",
     "session_chaining_config": "leave it out",
     "spot": "leave it out: the cluster's instance group decides",
     "tensor_board_output_config": "leave it out, or use metrics.tensorboard",
