@@ -204,7 +204,7 @@ class HyperPod(Document):
         default=None,
         ge=0,
         le=64,
-        description="EFA interfaces of each pod; default: as `vcpu` where a replica can have several instances, else none",
+        description="EFA interfaces of each pod; default: as `vcpu` if a replica can have several instances",
     )
     volumes: list[Volume] = Field(
         default_factory=list, max_length=20, description="paths of the nodes, and claims, that the pods mount"
