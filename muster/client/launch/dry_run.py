@@ -200,6 +200,7 @@ def dry_run(
             *_bounds(ranks, context.prices),
             *_paid_anyway(ranks),
             *_without_queue(ranks),
+            *_lost_with_instance(ranks),
             *_needs_between_instances(ranks),
             *_kept_for_a_rerun(complete),
             *_without_kwargs(complete),
@@ -260,6 +261,15 @@ def _without_queue(ranks: Iterable[Spec]) -> list[str]:
     verb = "has" if len(fields) == 1 else "have"
     words = f"{' and '.join(fields)} {verb} no effect without hyperpod.queue"
     return [f"{words}, unless the cluster gives jobs a queue by default"]
+
+
+def _lost_with_instance(ranks: Iterable[Spec]) -> list[str]:
+    """A remark on training jobs whose inner states are on the instance alone."""
+    tiers = (spec.checkpoints for spec in ranks if spec.backend is not Backend.HYPERPOD)
+    if not any(one is not None and one.s3_every is None for one in tiers):
+        return []
+    words = "a training job loses the states of checkpoints.memory_every with its instance"
+    return [f"{words}: set checkpoints.s3_every, too, against interruptions"]
 
 
 def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:

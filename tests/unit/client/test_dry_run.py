@@ -242,6 +242,16 @@ def test_a_priority_without_a_queue_is_remarked() -> None:
     assert "no effect" not in remarks()
 
 
+def test_states_that_an_interruption_takes_along_are_remarked() -> None:
+    def remarks(backend: str, **every: int) -> str:
+        fields = {"replicas": 2, "trainer": "m:f", "instance_type": "ml.g5.xlarge", "backend": backend}
+        return "\n".join(dry_run(parse_spec({**fields, "checkpoints": every})).remarks)
+
+    assert "set checkpoints.s3_every, too" in remarks("training-job", memory_every=10)
+    assert "s3_every" not in remarks("training-job", memory_every=10, s3_every=20)
+    assert "s3_every" not in remarks("hyperpod", memory_every=10)
+
+
 def test_a_generated_name_is_lower_case_on_a_cluster() -> None:
     spec = parse_spec({**MIXED, "name": None, "trainer": "My.Trainer:f"})
     assert new_run_name(spec).startswith("my-trainer-20")
