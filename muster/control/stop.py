@@ -9,13 +9,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
 from muster.contract.hyperpod.backend import Backend
-from muster.contract.hyperpod.cluster_rules import uses_cluster
+from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
 from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.cluster_look import look_until_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, logger
@@ -75,6 +74,8 @@ def _conclude_on_clusters(plane: ControlPlane, run: ActiveRun, budget: TimeBudge
     """
     if not uses_cluster(run.plan.spec):
         return
+    from muster.control.cluster_look import look_until_ended  # noqa: PLC0415 - not without clusters
+
     errors: list[str] = []
     seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.hyperpod.cluster_rules import launch_name_problems, uses_cluster, uses_training_jobs
+from muster.contract.hyperpod.cluster_parts import uses_cluster, uses_training_jobs
+from muster.contract.hyperpod.cluster_rules import launch_name_problems
 from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
