@@ -63,9 +63,8 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
 
 def _names_clusters(spec: Spec) -> bool:
     """Whether anything in the spec is about clusters."""
-    return any(
-        part.backend is Backend.HYPERPOD or part.hyperpod is not None for part in (spec, *spec.overrides.values())
-    )
+    parts: list[Spec | Override] = [spec, *spec.overrides.values()]
+    return any(part.backend is Backend.HYPERPOD or part.hyperpod is not None for part in parts)
 
 
 def _training_job_problems(spec: Spec) -> Iterator[Problem]:

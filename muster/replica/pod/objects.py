@@ -24,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumErro
 from urllib3.exceptions import HTTPError
 
 from muster.contract.layout import s3_uri, split_s3_uri
-from muster.contract.run.run_document import ENV_REGION
+from muster.contract.run.replica_variables import ENV_REGION
 from muster.replica.errors import StoppedError
 from muster.replica.store.transport import (
     ObjectExistsError,
