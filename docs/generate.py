@@ -59,6 +59,7 @@ _COSTS_BEGIN = "<!-- costs: made by docs/generate.py -->"
 _COSTS_END = "<!-- end of costs -->"
 _SETTINGS_BEGIN = "<!-- settings: made by docs/generate.py -->"
 _SETTINGS_END = "<!-- end of settings -->"
+_HYPERPOD = "HyperPod"  # a name of AWS
 
 _HEAD = f"""# The spec
 
@@ -174,6 +175,8 @@ def _section(model: type[Document]) -> list[str]:
 
 
 def _title(model: type[BaseModel]) -> str:
+    if model.__name__ == _HYPERPOD:
+        return _HYPERPOD
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", model.__name__).capitalize().replace("Vpc", "VPC")
 
 
@@ -281,7 +284,8 @@ def _plain(annotation: type) -> str:
 
 def _link(model: type[Document]) -> str:
     title = _title(WRITTEN_FORMS.get(model, model))
-    return f"[{title[:1].lower() + title[1:]}](#{title.lower().replace(' ', '-')})"
+    is_name = title == _HYPERPOD or title[1].isupper()
+    return f"[{title if is_name else title[:1].lower() + title[1:]}](#{title.lower().replace(' ', '-')})"
 
 
 def _mapping(key: Any, value: Any) -> str:

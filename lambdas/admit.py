@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.control.admission import AdmitRequest, admit
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import logger, metrics, read_event
+from muster.control.runtime.function import imported, logger, metrics, read_event
 
 _plane = ControlPlane.from_environment("s3", "stepfunctions")
 
@@ -27,3 +27,6 @@ def handler(event: dict[str, object], context: object) -> dict[str, bool]:
         return {"admitted": False}
     logger.info("queued", extra={"admitted": admitted})
     return {"admitted": admitted}
+
+
+imported()

@@ -6,11 +6,12 @@ from muster.contract.aws.metric_names import REPLICA_LAUNCHED
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.launcher import Launcher
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function import count, imported, logger, metrics, read_environment, read_event
 from muster.control.runtime.function_settings import AttemptEnvironment
 
-_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events", "sts")
-_launcher = Launcher(_plane.clients, read_environment(AttemptEnvironment).launcher_role_arn, _plane.settings.job_prefix)
+_settings = read_environment(AttemptEnvironment)
+_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events", "sts", settings=_settings)
+_launcher = Launcher(_plane.clients, _settings.launcher_role_arn, _settings.job_prefix)
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -35,3 +36,6 @@ def handler(event: dict[str, object], context: object) -> dict[str, str]:
     if launch is Launch.CREATED:
         count(REPLICA_LAUNCHED)
     return {"launch": launch.value}
+
+
+imported()

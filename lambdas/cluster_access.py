@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.control.aws.clients import Clients
 from muster.control.kubernetes.access_resource import AccessRequest, answered, opened, send
-from muster.control.runtime.function import logger, read_event
+from muster.control.runtime.function import imported, logger, read_event
 
 _open = opened(Clients())
 
@@ -17,3 +17,6 @@ def handler(event: dict[str, object], context: object) -> dict[str, str]:
     logger.info("answered", extra={"request": request.kind, "status": answer.Status, "reason": answer.Reason})
     send(request, answer)
     return {"status": answer.Status}
+
+
+imported()

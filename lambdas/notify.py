@@ -6,7 +6,7 @@ from typing import Any
 
 from muster.control.aws.clients import Clients
 from muster.control.reporting.notifications import notification
-from muster.control.runtime.function import logger, metrics, read_environment
+from muster.control.runtime.function import imported, logger, metrics, read_environment
 from muster.control.runtime.function_settings import NotifyEnvironment
 
 _settings = read_environment(NotifyEnvironment)
@@ -20,3 +20,6 @@ def handler(event: dict[str, Any], context: object) -> dict[str, str]:
     message = notification(event["detail-type"], event["detail"])
     _clients.sns.publish(TopicArn=_settings.topic_arn, Subject=message.subject, Message=message.text)
     return {"subject": message.subject}
+
+
+imported()

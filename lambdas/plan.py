@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from muster.contract.errors import RunNameTakenError, SpecError
-from muster.contract.hyperpod.cluster_rules import uses_cluster
+from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.source_delivery import PACKAGE_FILE
 from muster.contract.run.workflow_history import REARM_SECONDS
@@ -18,14 +18,14 @@ from muster.control.planning import Deployment, PlanRequest, make_plan
 from muster.control.replica_package import ReplicaPackage
 from muster.control.reporting.announcements import announce_refusal, announce_run_started
 from muster.control.runtime import clock
-from muster.control.runtime.function import count, logger, metrics, read_environment, read_event
+from muster.control.runtime.function import count, imported, logger, metrics, read_environment, read_event
 from muster.control.runtime.function_settings import PlanEnvironment
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768
 
 _settings = read_environment(PlanEnvironment)
-_plane = ControlPlane.from_environment("s3", "stepfunctions", "events", "scheduler")
+_plane = ControlPlane.from_environment("s3", "stepfunctions", "events", "scheduler", settings=_settings)
 _timers = Timers(_plane.clients.scheduler, _settings.timer_function_arn, _settings.timer_role_arn, _settings.job_prefix)
 _deployment = Deployment(
     Place(bucket=_settings.bucket, role_arn=_settings.role_arn, job_prefix=_settings.job_prefix),
@@ -75,3 +75,6 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
         # The workflow gives each rank a slot, so CreateTrainingJob is called at the rate that the account allows.
         "launch": _launch(plan),
     }
+
+
+imported()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.contract.hyperpod.wake_events import cluster_of, is_from_topic, is_of_cluster, notices_of
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JobStateChange, Reaction, react
-from muster.control.runtime.function import Context, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, imported, logger, metrics, read_event, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
@@ -37,3 +37,6 @@ def _log(reaction: Reaction) -> None:
         logger.append_keys(run_id=reaction.name.run, rank=reaction.name.rank, attempt=reaction.name.attempt)
     decision = reaction.decision
     logger.info(reaction.what, extra={"decision": decision.model_dump(mode="json") if decision else None})
+
+
+imported()

@@ -10,7 +10,7 @@ from muster.contract.names import RUN_MAX
 from muster.control.control_plane import ControlPlane
 from muster.control.finish import finish_run
 from muster.control.reporting.execution_output import execution_output
-from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
@@ -43,3 +43,6 @@ def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     if finished.continued_by is not None:
         count("RunRerun")
     return execution_output(run.plan, finished, _plane.store.uri(run.documents.layout.result))
+
+
+imported()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from muster.control.aws.executions import Executions
 from muster.control.aws.inbox import Inbox
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import count, logger, metrics, read_environment
+from muster.control.runtime.function import count, imported, logger, metrics, read_environment
 from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.start import Started, Starter
 
 _settings = read_environment(ExecutionsEnvironment)
-_plane = ControlPlane.from_environment("s3", "stepfunctions", "events")
+_plane = ControlPlane.from_environment("s3", "stepfunctions", "events", settings=_settings)
 _starter = Starter(
     Executions(_plane.clients.stepfunctions, _settings.state_machine_arn),
     Inbox(_plane.store),
@@ -26,3 +26,6 @@ def handler(event: dict[str, object], context: object) -> dict[str, list[str]]:
     logger.info("runs requested", extra={"outcomes": outcomes})
     count("RunRefused", outcomes.count(Started.REFUSED))
     return {"outcomes": [outcome.value for outcome in outcomes]}
+
+
+imported()

@@ -7,7 +7,7 @@ from muster.control.aws.task_tokens import workflow_state
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.control_plane import ControlPlane
 from muster.control.launch_failure import LaunchFailure, give_up_replica
-from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
 from muster.control.stop import StopRequest, stop_run
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
@@ -44,3 +44,6 @@ def _give_up(failure: LaunchFailure, context: Context) -> dict[str, str | int]:
     if decision.lost:
         count("ReplicaLost")
     return workflow_state(failure.run, failure.rank, decision)
+
+
+imported()

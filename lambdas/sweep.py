@@ -6,13 +6,22 @@ from dataclasses import asdict
 
 from muster.control.aws.executions import Executions
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import Context, count, logger, metrics, read_environment, read_event, time_left
+from muster.control.runtime.function import (
+    Context,
+    count,
+    imported,
+    logger,
+    metrics,
+    read_environment,
+    read_event,
+    time_left,
+)
 from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.sweep import SweepRequest, sweep
 
 _settings = read_environment(ExecutionsEnvironment)
-_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
+_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events", settings=_settings)
 _executions = Executions(_plane.clients.stepfunctions, _settings.state_machine_arn)
 
 
@@ -29,3 +38,6 @@ def handler(event: dict[str, object], context: Context) -> dict[str, object]:
         message = f"{len(swept.left)} orphans are left; call the function again"
         raise OutOfTimeError(message)
     return found
+
+
+imported()

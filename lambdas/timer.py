@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import Context, count, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
 from muster.control.timers import Fired, TimerRequest, fire
 
 _plane = ControlPlane.from_environment("s3", "sagemaker")
@@ -21,3 +21,6 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     if fired is Fired.STOPPED:
         count("RunStopping")
     return {"timer": fired.value}
+
+
+imported()

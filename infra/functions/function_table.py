@@ -65,7 +65,7 @@ _TAKE_PODS_RIGHTS = (
     allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:DeletePodIdentityAssociation"),
 )
 _LOOK_AFTER = (cluster_jobs("delete", "get", "list"), pods("list"))
-_CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete"))
+_CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete", "get"))
 
 _MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
 

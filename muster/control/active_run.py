@@ -79,7 +79,9 @@ class ActiveRun:
     def _is_own(self, job: ActiveJob) -> bool:
         name = job.name
         if name not in self._own:
-            if not self.has_recorded(name) and not self.owns(
+            # The tags of a job on a cluster come with it, and its name can be given again.
+            on_cluster = self.plan.spec.of_rank(name.rank).backend is Backend.HYPERPOD
+            if (on_cluster or not self.has_recorded(name)) and not self.owns(
                 self.jobs_of(name.rank).tags(job.arn), name.rank, name.attempt
             ):
                 return False
@@ -159,7 +161,7 @@ class ActiveReplica:
         if job.is_gone:
             return True
         is_proven = attempt.has_proven_job and job.state is None
-        return is_proven or self.owns(self.jobs.tags(job.arn), attempt.attempt)
+        return is_proven or self.owns(self.jobs.tags(job.arn) if job.tags is None else job.tags, attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
         """The CreateTrainingJob request of the last of `attempts`, or the document of its job on a cluster.

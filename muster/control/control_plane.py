@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from muster.control.active_run import Runs
-from muster.control.admission import RunQueue
 from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.job_logs import JobLogs
@@ -16,13 +15,14 @@ from muster.control.aws.jobs import TrainingJobs
 from muster.control.aws.store import Store
 from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
-from muster.control.rerun_policy import RerunPolicy
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
+    from muster.control.admission import RunQueue
     from muster.control.kubernetes.cluster_apis import ClusterApis
+    from muster.control.rerun_policy import RerunPolicy
 
 
 class ControlPlane:
@@ -33,13 +33,20 @@ class ControlPlane:
         self.clients = clients
 
     @classmethod
-    def from_environment(cls, *services: Service, environment: Mapping[str, str] = os.environ) -> Self:
+    def from_environment(
+        cls,
+        *services: Service,
+        environment: Mapping[str, str] = os.environ,
+        settings: FunctionEnvironment | None = None,
+    ) -> Self:
         """The control plane of a function that calls `services`. Their clients are created now, before the first event.
+
+        `settings`: what the function has read of its environment already, where it has variables of its own.
 
         Raises:
             ConfigurationError: names every variable of the environment that is missing or wrong, at once.
         """
-        return cls(read_environment(FunctionEnvironment, environment), Clients.opened(*services))
+        return cls(settings or read_environment(FunctionEnvironment, environment), Clients.opened(*services))
 
     def allow(self, budget: TimeBudget) -> TimeBudget:
         """Give an invocation its time: until then throttled calls for jobs are tried again. Returns the budget."""
@@ -85,9 +92,15 @@ class ControlPlane:
     def queue(self) -> RunQueue | None:
         """The run queue; None in a stack without a cap on its replicas."""
         cap = self.settings.max_concurrent_replicas
-        return None if cap is None else RunQueue(self.store, self.tokens, cap)
+        if cap is None:
+            return None
+        from muster.control.admission import RunQueue  # noqa: PLC0415 - not without a cap
+
+        return RunQueue(self.store, self.tokens, cap)
 
     @cached_property
     def rerun_policy(self) -> RerunPolicy:
         """Starts the continuations of failed runs."""
+        from muster.control.rerun_policy import RerunPolicy  # noqa: PLC0415 - only a settlement uses it
+
         return RerunPolicy(self.clients.stepfunctions, self.bus)

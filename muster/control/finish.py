@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.contract.hyperpod.cluster_rules import uses_cluster
+from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
 from muster.control.aws.patience import patiently

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.hyperpod.job_history import with_state
-from muster.contract.hyperpod.job_state import IMAGE_ERROR, STARTUP_DEADLINE, JobState, waits_for_image
-from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.orphans import ActiveJob
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
+
+if TYPE_CHECKING:
+    from muster.contract.hyperpod.job_state import JobState
+    from muster.contract.hyperpod.notices import EndNotice
 
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 
@@ -40,6 +41,8 @@ class Job:
     details: JobDetails = field(default_factory=JobDetails)
     state: JobState | None = None
     """What a cluster says of it; None for a training job, whose events carry its history."""
+    tags: Mapping[str, str] | None = None
+    """Those that came with it; None for a training job, whose tags are asked for."""
     is_gone: bool = False
     """Whether it is not there any more: this is what its absence means."""
 
@@ -62,15 +65,23 @@ class Job:
         seen = attempt.model_copy(update=update)
         end = self.end
         if self.state is not None:
+            # Not for training jobs: it would add to every cold start.
+            from muster.contract.hyperpod.job_history import with_state  # noqa: PLC0415
+            from muster.contract.hyperpod.job_state import (  # noqa: PLC0415
+                IMAGE_ERROR,
+                STARTUP_DEADLINE,
+                waits_for_image,
+            )
+
             seen = with_state(seen, self.state, clock.now())
-            if end is not None and end.secondary == STARTUP_DEADLINE and _never_had_image(attempt):
+            if (
+                end is not None
+                and end.secondary == STARTUP_DEADLINE
+                and any(waits_for_image(step.message) for step in attempt.history[-1:])
+            ):
                 # Its pods are gone by now; an earlier look has seen why they waited.
                 end = replace(end, secondary=IMAGE_ERROR)
         return seen if end is None else seen.ended(end, self.changed_at, stopping=stopping)
-
-
-def _never_had_image(attempt: Attempt) -> bool:
-    return any(waits_for_image(step.message) for step in attempt.history[-1:])
 
 
 class Creation(NamedTuple):

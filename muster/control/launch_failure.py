@@ -44,7 +44,9 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     replica = run.replica(failure.rank)
     # A call that failed may have created the job, and its end may have been missed.
     job = replica.jobs.find(replica.job_name(failure.attempt))
-    if job is not None and not replica.owns(replica.jobs.tags(job.arn), failure.attempt):
+    if job is not None and not replica.owns(
+        replica.jobs.tags(job.arn) if job.tags is None else job.tags, failure.attempt
+    ):
         job = None
     if job is not None and job.end is not None and (outcome := _concluded(plane, replica, failure.attempt, job)):
         return outcome.decision

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
-from muster.contract.hyperpod.cluster_rules import launch_name_problems, uses_cluster
+from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import run_name
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
@@ -166,7 +166,10 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
     if spec.name is not None and spec.name != request.execution_name:
         found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
-    problems += launch_name_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
+    if uses_cluster(spec):
+        from muster.contract.hyperpod.cluster_rules import launch_name_problems  # noqa: PLC0415 - not without clusters
+
+        problems += launch_name_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
     problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"

@@ -9,13 +9,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError
 from muster.contract.hyperpod.backend import Backend
-from muster.contract.hyperpod.cluster_rules import uses_cluster
+from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Verdict
 from muster.contract.run.run_events import QuorumLost
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.cluster_look import look_until_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, logger
@@ -75,6 +74,8 @@ def _conclude_on_clusters(plane: ControlPlane, run: ActiveRun, budget: TimeBudge
     """
     if not uses_cluster(run.plan.spec):
         return
+    from muster.control.cluster_look import look_until_ended  # noqa: PLC0415 - not without clusters
+
     errors: list[str] = []
     seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)
 
@@ -122,7 +123,12 @@ def _stop_replica(replica: ActiveReplica) -> None:
     # SageMaker has reported that the job is stopping. To ask again would use up the rate that the other jobs need.
     if current.status == JobStatus.STOPPING:
         return
-    if current.has_proven_job or replica.own_job(current) is not None:
+    if replica.spec.backend is Backend.TRAINING_JOB and current.has_proven_job:
+        replica.jobs.stop(current.job)
+        return
+    # On a cluster a name can be given again.
+    job = replica.own_job(current)
+    if job is not None and not job.is_gone:
         replica.jobs.stop(current.job)
 
 

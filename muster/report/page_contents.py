@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
-from muster.contract.hyperpod.cluster_rules import uses_cluster
+from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
 from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder

@@ -162,7 +162,12 @@ def test_the_rules_of_each_function_are_what_it_calls(variant: Variant) -> None:
     assert verbs["plan"] == {(jobs, "list"), ("serviceaccounts", "create"), ("serviceaccounts", "get")}
     assert verbs["attempt"] == {(jobs, "create"), (jobs, "delete"), (jobs, "get"), ("pods", "list")}
     assert verbs["react"] == verbs["timer"] == {(jobs, "delete"), (jobs, "get"), (jobs, "list"), ("pods", "list")}
-    assert verbs["stop"] == verbs["settle"] == verbs["sweep"] == {*verbs["react"], ("serviceaccounts", "delete")}
+    assert (
+        verbs["stop"]
+        == verbs["settle"]
+        == verbs["sweep"]
+        == {*verbs["react"], ("serviceaccounts", "delete"), ("serviceaccounts", "get")}
+    )
     for found in rules.values():
         assert "*" not in json.dumps(found)
 

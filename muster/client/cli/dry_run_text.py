@@ -6,13 +6,21 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
+from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
 from muster.contract.run.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup, Request
     from muster.client.launch.estimate import ClusterShare, Cost, Quota
+
+
+# The program in one line of JSON would fill a screen.
+_PROGRAM = POD_COMMAND[-1]
+_BOOTSTRAP = "<Muster's bootstrap: muster plan --json shows it>"
 
 
 def dry_run_text(dry: DryRun) -> str:
@@ -48,7 +56,16 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
         others = f" (ranks {group.ranks} differ {differ})" if len(ranks) > 1 else ""
         what = "request" if group.cluster is None else "job"
         yield f"The {what} of rank {ranks[0]}{others}, {_size(group)}{_where(group)}:"
-        yield json.dumps(dry.requests[ranks[0]], indent=2)
+        yield json.dumps(_shortened(dry.requests[ranks[0]]), indent=2)
+
+
+def _shortened(request: JsonValue) -> JsonValue:
+    """A request without the text of the program that starts Muster in a pod."""
+    if isinstance(request, dict):
+        return {name: _shortened(value) for name, value in request.items()}
+    if isinstance(request, list):
+        return [_shortened(item) for item in request]
+    return _BOOTSTRAP if request == _PROGRAM else request
 
 
 def _named(names: list[str], kind: str, where: str = "") -> Iterator[str]:

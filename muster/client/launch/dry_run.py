@@ -199,6 +199,8 @@ def dry_run(
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, context.prices),
             *_paid_anyway(ranks),
+            *_without_queue(ranks),
+            *_lost_with_instance(ranks),
             *_needs_between_instances(ranks),
             *_kept_for_a_rerun(complete),
             *_without_kwargs(complete),
@@ -244,6 +246,30 @@ def _paid_anyway(ranks: Iterable[Spec]) -> list[str]:
         return []
     words = "the instances of a cluster are paid for whether a job runs on them or not: the cost counts the hours for"
     return [f"{words} which the run holds them, at the price of a training job"]
+
+
+def _without_queue(ranks: Iterable[Spec]) -> list[str]:
+    """What asks Kueue for something without a queue of Kueue's."""
+    asked = [one for spec in ranks if spec.backend is Backend.HYPERPOD and (one := spec.hyperpod) is not None]
+    fields = [
+        f"hyperpod.{field}"
+        for field in ("priority", "topology")
+        if any(getattr(one, field) is not None for one in asked if one.queue is None)
+    ]
+    if not fields:
+        return []
+    verb = "has" if len(fields) == 1 else "have"
+    words = f"{' and '.join(fields)} {verb} no effect without hyperpod.queue"
+    return [f"{words}, unless the cluster gives jobs a queue by default"]
+
+
+def _lost_with_instance(ranks: Iterable[Spec]) -> list[str]:
+    """A remark on training jobs whose inner states are on the instance alone."""
+    tiers = (spec.checkpoints for spec in ranks if spec.backend is not Backend.HYPERPOD)
+    if not any(one is not None and one.s3_every is None for one in tiers):
+        return []
+    words = "a training job loses the states of checkpoints.memory_every with its instance"
+    return [f"{words}: set checkpoints.s3_every, too, against interruptions"]
 
 
 def _bounds(ranks: Iterable[Spec], prices: PriceTable) -> list[str]:

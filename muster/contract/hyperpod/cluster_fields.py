@@ -17,9 +17,16 @@ from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
 
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
+# Kubernetes: a name, behind a DNS name as a prefix where there is one.
+_DNS_PART, _LABEL_NAME = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_PREFIX_MAX, _NAME_MAX = 253, 63
 LabelKey = Annotated[
     str,
-    Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$"),
+    Field(
+        min_length=1,
+        max_length=_PREFIX_MAX + 1 + _NAME_MAX,
+        pattern=rf"^({_DNS_PART}(\.{_DNS_PART})*/)?{_LABEL_NAME}$",
+    ),
     Wording("the key of a Kubernetes label"),
 ]
 LabelValue = Annotated[
@@ -48,8 +55,10 @@ class TopologyLevel(StrEnum):
 class Topology(Document):
     """Kueue's topology-aware scheduling (kueue.x-k8s.io/podset-*-topology)."""
 
-    level: TopologyLevel
-    mode: TopologyMode = TopologyMode.PREFERRED
+    level: TopologyLevel = Field(description="within one node of this layer of the network")
+    mode: TopologyMode = Field(
+        default=TopologyMode.PREFERRED, description="`required`: the job waits until there is such a place"
+    )
 
     @field_validator("level", mode="before")
     @classmethod
@@ -68,15 +77,27 @@ class Elastic(Document):
     """How the operator may change the instances of a replica between rounds (elasticPolicy). `instance_count` is what
     it starts with."""
 
-    min_instances: Instances
-    max_instances: Instances
+    min_instances: Instances = Field(description="minReplicas")
+    max_instances: Instances = Field(description="maxReplicas")
     step: Instances | None = Field(default=None, description="replicaIncrementStep; default 1")
     counts: list[Instances] | None = Field(
         default=None, min_length=1, description="replicaDiscreteValues: the counts that are possible, instead of step"
     )
-    scaling_timeout_seconds: int = Field(default=60, ge=1, le=DAY)
-    graceful_shutdown_seconds: int = Field(default=600, ge=1, le=DAY)
-    faulty_scale_down_seconds: int = Field(default=30, ge=1, le=DAY)
+    scaling_timeout_seconds: int = Field(
+        default=60,
+        ge=1,
+        le=DAY,
+        description="how long the operator waits for new pods when it scales (scalingTimeoutInSeconds)",
+    )
+    graceful_shutdown_seconds: int = Field(
+        default=600, ge=1, le=DAY, description="how long pods have to save and stop (gracefulShutdownTimeoutInSeconds)"
+    )
+    faulty_scale_down_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=DAY,
+        description="how long a lost pod may be missing before the replica shrinks (faultyScaleDownTimeoutInSeconds)",
+    )
 
 
 class OperatorRestarts(Document):
@@ -115,7 +136,10 @@ class LogRule(Document):
         default=None, ge=1, le=DAY, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
     )
     threshold: int | None = Field(
-        default=None, description="what the metric is compared with; a whole number (metricThreshold)"
+        default=None,
+        ge=-(2**63),
+        le=2**63 - 1,
+        description="what the metric is compared with; a whole number (metricThreshold)",
     )
     operator: LogOperator | None = Field(default=None, description="a metric for which this holds is a fault")
     data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")
@@ -146,10 +170,15 @@ class HyperPod(Document):
     namespace: DnsLabel | None = Field(default=None, description="default: the first of the cluster's in the settings")
     queue: DnsLabel | None = Field(default=None, description="Kueue's local queue (kueue.x-k8s.io/queue-name)")
     priority: DnsLabel | None = Field(default=None, description="kueue.x-k8s.io/priority-class")
-    topology: Topology | None = None
+    topology: Topology | None = Field(default=None, description="how close together Kueue puts the pods of a replica")
     spares: int = Field(default=0, ge=0, le=INSTANCES_MAX, description="pods that wait to replace one that is lost")
-    elastic: Elastic | None = None
-    restarts: OperatorRestarts = Field(default_factory=OperatorRestarts)
+    elastic: Elastic | None = Field(
+        default=None, description="how the operator may change the instances of a replica; none: it never does"
+    )
+    restarts: OperatorRestarts = Field(
+        default_factory=OperatorRestarts,
+        description="how often the operator starts a job's pods again before Muster reruns the replica",
+    )
     startup_deadline_seconds: int = Field(
         default=3_600, ge=1, le=DAY, description="how long the pods may take to start once they are admitted"
     )
@@ -159,16 +188,37 @@ class HyperPod(Document):
         le=DAY,
         description="how long the operator waits for a node in place of a lost one; then Muster reruns the replica",
     )
-    log_rules: list[LogRule] = Field(default_factory=list, max_length=20)
+    log_rules: list[LogRule] = Field(
+        default_factory=list,
+        max_length=20,
+        description="patterns of the log by which the operator's agent notices a hang or a bad metric",
+    )
     deep_health_checks: bool = Field(default=False, description="only nodes whose deep health checks have passed")
     node_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=20, description="nodeSelector")
     accelerators: int | None = Field(
         default=None, ge=0, le=64, description="GPUs or Neuron devices of each pod; default: all of the instance type"
     )
-    vcpu: float | None = Field(default=None, gt=0, le=1_024)
-    memory_gib: float | None = Field(default=None, gt=0, le=32_768)
-    efa: int | None = Field(default=None, ge=0, le=64, description="EFA interfaces of each pod")
-    volumes: list[Volume] = Field(default_factory=list, max_length=20)
+    vcpu: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_024,
+        description="processors of each pod; default: all that a node has for pods, or the accelerators' part of it",
+    )
+    memory_gib: float | None = Field(
+        default=None,
+        gt=0,
+        le=32_768,
+        description="memory of each pod; default: all that a node has for pods, or the accelerators' part of it",
+    )
+    efa: int | None = Field(
+        default=None,
+        ge=0,
+        le=64,
+        description="EFA interfaces of each pod; default: as `vcpu` if a replica can have several instances",
+    )
+    volumes: list[Volume] = Field(
+        default_factory=list, max_length=20, description="paths of the nodes, and claims, that the pods mount"
+    )
     service_account: DnsLabel | None = Field(
         default=None, description="one of your own, with the rights that the pods need; default: one for the run"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
-from muster.contract.hyperpod.cluster_rules import cluster_sections
+from muster.contract.hyperpod.cluster_parts import cluster_sections
 from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.spec.spec import Spec
 from muster.contract.training.overrides import Override

@@ -3,24 +3,21 @@ training jobs have."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.hyperpod.backend import Backend
-from muster.contract.hyperpod.cluster_fields import Elastic, HyperPod, LogRule, Volume
+from muster.contract.hyperpod.cluster_fields import Elastic, LogRule, Volume
+from muster.contract.hyperpod.cluster_parts import Part, parts_of, uses_cluster
 from muster.contract.hyperpod.pod_resources import resource_problems
 from muster.contract.hyperpod.pod_tree import MEMORY_VOLUME, OWN_PATHS, TREE_VOLUME
 from muster.contract.hyperpod.pod_work import POD_WORK_BYTES_MAX
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR
-from muster.contract.spec.rank_spec import with_override
 from muster.contract.training.channels import Channel
-from muster.contract.training.overrides import Override
-from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec
@@ -50,7 +47,7 @@ _TRAINING_JOB_FIELDS = {
     "profiler_rule_configurations": "leave it out",
     "remote_debug_config": "leave it out, or use kubectl exec",
     "retry_strategy": "set hyperpod.restarts instead",
-    "role_arn": "leave it out, or name an account of yours in hyperpod.service_account",
+    "role_arn": "leave it out, or name a service account of yours in hyperpod.service_account",
     "session_chaining_config": "leave it out",
     "spot": "leave it out: the cluster's instance group decides",
     "tensor_board_output_config": "leave it out, or use metrics.tensorboard",
@@ -62,53 +59,9 @@ _TRAINING_JOB_FIELDS = {
 _OVERRIDE_FIELDS = ("spot", "training_plan_arn", "vpc_config")
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Ranks with the same values: those without an override (`ranks` is empty), or those of one.
-
-    `run` is the spec of the whole run, `spec` that of these ranks.
-    """
-
-    ranks: str
-    override: Override | None
-    run: Spec
-    spec: Spec
-
-    @property
-    def on_cluster(self) -> bool:
-        return self.spec.backend is Backend.HYPERPOD
-
-    @property
-    def asked(self) -> HyperPod:
-        return self.spec.hyperpod or HyperPod()
-
-    @property
-    def section(self) -> str:
-        """Where the part's `hyperpod` is written."""
-        own = self.override is not None and self.override.hyperpod is not None
-        return f"overrides.{self.ranks}.hyperpod" if own else "hyperpod"
-
-
-def uses_cluster(spec: Spec) -> bool:
-    """Whether some rank runs on a cluster."""
-    return any(part.on_cluster for part in _parts(spec))
-
-
-def uses_training_jobs(spec: Spec) -> bool:
-    """Whether some rank runs as training jobs."""
-    return any(not part.on_cluster for part in _parts(spec))
-
-
-def cluster_sections(spec: Spec) -> Iterator[tuple[str, HyperPod]]:
-    """What the ranks on clusters ask for, with the place in the spec where it is written."""
-    for part in _parts(spec):
-        if part.on_cluster:
-            yield part.section, part.asked
-
-
 def cluster_problems(spec: Spec) -> Iterator[Problem]:
     """Every problem of the ranks on clusters. Pure."""
-    parts = list(_parts(spec))
+    parts = list(parts_of(spec))
     on_cluster = [part for part in parts if part.on_cluster]
     found: list[Problem] = [*_unused_sections(spec, parts)]
     if on_cluster:
@@ -137,22 +90,7 @@ def launch_name_problems(run: str, prefix: str, spec: Spec) -> Iterator[Problem]
         yield StatedProblem("backend", f"the stack's job_prefix is {prefix!r}", remedy, allowed)
 
 
-def _parts(spec: Spec) -> Iterator[_Part]:
-    # Not walked beyond the last rank: a range that is far too long is one problem of another rule.
-    within = range(spec.replicas)
-    named = {
-        rank
-        for ranks in spec.overrides
-        for part in parse_ranks(ranks)
-        for rank in range(part.start, min(part.stop, within.stop))
-    }
-    if len(named) < spec.replicas:
-        yield _Part("", None, spec, spec)
-    for ranks, override in spec.overrides.items():
-        yield _Part(ranks, override, spec, with_override(spec, override))
-
-
-def _unused_sections(spec: Spec, parts: Iterable[_Part]) -> Iterator[Problem]:
+def _unused_sections(spec: Spec, parts: Iterable[Part]) -> Iterator[Problem]:
     remedy = "set backend: hyperpod, or leave it out"
     statement = "set, and these ranks run as training jobs"
     if spec.hyperpod is not None and not any(part.on_cluster for part in parts):
@@ -180,7 +118,7 @@ def _job_fields(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("output_data_config.kms_key_id", statement, remedy, _JOBS_ALONE)
 
 
-def _override_fields(part: _Part) -> Iterator[Problem]:
+def _override_fields(part: Part) -> Iterator[Problem]:
     for field in _OVERRIDE_FIELDS:
         if part.override is not None and getattr(part.override, field) not in (None, False):
             statement = "set for ranks that run on a cluster"
@@ -188,7 +126,7 @@ def _override_fields(part: _Part) -> Iterator[Problem]:
             yield StatedProblem(f"overrides.{part.ranks}.{field}", statement, remedy, _JOBS_ALONE)
 
 
-def _section_problems(part: _Part) -> Iterator[Problem]:
+def _section_problems(part: Part) -> Iterator[Problem]:
     """Problems inside `hyperpod`, and between it and the instances."""
     asked, where = part.asked, part.section
     if part.spec.instance_preferences is not None:
@@ -290,13 +228,21 @@ def _volume_problems(volumes: list[Volume], where: str) -> Iterator[Problem]:
             yield StatedProblem(place, statement, "set one of claim and host_path")
         if volume.name in (MEMORY_VOLUME, TREE_VOLUME):
             yield Problem(f"{place}.name", repr(volume.name), "rename it", "Muster has a volume of this name")
-        path = volume.mount_path.rstrip("/") or "/"
+        steps = {field for field in ("mount_path", "host_path") if ".." in str(getattr(volume, field)).split("/")}
+        for field in sorted(steps):
+            allowed = "an absolute path without .."
+            yield Problem(f"{place}.{field}", repr(getattr(volume, field)), "write where it leads", allowed)
+        if ":" in volume.mount_path:
+            allowed = "Kubernetes takes no colon in it"
+            yield Problem(f"{place}.mount_path", repr(volume.mount_path), "choose another path", allowed)
+        # normpath keeps two slashes at the beginning.
+        path = "/" + posixpath.normpath(volume.mount_path).lstrip("/")
         own = next((own for own in OWN_PATHS if own == path or own.startswith(f"{path.rstrip('/')}/")), None)
-        if own is not None:
+        if own is not None and "mount_path" not in steps:
             yield Problem(f"{place}.mount_path", repr(volume.mount_path), "choose another path", f"it hides {own}")
 
 
-def _program_problems(part: _Part) -> Iterator[Problem]:
+def _program_problems(part: Part) -> Iterator[Problem]:
     """What the first process of a pod cannot run or give to the program."""
     spec = part.spec
     words = "set for ranks that run on a cluster"
@@ -331,7 +277,7 @@ def _program_problems(part: _Part) -> Iterator[Problem]:
         yield Problem("hyper_parameters", f"{size:,} bytes", remedy, allowed)
 
 
-def _variable_field(part: _Part, name: str) -> str:
+def _variable_field(part: Part, name: str) -> str:
     own = part.override is not None and name in part.override.environment
     return f"overrides.{part.ranks}.environment" if own else "environment"
 
@@ -341,7 +287,7 @@ def _uris(channels: Iterable[Channel]) -> list[Mapping[str, str]]:
     return [{"name": name, "uri": "" if source is None else source.s3_uri} for name, source in sources]
 
 
-def _channel_problems(part: _Part) -> Iterator[Problem]:
+def _channel_problems(part: Part) -> Iterator[Problem]:
     """What the first process of a pod copies: the objects below a prefix, before the program starts."""
     own = [] if part.override is None else part.override.input_data_config
     replaced = {channel.channel_name for channel in own}

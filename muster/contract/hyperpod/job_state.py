@@ -54,6 +54,8 @@ _REASONS = (
     ("deadlineexceeded", DEADLINE),
 )
 _IMAGE_WAITS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+# When one pod of a job has failed the others are asked to stop: their ends do not say why.
+_NO_CAUSES = {0, int(ReplicaExit.STOPPED)}
 _EXIT_CODE = re.compile(r"exit(?:ed with)? code:? (-?\d{1,6})", re.IGNORECASE)
 
 
@@ -95,12 +97,14 @@ def job_state(document: Mapping[str, object], pods: Iterable[object] = (), notic
     done = conditions.get("Completed") or conditions.get("Succeeded")
     if done is not None:
         return replace(seen, status=JobStatus.COMPLETED, secondary=COMPLETED, changed_at=ended_at or done.at)
-    failed = conditions.get("Failed")
-    if failed is not None:
+    failed, deleted_at = conditions.get("Failed"), _time(metadata.get("deletionTimestamp"))
+    # The operator may take the ends of the pods that a deletion brings for a failure.
+    is_own_end = deleted_at is None or (failed is not None and failed.at is not None and failed.at < deleted_at)
+    if failed is not None and is_own_end:
         secondary, reason, itself = _failure(failed, pods, notice)
         ended = replace(seen, status=JobStatus.FAILED, secondary=secondary, changed_at=ended_at or failed.at)
         return replace(ended, reason=reason, has_failed_itself=itself)
-    if deleted_at := _time(metadata.get("deletionTimestamp")):
+    if deleted_at is not None:
         stopping = replace(seen, status=JobStatus.STOPPING, secondary=STOPPING, changed_at=deleted_at)
         return replace(stopping, message="the job is being deleted")
     secondary, at, message = _phase(document, conditions, pods)
@@ -154,14 +158,18 @@ def _failure(failed: _Condition, pods: Iterable[object], notice: EndNotice | Non
     words = ": ".join(part for part in (failed.reason, failed.message) if part)
     if secondary is not None:
         return secondary, failure_text(words), False
-    if notice is not None and notice.exit_code != 0:
-        return FAILED, _of_program(notice.reason or words, notice.exit_code), True
+    said = notice if notice is not None and notice.exit_code != 0 else None
+    if said is not None and said.exit_code not in _NO_CAUSES:
+        return FAILED, _of_program(said.reason or words, said.exit_code), True
     killed = next((pod for pod in found if _out_of_memory(pod)), None)
     if killed is not None or "oomkilled" in words.lower():
         text = with_exit_word(ReplicaExit.KILLED, f"OOMKilled: {words}")
         return FAILED, _of_program(text, int(ReplicaExit.KILLED)), True
-    codes = [code for pod in found for code in _exit_codes(pod) if code != 0]
-    return FAILED, _of_program(words, codes[0] if codes else _written_code(words)), True
+    codes = [*(code for pod in found for code in _exit_codes(pod)), _written_code(words)]
+    cause = next((code for code in codes if code is not None and code not in _NO_CAUSES), None)
+    if cause is None and said is not None:
+        return FAILED, _of_program(said.reason or words, said.exit_code), True
+    return FAILED, _of_program(words, cause or next((code for code in codes if code), None)), True
 
 
 def _of_program(words: str, code: int | None) -> str:

@@ -11,7 +11,14 @@ from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.run.plan import Plan
-from muster.contract.run.run_document import ENV_ATTEMPT, ENV_DOCUMENT, ENV_PROCESSES, ENV_RANK, ENV_REGION, ENV_RUN
+from muster.contract.run.replica_variables import (
+    ENV_ATTEMPT,
+    ENV_DOCUMENT,
+    ENV_PROCESSES,
+    ENV_RANK,
+    ENV_REGION,
+    ENV_RUN,
+)
 from muster.contract.run.source_delivery import BOOTSTRAP
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request

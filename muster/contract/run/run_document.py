@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import StoredDocument
@@ -9,23 +11,14 @@ from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
 from muster.contract.run.commit import ROUND_MAX, Metrics
-from muster.contract.run.plan import Plan
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
 
-# The environment of every replica. RANK and WORLD_SIZE are those of a process inside its replica, as torch reads them;
-# the replica's launcher sets them.
-ENV_DOCUMENT = "MUSTER_DOCUMENT"
-ENV_RUN = "MUSTER_RUN"
-ENV_RANK = "MUSTER_RANK"
-ENV_ATTEMPT = "MUSTER_ATTEMPT"
-ENV_PROCESSES = "MUSTER_PROCESSES"
-# A folder of the instance that outlives the container: for inner states between rounds. Optional.
-ENV_LOCAL_STATES = "MUSTER_LOCAL_STATES"
-# SageMaker documents no variable for the region, so the request sets one.
-ENV_REGION = "MUSTER_REGION"
+if TYPE_CHECKING:
+    # A replica reads the document, and has no use for the whole spec.
+    from muster.contract.run.plan import Plan
 
 
 class RunDocument(StoredDocument):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.hyperpod.cluster_rules import cluster_problems
+from muster.contract.hyperpod.backend import Backend
 from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL
 from muster.contract.run.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.spec.hook import hook_problems
@@ -54,7 +54,17 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
             remedy = "choose a key that begins with neither aws: nor muster:"
             yield StatedProblem(f"tags.{key}", "this key is reserved", remedy)
     yield from _override_problems(spec)
-    yield from cluster_problems(spec)
+    if _names_clusters(spec):
+        # Not for other specs: every function reads one, and it would add to every cold start.
+        from muster.contract.hyperpod.cluster_rules import cluster_problems  # noqa: PLC0415
+
+        yield from cluster_problems(spec)
+
+
+def _names_clusters(spec: Spec) -> bool:
+    """Whether anything in the spec is about clusters."""
+    parts: list[Spec | Override] = [spec, *spec.overrides.values()]
+    return any(part.backend is Backend.HYPERPOD or part.hyperpod is not None for part in parts)
 
 
 def _training_job_problems(spec: Spec) -> Iterator[Problem]:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
+from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, choices_at, section_at, wording_at
 from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.text import shortened
-from muster.contract.training.hints import hint
+from muster.contract.training.hints import cluster_hint, hint
 from muster.contract.training.values import Wording
 
 if TYPE_CHECKING:
@@ -145,9 +146,10 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
-    name, known = str(location[-1])[:_PART_SHOWN], list((section_at(location, model) or model).model_fields)
-    if model is Spec and (known_to_sagemaker := hint(name)) is not None:
-        return known_to_sagemaker
+    section = section_at(location, model) or model
+    name, known = str(location[-1])[:_PART_SHOWN], list(section.model_fields)
+    if model is Spec and (known_elsewhere := cluster_hint(name) if section is HyperPod else hint(name)) is not None:
+        return known_elsewhere
     near = nearest(name, known)
     if near is not None:
         return f"did you mean {near}?"

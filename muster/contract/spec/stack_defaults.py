@@ -6,8 +6,8 @@ from pydantic import Field
 
 from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.hyperpod.cluster_parts import uses_training_jobs
 from muster.contract.hyperpod.cluster_places import place_problems, placed
-from muster.contract.hyperpod.cluster_rules import uses_training_jobs
 from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec

@@ -2,7 +2,8 @@
 
 `RENAMED` holds the members of the request that have another name in the spec, `FORMER` the options of SDKs, and
 `LEFT_OUT` the members that make no sense for an independent replica. A test checks that `RENAMED` and `LEFT_OUT` cover
-the whole request, together with the spec's own fields.
+the whole request, together with the spec's own fields. `OF_CLUSTERS` holds the options of HyperPod's command line, for
+the section `hyperpod`.
 """
 
 from __future__ import annotations
@@ -78,10 +79,61 @@ LEFT_OUT: dict[str, str] = {
 }
 
 
+# Option of HyperPod's command line for PyTorch jobs -> the field of `hyperpod`, or beside it.
+OF_CLUSTERS: dict[str, str] = {
+    "cluster_name": "cluster",
+    "queue_name": "queue",
+    "scheduler_type": "queue: Kueue admits its jobs",
+    "priority_class": "priority",
+    "service_account_name": "service_account",
+    "label_selector": "node_labels",
+    "node_selector": "node_labels",
+    "deep_health_check_passed_nodes_only": "deep_health_checks",
+    "preferred_topology": "topology, with mode: preferred",
+    "required_topology": "topology, with mode: required",
+    "max_retry": "max_retries in restarts",
+    "memory": "memory_gib",
+    "volume": "volumes",
+    "max_node_count": "max_instances in elastic",
+    "max_replica_count": "max_instances in elastic",
+    "elastic_replica_increment_step": "step in elastic",
+    "elastic_replica_discrete_values": "counts in elastic",
+    "elastic_scaling_timeout_in_seconds": "scaling_timeout_seconds in elastic",
+    "elastic_graceful_shutdown_timeout_in_seconds": "graceful_shutdown_seconds in elastic",
+    "run_policy": "restarts, startup_deadline_seconds, fault_deadline_seconds and keep_seconds",
+    "node_count": "instance_count, beside hyperpod",
+    "replica_count": "instance_count, beside hyperpod",
+    "nodes": "instance_count, beside hyperpod",
+    "instance_count": "it beside hyperpod, not in it",
+    "instance_type": "it beside hyperpod, not in it",
+    "backend": "it beside hyperpod, not in it",
+    "image": "it beside hyperpod, not in it",
+    "environment": "it beside hyperpod, not in it",
+    "tasks_per_node": "processes, beside hyperpod",
+    "job_name": "name, beside hyperpod",
+    "command": "entrypoint, beside hyperpod",
+    "args": "arguments, beside hyperpod",
+}
+
+
 def hint(name: str) -> str | None:
     """What to do about the unknown field `name`; None where CreateTrainingJob has no such member either."""
-    folded = name.replace("_", "").casefold()
-    for member, field in (RENAMED | FORMER).items():
-        if member.replace("_", "").casefold() == folded:
+    found = _renamed(name, RENAMED | FORMER)
+    folded = _folded(name)
+    return found or next((reason for member, reason in LEFT_OUT.items() if member.casefold() == folded), None)
+
+
+def cluster_hint(name: str) -> str | None:
+    """What to do about the unknown field `name` of the section `hyperpod`, if HyperPod's clients have one like it."""
+    return _renamed(name, OF_CLUSTERS)
+
+
+def _renamed(name: str, fields: dict[str, str]) -> str | None:
+    for member, field in fields.items():
+        if _folded(member) == _folded(name):
             return f"its name here is {field}" if field.isidentifier() else f"write {field}"
-    return next((reason for member, reason in LEFT_OUT.items() if member.casefold() == folded), None)
+    return None
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()

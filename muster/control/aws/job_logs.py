@@ -6,7 +6,6 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from muster.contract.hyperpod.log_lines import STREAMS, parse_line
 from muster.contract.names import TRAINING_LOG_GROUP
 from muster.control.aws.clients import Clients
 
@@ -55,6 +54,8 @@ class JobLogs:
         Raises:
             ClientError, BotoCoreError: the log cannot be read.
         """
+        from muster.contract.hyperpod.log_lines import STREAMS, parse_line  # noqa: PLC0415 - not without clusters
+
         end = int(ended_at.timestamp())
         found: list[str] = []
         request: FilterLogEventsRequestTypeDef = {

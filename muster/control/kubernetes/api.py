@@ -22,6 +22,9 @@ TRIES = 6
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 20.0
 _IMPATIENT_SECONDS = 5.0
 """The longest pause of a call whose caller has no patience of its own."""
+_PATIENCE_SECONDS = 25.0
+"""After that such a call is not tried again: an API that takes requests and never answers costs 30 seconds each time,
+and a function of a minute must be left the time to say so."""
 _RETRIED = {429, 500, 502, 503, 504}
 _PAGE = 100
 _PAGES_MAX = 100  # of one list: 10,000 replicas
@@ -94,6 +97,7 @@ class KubernetesApi:
 
     def _call(self, method: str, path: str, body: bytes | None, budget: TimeBudget) -> Json:
         tried, longest, renewed = 0, _FIRST_PAUSE_SECONDS, False
+        until = clock.monotonic() + _PATIENCE_SECONDS
         while True:
             tried += 1
             connection = self._connected()
@@ -112,7 +116,7 @@ class KubernetesApi:
                 if answer.status not in _RETRIED:
                     return self._read(method, path, answer)
                 wait, problem = _retry_after(answer), f"{answer.status} {_status(answer)[1]}"
-            if tried >= TRIES and budget.is_spent:
+            if budget.is_spent and (tried >= TRIES or clock.monotonic() >= until):
                 request = f"{method} {_bare(path)}"
                 message = f"The API of {self.cluster} ({connection.place}) does not answer {request}: {problem}"
                 raise ClusterUnavailableError(message)

@@ -37,6 +37,7 @@ _REFUSED_VALUE = re.compile(
     r"(?P<kind>Invalid value|Unsupported value|Duplicate value|Too long): (\"(\\.|[^\"\\])*\"|\{.*\}|\[.*\]|\S+)",
     re.DOTALL,
 )
+_WAS_DELETED = "The job was deleted from its cluster"
 # Beside these, what the environment holds is the user's.
 _OWN_NAMES = ("MUSTER_", "AWS_REGION", "AWS_DEFAULT_REGION", "NNODES")
 _PRIVATE_MIN = 4  # characters: a shorter value of the environment, such as a number, says nothing
@@ -107,8 +108,13 @@ class ClusterJobs:
             self._api().get(self._path, self.patience, limit="1")
         except ClusterGoneError as gone:
             status, secondary, reason = JobStatus.FAILED, CLUSTER_GONE, gone.reason
+        except ClusterRefusedError as refused:
+            # The operator was removed, and with their kind all jobs.
+            if refused.status != _NOT_FOUND:
+                raise
+            status, secondary, reason = JobStatus.STOPPED, DELETED, f"{_WAS_DELETED}, with all jobs of its kind"
         else:
-            status, secondary, reason = JobStatus.STOPPED, DELETED, "The job was deleted from its cluster"
+            status, secondary, reason = JobStatus.STOPPED, DELETED, _WAS_DELETED
         state = JobState(status, secondary, reason=reason)
         return Job(
             name=name,
@@ -192,6 +198,10 @@ class ClusterJobs:
             yield from self._api().list(self._path, self.patience, labelSelector=selector)
         except ClusterGoneError:
             return
+        except ClusterRefusedError as refused:
+            # Without its operator a cluster has no such jobs.
+            if refused.status != _NOT_FOUND:
+                raise
 
     def _pods(self, name: str) -> list[Json]:
         """The pods of a job. What they say is not needed, so no error about them is one."""
@@ -219,7 +229,6 @@ class ClusterJobs:
 
     def _job(self, document: Json, state: JobState) -> Job:
         name = _name(document)
-        self._keep_tags(self._arn(name), document)
         return Job(
             name=name,
             arn=self._arn(name),
@@ -233,6 +242,7 @@ class ClusterJobs:
             billable_seconds=None,
             details=JobDetails(instances=state.instances or None),
             state=state,
+            tags=tags_of(_metadata(document)),
         )
 
     def _keep_tags(self, arn: str, document: Json) -> None:

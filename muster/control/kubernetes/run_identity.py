@@ -162,7 +162,7 @@ class RunIdentities:
     def _account(self, plan: Plan, place: ClusterPlace, budget: TimeBudget) -> Problem | None:
         account, api = service_account(plan.run), self._apis.api(place.cluster)
         path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
-        labels = {LABEL_STACK: self.job_prefix, LABEL_RUN: plan.run}
+        labels = self._labels(plan.run)
         document = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
@@ -185,6 +185,10 @@ class RunIdentities:
                 return StatedProblem("name", what, "start the run under another name, or delete it")
         return None
 
+    def _labels(self, run: str) -> dict[str, str]:
+        """By which an account of a run is known as Muster's."""
+        return {LABEL_STACK: self.job_prefix, LABEL_RUN: run}
+
     # --- clearing up ---------------------------------------------------------------------------
 
     def remove(self, cluster: str, namespace: str, run: str, budget: TimeBudget) -> None:
@@ -192,7 +196,12 @@ class RunIdentities:
         account = service_account(run)
         try:
             api, eks_cluster = self._apis.api(cluster), self._apis.cluster(cluster).eks_cluster
-            api.delete(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}", {}, budget)
+            path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
+            metadata = api.get(path, budget).get("metadata") or {}
+            # A plan that found an account of another owner has left its association.
+            if self._labels(run).items() <= (metadata.get("labels") or {}).items():
+                seen = {"uid": metadata["uid"]} if "uid" in metadata else {}
+                api.delete(path, {"preconditions": seen}, budget)
         except ClusterGoneError:
             return
         except ClusterRefusedError as refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Mapping
@@ -32,6 +33,16 @@ logger = Logger()
 metrics = Metrics()
 # Most invocations count nothing.
 warnings.filterwarnings("ignore", message="No application metrics to publish")
+
+
+def imported() -> None:
+    """What has been imported stays: the collector, off until now (see lambdas), leaves it out and works from now on.
+
+    Does nothing where the collector is on: the handlers that a process imports after its first one.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def read_environment(model: type[Model], environment: Mapping[str, str] = os.environ) -> Model:

@@ -101,7 +101,7 @@ def down(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
 
 @app.command()
 def status(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
-    """Show whether the embedded cloud runs, and its training jobs. Exit code 3 when it does not run."""
+    """Show whether the embedded cloud runs, and its jobs. Exit code 3 when it does not run."""
     up = CloudUp.of(cloud_of_shell(state))
     if as_json:
         print_answer(up)

@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from muster.contract.run.exits import ReplicaExit
-from muster.contract.run.run_document import ENV_RANK
+from muster.contract.run.replica_variables import ENV_RANK
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_tree import Tree
 from muster.replica.entry.main import main as run_alone

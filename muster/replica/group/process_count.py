@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.contract.run.run_document import ENV_PROCESSES
+from muster.contract.run.replica_variables import ENV_PROCESSES
 from muster.contract.training.resources import AUTO, PROCESSES_MAX
 from muster.replica.errors import InputError
 

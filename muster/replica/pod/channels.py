@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -14,10 +15,9 @@ from muster.contract.layout import split_s3_uri
 from muster.replica.errors import InputError
 from muster.replica.pod.objects import CONNECTIONS, Found, Objects
 
-# A part is a file too: what a restarted container has left of one is written again.
-PARTS = "parts"
 _GIB = 2**30
 _SHOWN = 5
+_NAME_BYTES_MAX = 255  # Linux: of a file's name
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def relative(key: str, prefix: str) -> str:
 
 
 def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Path, folder: Path) -> int:
-    """Download all channels below `base`/input/data; returns their bytes. `folder` holds what is unfinished.
+    """Download all channels below `base`/input/data; returns their bytes. `folder` remembers what is finished.
 
     A file that an earlier start of this pod has finished is not downloaded again.
 
@@ -65,8 +65,8 @@ def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Pa
         raise InputError(problems)
     finished = _Finished(folder / "channels.json")
     open_ = [item for item in transfers if not finished.has(item)]
-    _check_room(sum(item.found.size for item in open_), base)
-    fetch(objects, open_, folder / PARTS, finished.add)
+    _check_room(sum(item.found.size for item in open_), base / "input" / "data")
+    fetch(objects, open_, finished.add)
     return sum(item.found.size for item in transfers)
 
 
@@ -81,7 +81,8 @@ def name_problems(transfers: Sequence[Transfer], place: Path) -> list[str]:
     problems = []
     for item in transfers:
         parts = item.path.relative_to(place).parts
-        if ".." in parts or not parts or "\0" in item.found.key:
+        is_long = any(len(os.fsencode(part)) > _NAME_BYTES_MAX for part in parts)
+        if ".." in parts or not parts or is_long or "\0" in item.found.key:
             problems.append(f"{item.found.uri} cannot be a file: rename the object")
         elif any(PurePosixPath(parent) in paths for parent in item.path.parents):
             problems.append(f"{item.found.uri} would be a file below another file: rename one of the two objects")
@@ -90,15 +91,14 @@ def name_problems(transfers: Sequence[Transfer], place: Path) -> list[str]:
     return problems[:_SHOWN]
 
 
-def fetch(objects: Objects, transfers: Sequence[Transfer], parts: Path, done: Finish) -> None:
+def fetch(objects: Objects, transfers: Sequence[Transfer], done: Finish) -> None:
     """Download side by side, and report each to `done` with its ETag; if one fails, no further one begins."""
 
-    def download(number: int, item: Transfer) -> None:
-        etag = objects.download(item.found, item.path, parts / str(number))
-        done(item, etag)
+    def download(item: Transfer) -> None:
+        done(item, objects.download(item.found, item.path))
 
     with ThreadPoolExecutor(CONNECTIONS, "download") as pool:
-        futures = [pool.submit(download, number, item) for number, item in enumerate(transfers)]
+        futures = [pool.submit(download, item) for item in transfers]
         ended, rest = wait(futures, return_when=FIRST_EXCEPTION)
         for future in rest:
             future.cancel()
@@ -106,11 +106,11 @@ def fetch(objects: Objects, transfers: Sequence[Transfer], parts: Path, done: Fi
         future.result()
 
 
-def _check_room(needed: int, base: Path) -> None:
-    free = shutil.disk_usage(base).free
+def _check_room(needed: int, place: Path) -> None:
+    free = shutil.disk_usage(place).free if needed else 0
     if needed > free:
         message = (
-            f"the channels have {needed / _GIB:,.1f} GiB, and {base} has {free / _GIB:,.1f} GiB free: mount a larger "
+            f"the channels have {needed / _GIB:,.1f} GiB, and {place} has {free / _GIB:,.1f} GiB free: mount a larger "
             "volume there (hyperpod.volumes), or leave objects out"
         )
         raise InputError([message])

@@ -190,7 +190,8 @@ class _Pod:
             if self._stop.is_set() and kill_at is None:
                 kill_at = time.monotonic() + AGENT_STOP_SECONDS
                 self._ran_when_asked = self._folder.is_running or not self._folder.has_begun
-                process.send_signal(signal.SIGTERM)
+                # Not by `process`: that would wait for it, too. Until it is waited for its number stays its own.
+                os.kill(process.pid, signal.SIGTERM)
             elif kill_at is not None and time.monotonic() > kill_at:
                 log.warning("event=agent-killed seconds=%d", AGENT_STOP_SECONDS)
                 os.killpg(process.pid, signal.SIGKILL)

@@ -20,11 +20,10 @@ from pathlib import Path
 from muster.contract.errors import MusterError
 from muster.contract.layout import split_s3_uri
 from muster.replica.errors import InputError
-from muster.replica.pod.channels import PARTS, Transfer, fetch, name_problems, plan_transfers
-from muster.replica.pod.objects import Objects
+from muster.replica.pod.channels import Transfer, fetch, name_problems, plan_transfers
+from muster.replica.pod.objects import UNFINISHED, Objects
 
 KEEP_SECONDS = 5.0
-_UNFINISHED = ".tmp"  # how `store/checkpoints.py` names a state that it is writing
 
 log = logging.getLogger("muster.replica")
 
@@ -46,7 +45,6 @@ class KeptCheckpoints:
         self._place = place
         self._uri = uri.rstrip("/") + "/"
         self._ledger = folder / "checkpoints.json"
-        self._parts = folder / PARTS
         self._same = self._read()
         self._lock = threading.Lock()
 
@@ -63,7 +61,7 @@ class KeptCheckpoints:
         if problems := name_problems(transfers, self._place):
             raise InputError([f"the checkpoints: {problem}" for problem in problems])
         wanted = [item for item in transfers if self._is_newer(item)]
-        fetch(self._objects, wanted, self._parts, self._restored)
+        fetch(self._objects, wanted, self._restored)
         self._write()
         return len(wanted)
 
@@ -135,7 +133,7 @@ class KeptCheckpoints:
         for folder, _, names in os.walk(self._place):
             for name in names:
                 path = Path(folder, name)
-                if not name.endswith(_UNFINISHED) and path.is_file():
+                if not name.endswith(UNFINISHED) and path.is_file():
                     yield self._name(path), path
 
     def _name(self, path: Path) -> str:

@@ -24,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumErro
 from urllib3.exceptions import HTTPError
 
 from muster.contract.layout import s3_uri, split_s3_uri
-from muster.contract.run.run_document import ENV_REGION
+from muster.contract.run.replica_variables import ENV_REGION
 from muster.replica.errors import StoppedError
 from muster.replica.store.transport import (
     ObjectExistsError,
@@ -41,6 +41,8 @@ TRIES = 6
 _CONNECT_SECONDS, _READ_SECONDS = 10, 60
 CONNECTIONS = 8
 _PIECE = 2**20
+UNFINISHED = ".tmp"
+"""How a name ends that is being written. `store/checkpoints.py` names states so, too."""
 # One PUT up to here. S3: an upload has at most 10,000 parts.
 PART_BYTES = 64 * 2**20
 _DAMAGED = "its checksum does not match its bytes"
@@ -105,23 +107,27 @@ class Objects:
                 if not item["Key"].endswith("/")
             ]
 
-    def download(self, found: Found, path: Path, part: Path) -> str:
-        """Write an object to `path`, by way of `part`, which lies on the same volume; returns the version's ETag.
+    def download(self, found: Found, path: Path) -> str:
+        """Write an object to `path`; returns the version's ETag. What is unfinished lies beside it.
 
         Raises:
             ObjectMissingError, StoreDeniedError, StoreUnavailableError
             StoppedError: `stop` was set.
         """
-        part.parent.mkdir(parents=True, exist_ok=True)
+        # In its own folder: each folder below may be a mount of its own, and nothing is renamed from one to another.
+        # The same name each time, so that a restarted container overwrites what a killed one has left.
+        part = path.with_name(f".muster-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}{UNFINISHED}")
+        path.parent.mkdir(parents=True, exist_ok=True)
         detail = ""
-        for _ in range(TRIES):
-            with part.open("wb") as file:
-                etag, detail = self._fetch(found, file)
-            if not detail:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                part.replace(path)
-                return etag
-        part.unlink(missing_ok=True)
+        try:
+            for _ in range(TRIES):
+                with part.open("wb") as file:
+                    etag, detail = self._fetch(found, file)
+                if not detail:
+                    part.replace(path)
+                    return etag
+        finally:
+            part.unlink(missing_ok=True)
         raise DamagedError(found.uri, TRIES, detail)
 
     def _fetch(self, found: Found, file: BinaryIO) -> tuple[str, str]:

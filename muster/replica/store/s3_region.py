@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from muster.contract.aws.partitions import dns_suffix
-from muster.contract.run.run_document import ENV_REGION
+from muster.contract.run.replica_variables import ENV_REGION
 
 # In every training container: arn:<partition>:sagemaker:<region>:<account>:training-job/<name>.
 _JOB_ARN = "TRAINING_JOB_ARN"

@@ -13,15 +13,15 @@ import pytest
 
 pytest.importorskip("torch", reason="make test installs it")
 
-from muster.contract.run.run_document import (
+from muster.contract.run.replica_variables import (
     ENV_ATTEMPT,
     ENV_DOCUMENT,
     ENV_LOCAL_STATES,
     ENV_PROCESSES,
     ENV_RANK,
     ENV_RUN,
-    RunDocument,
 )
+from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import ENV_BASE_DIR
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 

@@ -222,6 +222,36 @@ def test_a_mixed_run_shows_its_training_jobs_and_its_jobs_on_clusters() -> None:
     assert dry.cost.per_hour == pytest.approx((1 + 2 * 5) * 1.408)
 
 
+def test_the_program_that_starts_muster_in_a_pod_fills_no_screen() -> None:
+    dry = dry_run(parse_spec(MIXED))
+    text = dry_run_text(dry)
+    assert "muster plan --json shows it" in text
+    assert "import hashlib" not in text
+    assert "import hashlib" in dry.to_json().decode()
+
+
+def test_a_priority_without_a_queue_is_remarked() -> None:
+    def remarks(**hyperpod: object) -> str:
+        fields = {"replicas": 2, "trainer": "m:f", "instance_type": "ml.g5.xlarge", "backend": "hyperpod"}
+        return "\n".join(dry_run(parse_spec({**fields, "hyperpod": hyperpod})).remarks)
+
+    place = {"level": "topology.k8s.aws/network-node-layer-1"}
+    assert "hyperpod.priority has no effect without hyperpod.queue" in remarks(priority="high")
+    assert "hyperpod.priority and hyperpod.topology have no effect" in remarks(priority="high", topology=place)
+    assert "no effect" not in remarks(priority="high", topology=place, queue="team")
+    assert "no effect" not in remarks()
+
+
+def test_states_that_an_interruption_takes_along_are_remarked() -> None:
+    def remarks(backend: str, **every: int) -> str:
+        fields = {"replicas": 2, "trainer": "m:f", "instance_type": "ml.g5.xlarge", "backend": backend}
+        return "\n".join(dry_run(parse_spec({**fields, "checkpoints": every})).remarks)
+
+    assert "set checkpoints.s3_every, too" in remarks("training-job", memory_every=10)
+    assert "s3_every" not in remarks("training-job", memory_every=10, s3_every=20)
+    assert "s3_every" not in remarks("hyperpod", memory_every=10)
+
+
 def test_a_generated_name_is_lower_case_on_a_cluster() -> None:
     spec = parse_spec({**MIXED, "name": None, "trainer": "My.Trainer:f"})
     assert new_run_name(spec).startswith("my-trainer-20")

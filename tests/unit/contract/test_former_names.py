@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from muster.contract.errors import SpecError
+from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.training.hints import FORMER
+from muster.contract.training.hints import FORMER, OF_CLUSTERS
 from tests.support.torchx_options import OPTIONS
 
 GOOD = {"replicas": 1, "trainer": "m:f"}
@@ -23,6 +26,22 @@ def test_an_option_of_the_former_schedulers_is_a_field_or_answered_with_it(name:
     text = next(str(problem) for problem in refused.value.problems if problem.field == name)
     assert f"{name}: unknown field; " in text
     assert any(field in text for field in Spec.model_fields), text
+
+
+@pytest.mark.parametrize("where", ["hyperpod", "overrides"])
+@pytest.mark.parametrize("name", OF_CLUSTERS)
+def test_an_option_of_hyperpods_command_line_is_answered_with_its_name_here(name: str, where: str) -> None:
+    section = {"hyperpod": {name: "x"}}
+    fields = section if where == "hyperpod" else {"overrides": {"0": section}}
+    with pytest.raises(SpecError) as refused:
+        parse_spec({**GOOD, "backend": "hyperpod", **fields})
+    (text,) = [str(problem) for problem in refused.value.problems if problem.field.endswith(f"hyperpod.{name}")]
+    assert name not in HyperPod.model_fields
+    assert f"{name}: unknown field; " in text
+    remedy = text.partition("unknown field; ")[2]
+    beside = "beside hyperpod" in remedy
+    words = [name, *re.findall(r"\w+", remedy)]
+    assert any(word in (Spec if beside else HyperPod).model_fields for word in words), text
 
 
 def test_conversations_are_a_type_of_data() -> None:

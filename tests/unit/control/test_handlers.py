@@ -5,8 +5,11 @@ A handler names the services whose clients are to be made before the first event
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,9 @@ from tests.memory import AwsError, Fault, throttle
 from tests.memory.cloud import REGION
 from tests.memory.harness import RUN, SPEC, ControlHarness, MemoryClients
 from tests.support.handlers import Handler, loader
+from tests.support.source_patch import ROOT
+
+HANDLERS = ROOT / "lambdas"
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
@@ -335,6 +341,27 @@ def test_a_client_that_was_not_opened_is_no_silent_success(harness: ControlHarne
         clients.sagemaker.stop_training_job(TrainingJobName="one")
     with pytest.raises(ClientError, match="NoSuchKey"):
         clients.s3.get_object(Bucket="bucket", Key="key")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in HANDLERS.glob("[a-z]*.py")))
+def test_the_collector_is_on_again_once_a_handler_has_been_imported(name: str) -> None:
+    last = ast.parse((HANDLERS / f"{name}.py").read_text()).body[-1]
+    assert ast.unparse(last) == "imported()"
+
+
+def test_the_collector_is_off_while_a_handler_is_imported_and_leaves_out_what_was() -> None:
+    code = (
+        "import gc, muster.lambdas\n"
+        "during = gc.isenabled()\n"
+        "from muster.control.runtime.function import imported\n"
+        "imported()\n"
+        "kept = gc.get_freeze_count()\n"
+        "later = [[] for _ in range(100)]\n"
+        "imported()\n"
+        "print(during, gc.isenabled(), kept > 0, gc.get_freeze_count() == kept)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True", "True", "True"]
 
 
 # --- workflows of other versions --------------------------------------------------------------------

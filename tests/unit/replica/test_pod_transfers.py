@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 import threading
@@ -45,7 +46,7 @@ def found(s3: PodS3, key: str) -> Found:
 
 
 def download(s3: PodS3, tmp_path: Path) -> bytes:
-    Objects().download(found(s3, "key"), tmp_path / "file", tmp_path / "part")
+    Objects().download(found(s3, "key"), tmp_path / "file")
     return (tmp_path / "file").read_bytes()
 
 
@@ -88,10 +89,10 @@ def test_a_missing_and_a_denied_object_are_different_errors(s3: PodS3, tmp_path:
     item = found(s3, "key")
     s3.objects.clear()
     with pytest.raises(ObjectMissingError):
-        Objects().download(item, tmp_path / "file", tmp_path / "part")
+        Objects().download(item, tmp_path / "file")
     s3.denied.add("key")
     with pytest.raises(StoreDeniedError, match="s3://bucket/key"):
-        Objects().download(item, tmp_path / "file", tmp_path / "part")
+        Objects().download(item, tmp_path / "file")
 
 
 def test_a_pod_without_credentials_says_what_it_needs(s3: PodS3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +160,35 @@ def test_a_restarted_container_downloads_only_what_is_missing_or_newer(s3: PodS3
         "newer": b"newest",
         "lost": b"lost",
     }
+
+
+def test_no_file_moves_from_one_mount_of_the_pod_to_another(
+    s3: PodS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders below /opt/ml are mounts of their own: Linux renames nothing from one of them to another."""
+    replace = Path.replace
+
+    def mount(path: Path) -> str:
+        return path.relative_to(tmp_path).parts[0]
+
+    def replaced(self: Path, target: Path) -> Path:
+        if mount(self) != mount(Path(target)):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    s3.put("data/deep/a", b"a")
+    s3.put("checkpoints/r0/b", b"b")
+    place = channels(s3, tmp_path, PodChannel(name="train", uri="s3://bucket/data/"))
+    assert [path.name for path in place.rglob("*") if path.is_file()] == ["a"]
+    assert kept(tmp_path).restore() == 1
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["b"]
+
+
+def test_a_name_that_no_file_can_have_is_said(s3: PodS3, tmp_path: Path) -> None:
+    s3.put(f"data/{'é' * 128}/x", b"")
+    with pytest.raises(InputError, match="cannot be a file"):
+        channels(s3, tmp_path, PodChannel(name="train", uri="s3://bucket/data/"))
 
 
 def test_all_that_is_wrong_with_channels_is_said_at_once(s3: PodS3, tmp_path: Path) -> None:

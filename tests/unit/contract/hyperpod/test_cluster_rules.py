@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.hyperpod.cluster_rules import launch_name_problems, uses_cluster, uses_training_jobs
+from muster.contract.hyperpod.cluster_parts import uses_cluster, uses_training_jobs
+from muster.contract.hyperpod.cluster_rules import launch_name_problems
 from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -149,6 +150,11 @@ def test_a_log_rule_that_cannot_find_anything_is_refused(rules: list[dict[str, A
         ({"name": "dshm", "mount_path": "/a", "claim": "a"}, "hyperpod.volumes.0.name"),
         ({"name": "a", "mount_path": "/opt/ml/", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
         ({"name": "a", "mount_path": "/", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
+        # Kubernetes refuses a colon, and the node resolves the steps: this one would hide the channels.
+        ({"name": "a", "mount_path": "/a:b", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
+        ({"name": "a", "mount_path": "/a/../opt/ml/input", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
+        ({"name": "a", "mount_path": "//opt/./ml/input", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
+        ({"name": "a", "mount_path": "/a", "host_path": "/data/../etc"}, "hyperpod.volumes.0.host_path"),
     ],
 )
 def test_a_volume_has_one_source_and_a_place_of_its_own(volume: dict[str, Any], field: str) -> None:
@@ -223,3 +229,23 @@ def test_a_stack_gives_a_cluster_no_network_and_no_key_of_training_jobs() -> Non
     completed = StackDefaults.from_json(defaults.to_json(), "defaults").complete(parse_spec(BASE))
     assert completed.vpc_config is None
     assert completed.volume_kms_key_id is None
+
+
+@pytest.mark.parametrize("key", ["a/b/c", "A/b", "a_b/c", "a..b/c", "x" * 64, f"a/{'b' * 64}", f"{'x' * 254}/a"])
+def test_a_label_has_a_key_that_kubernetes_takes(key: str) -> None:
+    with pytest.raises(SpecError, match="the key of a Kubernetes label"):
+        parse_spec({**BASE, "hyperpod": {"node_labels": {key: "v"}}})
+
+
+@pytest.mark.parametrize("key", ["a", "A.b_c-d", "topology.kubernetes.io/zone", f"{'a' * 63}.b/{'C' * 63}"])
+def test_a_label_may_have_a_prefix(key: str) -> None:
+    spec = parse_spec({**BASE, "hyperpod": {"node_labels": {key: "v"}}})
+    assert spec.hyperpod is not None
+    assert spec.hyperpod.node_labels == {key: "v"}
+
+
+@pytest.mark.parametrize("threshold", [2**63, -(2**63) - 1])
+def test_a_threshold_fits_into_the_operators_number(threshold: int) -> None:
+    rule = {"name": "a", "pattern": "(x)", "operator": "gt", "threshold": threshold}
+    with pytest.raises(SpecError, match="threshold"):
+        parse_spec({**BASE, "hyperpod": {"log_rules": [rule]}})

@@ -12,6 +12,7 @@ from muster.contract.hyperpod.job_state import job_state
 from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.timestamps import Timestamp
 
+INFRASTRUCTURE = FailureClass.INFRASTRUCTURE
 AT = "2026-01-01T00:00:10Z"
 SEEN = "2026-01-01T00:00:10.000Z"
 
@@ -124,6 +125,17 @@ def test_a_job_that_has_failed(reason: str, message: str, secondary: str, failur
             FailureClass.USER_CODE,
         ),
         (failed("WorkerCrash", "boom"), [], notice(0, "all well"), "WorkerCrash: boom", FailureClass.USER_CODE),
+        # A pod that was asked to stop, because another one of its job had failed, does not know why.
+        (
+            failed("WorkerCrash", "exited with code -768"),
+            [pod(code=143), pod(code=3)],
+            notice(143, "[saved] The pod was asked to stop"),
+            "exit code: 3",
+            FailureClass.USER_CODE,
+        ),
+        (failed("PodFailed"), [pod(code=143), pod(code=3)], None, "exit code: 3", FailureClass.USER_CODE),
+        (failed("PodFailed"), [pod(code=143)], notice(143, "[saved] asked"), "[saved] asked", INFRASTRUCTURE),
+        (failed("PodFailed"), [pod(code=143)], None, "exit code: 143", INFRASTRUCTURE),
         # What the cluster knows counts above what a pod says.
         (failed("NodeFault", "lost"), [], notice(1, "mine"), "NodeFault: lost", FailureClass.INFRASTRUCTURE),
         (
@@ -156,6 +168,20 @@ def test_a_deleted_job_is_stopping_until_it_is_gone_but_an_end_stays_one() -> No
         document["metadata"]["deletionTimestamp"] = AT
     assert job_state(running).status is JobStatus.STOPPING
     assert job_state(ended).status is JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("deleted_at", "status"),
+    [
+        ("2026-01-01T00:00:09Z", JobStatus.STOPPING),
+        (AT, JobStatus.STOPPING),
+        ("2026-01-01T00:00:11Z", JobStatus.FAILED),
+    ],
+)
+def test_what_fails_because_it_is_deleted_has_not_failed(deleted_at: str, status: JobStatus) -> None:
+    document = failed("WorkerCrash", "exited with code -15")
+    document["metadata"]["deletionTimestamp"] = deleted_at
+    assert job_state(document).status is status
 
 
 def test_the_instances_are_those_that_the_operator_scales_to() -> None:

@@ -74,12 +74,18 @@ def test_a_wrong_variable_is_named(harness: ControlHarness, load: Callable[..., 
         load("react", MUSTER_CLUSTERS=text)
 
 
+NOT_WITHOUT_CLUSTERS = {
+    *(f"muster.contract.hyperpod.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
+    "muster.control.react_cluster",
+}
+
+
 @pytest.mark.parametrize("name", ["plan", "attempt", "react", "stop", "settle", "sweep", "timer"])
 def test_a_stack_without_clusters_imports_nothing_for_them(name: str) -> None:
     code = (
         f"import sys, muster.lambdas.{name}\n"
         "found = [one for one in sys.modules if one.startswith('muster.control.kubernetes')"
-        " or one in {'muster.contract.hyperpod.job_schema', 'muster.control.react_cluster'}]\n"
+        f" or one in {NOT_WITHOUT_CLUSTERS!r}]\n"
         "print(found)"
     )
     environment = {**ENVIRONMENT, "MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}

@@ -272,6 +272,16 @@ def test_a_job_that_a_person_deletes_is_not_created_again(harness: ControlHarnes
     assert harness.cluster.jobs() == []
 
 
+def test_a_cluster_whose_operator_was_removed_has_no_jobs_any_more(harness: ControlHarness) -> None:
+    """With the kind of a job Kubernetes removes all of them."""
+    run = launched(harness)
+    harness.cluster.remove(JOB)
+    harness.cluster.has_operator = False
+    assert harness.arm() is Launch.CONCLUDED
+    assert harness.record().current.secondary == "Deleted"
+    assert finish_run(harness.plane, run, budget()).left == ()
+
+
 def test_a_job_that_another_takes_the_name_of_is_not_adopted(harness: ControlHarness) -> None:
     launched(harness)
     document = harness.cluster.job(JOB)
@@ -281,6 +291,26 @@ def test_a_job_that_another_takes_the_name_of_is_not_adopted(harness: ControlHar
     assert harness.arm() is Launch.CONCLUDED
     assert harness.record().current.secondary == "Deleted"
     assert harness.cluster.jobs() == [JOB]
+
+
+def test_an_own_job_that_is_deleted_just_after_it_was_found_is_no_foreign_one(harness: ControlHarness) -> None:
+    launched(harness)
+    # A second look finds nothing.
+    harness.cloud.calls.inject(Fault("GetJob", skip=1, action=lambda: harness.cluster.remove(JOB)))
+    harness.arm()
+    assert harness.record().current.failure_class != "invalid-request"
+
+
+def test_a_job_that_another_takes_the_name_of_is_not_stopped_with_the_run(harness: ControlHarness) -> None:
+    run = launched(harness)
+    document = harness.cluster.job(JOB)
+    harness.cluster.remove(JOB)
+    metadata = {"name": JOB, "labels": document["metadata"]["labels"]}
+    harness.cluster.answer("POST", PATH, encoded({**document, "metadata": metadata}))
+    fence = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason="lost", at=clock.now())
+    raise_fence_and_stop(run, fence, budget())
+    verify_stopped(run, budget())
+    assert "deletionTimestamp" not in harness.cluster.job(JOB)["metadata"]
 
 
 def test_a_foreign_job_with_the_attempts_name_is_refused(harness: ControlHarness) -> None:

@@ -119,6 +119,24 @@ def test_a_call_is_given_up_when_the_budget_is_spent_and_says_where() -> None:
     assert len(opened.transport.sent) == TRIES
 
 
+@pytest.mark.parametrize("seconds", [float("-inf"), 20.0])
+def test_an_api_that_takes_requests_and_never_answers_does_not_use_up_a_functions_minute(
+    time: VirtualClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    opened = Opened(*[ConnectionError("read timed out")] * 100)
+    send = opened.transport.send
+
+    def slow(*request: Any) -> Answer:
+        time.advance(30)
+        return send(*request)
+
+    monkeypatch.setattr(opened.transport, "send", slow)
+    began = clock.monotonic()
+    with pytest.raises(ClusterUnavailableError, match="does not answer"):
+        opened.api.get("/a", TimeBudget.of(seconds))
+    assert clock.monotonic() - began < 60
+
+
 @pytest.mark.parametrize("status", [301, 400, 403, 404, 409, 410, 422])
 def test_a_refusal_has_kubernetes_words(status: int) -> None:
     opened = Opened(failure(status, "Reason", "so it is"))

@@ -192,6 +192,19 @@ def test_the_sweep_leaves_running_runs_young_ones_and_other_stacks_alone(harness
     assert ("serviceaccounts", "team-a", "muster-other") in harness.cluster.objects
 
 
+def test_the_sweep_leaves_an_account_that_is_not_musters(harness: ControlHarness) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": f"muster-{RUN}"}}
+    harness.cluster.answer("POST", "/api/v1/namespaces/team-a/serviceaccounts", json.dumps(account).encode())
+    harness.executions.start(RUN, "{}")
+    with pytest.raises(SpecError, match="is not Muster's"):
+        plan(harness)
+    harness.cloud.workflow.fail(RUN, "Muster.X")
+    harness.cloud.clock.advance(SLOW)
+    assert sweep(harness.plane, harness.executions, SweepRequest(), budget()).errors == ()
+    assert harness.cloud.kubernetes.associations == {}
+    assert list(harness.cluster.objects) == [("serviceaccounts", "team-a", f"muster-{RUN}")]
+
+
 def test_an_association_that_was_given_to_others_meanwhile_stays(harness: ControlHarness) -> None:
     plan(harness)
     [association] = harness.cloud.kubernetes.associations.values()

@@ -1,0 +1,13 @@
+"""The variables that Muster sets in the environment of a replica. Its first processes read nothing else of a run."""
+
+# The environment of every replica. RANK and WORLD_SIZE are those of a process inside its replica, as torch reads them;
+# the replica's launcher sets them.
+ENV_DOCUMENT = "MUSTER_DOCUMENT"
+ENV_RUN = "MUSTER_RUN"
+ENV_RANK = "MUSTER_RANK"
+ENV_ATTEMPT = "MUSTER_ATTEMPT"
+ENV_PROCESSES = "MUSTER_PROCESSES"
+# A folder of the instance that outlives the container: for inner states between rounds. Optional.
+ENV_LOCAL_STATES = "MUSTER_LOCAL_STATES"
+# SageMaker documents no variable for the region, so the request sets one.
+ENV_REGION = "MUSTER_REGION"
