@@ -289,7 +289,7 @@ def test_waits_and_expressions(machines: Machines) -> None:
             "Timestamp": "{% $fromMillis($toMillis($states.input.from) + $floor($random() * 9 / $states.input.n)) %}",
             "Next": "For",
         },
-        "For": {"Type": "Wait", "SecondsPath": "$.n", "Next": "Fail"},
+        "For": {"Type": "Wait", "QueryLanguage": "JSONata", "Seconds": "{% $states.input.n %}", "Next": "Fail"},
         "Fail": {
             "Type": "Fail",
             "QueryLanguage": "JSONata",

@@ -262,6 +262,6 @@ def test_bash_completes_commands_options_and_mounted_commands(open_terminal: Cal
     terminal.complete("muster st", "muster status")
     terminal.complete("muster launch --wa", "muster launch --watch")
     terminal.complete("muster local st", "muster local status")
-    terminal.complete("muster faults lost", "muster faults lost-instance")
+    terminal.complete("muster faults lost-i", "muster faults lost-instance")
     # Without a stack there is no name, and no word about it either.
     terminal.complete("muster status se", "muster status se")
