@@ -7,6 +7,7 @@ or malformed causes a look, and one that is lost delays the end until the re-arm
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from muster.contract.aws.job_status import JobStatus
@@ -107,18 +108,20 @@ def _end_late_job(replica: ActiveReplica, refused: Attempt) -> str:
 
 
 def heed_cluster(plane: ControlPlane, cluster: str, budget: TimeBudget) -> list[Reaction]:
-    """Look at the stack's jobs on a cluster whose nodes an event is about, until one of them has changed.
+    """Look at the stack's jobs on a cluster whose nodes an event is about, until this look has found a loss.
 
     Listing them is one call for each namespace. After a loss the operator needs a while, so they are listed again, for
-    a minute at most.
+    a minute at most. Other news are noted, and end no look: the loss may be still to come. Nor does a loss that
+    another look has decided: there may be one for each of them.
     """
     allowed, pause = TimeBudget.of(min(LOSS_SECONDS, budget.remaining)), _FIRST_PAUSE_SECONDS
+    reactions: list[Reaction] = []
     while True:
         listed = [(jobs, job) for jobs in plane.backends.of_cluster(cluster) for job in jobs.current(_prefix(plane))]
         alive = [one for one in listed if one[1].end is None]
-        found = in_parallel(lambda one: _changed(plane, *one), listed)
-        reactions = [reaction for reaction in found if reaction is not None]
-        if reactions or not alive or allowed.is_spent:
+        news = [one for one in in_parallel(lambda one: _changed(plane, *one), listed) if one is not None]
+        reactions += [one.reaction for one in news]
+        if any(one.is_loss for one in news) or not alive or allowed.is_spent:
             return reactions
         clock.sleep(min(pause, allowed.remaining))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -128,7 +131,15 @@ def _prefix(plane: ControlPlane) -> str:
     return plane.settings.job_prefix
 
 
-def _changed(plane: ControlPlane, jobs: Jobs, job: Job) -> Reaction | None:
+@dataclass(frozen=True)
+class _News:
+    """What was done about a listed job. `is_loss`: it has failed or was started again, and this look has found it."""
+
+    reaction: Reaction
+    is_loss: bool
+
+
+def _changed(plane: ControlPlane, jobs: Jobs, job: Job) -> _News | None:
     """What was done about a listed job; None where it is not the current attempt's, or nothing about it is new."""
     name = JobName.parse(job.name, _prefix(plane))
     run = None if name is None else plane.runs.find(name.run)
@@ -140,10 +151,13 @@ def _changed(plane: ControlPlane, jobs: Jobs, job: Job) -> Reaction | None:
         return None
     if not _is_news(record, job) or not replica.has_own(job, record.current):
         return None
+    known = record.current.cluster.restarts if record.current.cluster is not None else 0
     if job.end is None:
         note_look(replica, job)
-        return _said(name, replica, Look(job))
-    return _said(name, replica, look_until_ended(plane, replica, record.current, 0.0))
+        return _News(_said(name, replica, Look(job)), job.state is not None and job.state.restarts > known)
+    look = look_until_ended(plane, replica, record.current, 0.0)
+    fresh = look.outcome is not None and look.outcome.fresh
+    return _News(_said(name, replica, look), fresh and job.status == JobStatus.FAILED)
 
 
 def _is_news(record: Record, job: Job) -> bool:

@@ -123,7 +123,16 @@ class PodRun:
 
     def is_in(self, *states: str) -> str:
         """Wait until the agent is in one of `states`."""
-        return wait_until(f"the agent is {' or '.join(states)}", lambda: self.state if self.state in states else None)
+
+        def look() -> str | None:
+            found = self.state
+            return found if found in states else None
+
+        try:
+            return wait_until(f"the agent is {' or '.join(states)}", look)
+        except AssertionError as error:
+            message = f"{error}; it is {self.state!r}, and has written:\n{self.log[-3000:]}"
+            raise AssertionError(message) from None
 
     def start(self, *, pods: int = 1, rank: int = 0, faults: int = 0, master: str | None = None) -> None:
         """What the operator does once all agents are ready."""

@@ -246,6 +246,16 @@ def test_a_lost_node_is_seen_by_hyperpods_event_without_a_notice(harness: Contro
     assert harness.answer(0) is None
 
 
+def test_other_news_do_not_end_the_look_that_an_event_has_begun(harness: ControlHarness) -> None:
+    launched(harness, replicas=3)
+    # What the start notice would have brought is seen first; the third one ends by itself meanwhile.
+    after(2.0, harness, lambda: harness.cluster.complete(harness.job(2)))
+    after(9.0, harness, lambda: harness.cluster.fail(harness.job(1), "NodeFault", "lost"))
+    noted = ["noted: InProgress/Training"] * 3
+    assert harness.heed(node_event()) == [*noted, "decided", "decided"]
+    assert harness.answer(1)["next"] == "rerun"  # type: ignore[index]
+
+
 def test_an_event_about_a_healthy_cluster_changes_nothing_and_ends_within_a_minute(harness: ControlHarness) -> None:
     launched(harness)
     harness.heed(harness.notice(NoticeKind.START))
