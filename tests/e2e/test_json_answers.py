@@ -123,7 +123,7 @@ def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path:
             "event": ["drop", "nobody"],
             "small-volume": ["nobody", "--gigabyte-bytes", "1000"],
             "rule-issue": ["nobody"],
-                "kubernetes-error": ["create", "pods"],
+            "kubernetes-error": ["create", "pods"],
         }
         kinds = [path for path, _ in commands() if path.startswith("faults ")]
         placed = [

@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,9 +69,10 @@ def main(variables: Mapping[str, str]) -> int:
         signal.signal(number, lambda *_: stop.set())
     logging.basicConfig(level=logging.INFO, format=f"{_head(variables)}muster %(levelname)s %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it finds credentials
-    reporter = reporter_of(variables, Objects())
+    objects = Objects()
+    reporter = reporter_of(variables, objects)
     try:
-        end = _run(variables, stop, reporter)
+        end = _run(variables, stop, reporter, objects)
     except Exception as error:
         traceback.print_exc()
         text = f"The pod's first process failed: {type(error).__name__}: {error}"
@@ -94,7 +96,7 @@ def _head(variables: Mapping[str, str]) -> str:
     return line_head(pod.work.job, pod.number)
 
 
-def _run(variables: Mapping[str, str], stop: threading.Event, reporter: Reporter | None) -> End:
+def _run(variables: Mapping[str, str], stop: threading.Event, reporter: Reporter | None, objects: Objects) -> End:
     base = base_of(variables)
     try:
         pod = read_pod(variables)
@@ -114,7 +116,7 @@ def _run(variables: Mapping[str, str], stop: threading.Event, reporter: Reporter
         end = End(code, with_exit_word(code, str(error)))
         _write_failure(base, end.reason)
         return end
-    return _Pod(pod, folder, reporter, stop).run(agent, variables)
+    return _Pod(pod, folder, reporter, objects, stop).run(agent, variables)
 
 
 def _stopped(when: str) -> End:
@@ -147,11 +149,15 @@ def _write_failure(base: Path, reason: str) -> None:
 class _Pod:
     """A pod whose input is there: its agent runs until the operator ends it."""
 
-    def __init__(self, pod: Pod, folder: PodFolder, reporter: Reporter | None, stop: threading.Event) -> None:
+    def __init__(
+        self, pod: Pod, folder: PodFolder, reporter: Reporter | None, objects: Objects, stop: threading.Event
+    ) -> None:
         self._pod = pod
         self._folder = folder
         self._reporter = reporter
+        self._objects = objects
         self._stop = stop
+        self._is_prepared = False
         self._noticed_at = 0.0
         self._ran_when_asked = False
 
@@ -196,8 +202,21 @@ class _Pod:
                 log.warning("event=agent-killed seconds=%d", AGENT_STOP_SECONDS)
                 os.killpg(process.pid, signal.SIGKILL)
                 kill_at = time.monotonic() + AGENT_STOP_SECONDS
+            self._prepare()
             self._notice_early()
             self._stop.wait(_LOOK_SECONDS) if kill_at is None else time.sleep(_LOOK_SECONDS)
+
+    def _prepare(self) -> None:
+        """Make the client of the end while the program runs: importing its library would delay the notice."""
+        if self._is_prepared or not self._folder.has_begun:
+            return
+        self._is_prepared = True
+
+        def make() -> None:
+            with suppress(Exception):  # what is wrong with it is said where it is used
+                _ = self._objects.client
+
+        threading.Thread(target=make, name="client", daemon=True).start()
 
     def _notice_early(self) -> None:
         """Wake the control plane where the agent outlives its program for long."""
@@ -216,7 +235,7 @@ class _Pod:
         if not self._folder.has_begun:
             return
         place, uri = self._pod.base / "checkpoints", self._pod.work.checkpoints_uri
-        bounded_keep(KeptCheckpoints(Objects(), place, uri, self._folder.place), LAST_KEEP_SECONDS)
+        bounded_keep(KeptCheckpoints(self._objects, place, uri, self._folder.place), LAST_KEEP_SECONDS)
 
     def _end(self, agents_code: int) -> End:
         """What the program's end was; where it has not reported one, what is known of the agent's."""

@@ -16,6 +16,7 @@ CODE = """
     from muster.contract.hyperpod.pod_work import PodWork
     from muster.replica.pod.first_process import _Pod
     from muster.replica.pod.folder import PodFolder
+    from muster.replica.pod.objects import Objects
     from muster.replica.pod.pod import Pod
 
     agent = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], start_new_session=True)
@@ -29,7 +30,7 @@ CODE = """
     stop.set()
     work = PodWork(job="muster-one-r0-a1", program=("true",), checkpoints_uri="", output_uri="", notices_uri="",
                    instances=1)
-    pod = _Pod(Pod(work, "one", 0, 1, base), PodFolder.of(base), None, stop)
+    pod = _Pod(Pod(work, "one", 0, 1, base), PodFolder.of(base), None, Objects(), stop)
     threading.Timer(10, os._exit, [9]).start()
     print(pod._wait(agent), flush=True)
     os._exit(0)
