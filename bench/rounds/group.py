@@ -41,10 +41,17 @@ class Group:
         """Let each replica prepare the scheme for its first round."""
         self._command({"scheme": scheme})
 
-    def round(self, scheme: str, doomed: dict[int, dict[str, Any]] | None = None, *, digest: bool = False) -> RoundCost:
+    def round(
+        self,
+        scheme: str,
+        doomed: dict[int, dict[str, Any]] | None = None,
+        *,
+        digest: bool = False,
+        profile: bool = False,
+    ) -> RoundCost:
         """One round of all living replicas. `doomed` ranks get these additions to their command, and die in it."""
         self.rounds += 1
-        command = {"scheme": scheme, "round": self.rounds, "digest": digest}
+        command = {"scheme": scheme, "round": self.rounds, "digest": digest, "profile": profile}
         return self._command(command, doomed or {})
 
     def clear(self) -> None:

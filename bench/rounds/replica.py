@@ -3,8 +3,8 @@
 Run as `python -m bench.rounds.replica RANK REPLICAS COUNT CODEC GRACE URI`.
 
 It reads commands from standard input, one JSON object a line, and answers each with one line:
-`{"scheme": name, "round": n}` runs a round; with `"die_at": prefix` the process kills itself before its first PUT
-of a key with that prefix (`"after": true`: right after it).
+`{"scheme": name, "round": n}` runs a round. With `"profile": true` the answer has its stages. With `"die_at": prefix`
+the process kills itself before its first PUT of a key with that prefix (`"after": true`: right after it).
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 
 import numpy as np
 
 from bench.rounds.memory import peak_mib, reset_peak, resident_mib
 from bench.rounds.schemes import SCHEMES, Place, Scheme
+from bench.rounds.stages import measured
 from muster.contract.layout import split_s3_uri
+from muster.replica.codecs import codec_named
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Bytes
 
@@ -45,6 +48,9 @@ class _Mortal(S3ObjectStore):
 def main(place: Place, store: _Mortal, count: int) -> None:
     """Execute commands until standard input ends."""
     logging.disable(logging.WARNING)
+    # What the replica prints for its job's log is no answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     gradient = np.random.default_rng(place.rank).standard_normal(count, np.float32)
     schemes: dict[str, Scheme] = {}
     for line in sys.stdin:
@@ -59,15 +65,19 @@ def main(place: Place, store: _Mortal, count: int) -> None:
             before = resident_mib()
             reset_peak()
             began = time.perf_counter()
-            cpu = time.process_time()
-            mean = schemes[name].exchange(command["round"], gradient)
+            before_cpu = os.times()
+            with measured(codec_named(place.codec)) if command.get("profile") else nullcontext() as stages:
+                mean = schemes[name].exchange(command["round"], gradient)
+            seconds, cpu = time.perf_counter() - began, os.times()
             answer = {
-                "seconds": time.perf_counter() - began,
-                "cpu_seconds": time.process_time() - cpu,
+                "seconds": seconds,
+                "user_seconds": cpu.user - before_cpu.user,
+                "kernel_seconds": cpu.system - before_cpu.system,
+                "stages": stages.document() if stages else {},
                 "added_mib": peak_mib() - before,
                 "mean": None if mean is None or not command.get("digest") else hashlib.sha256(mean.data).hexdigest(),
             }
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""A loopback S3 that is not the bottleneck: objects are files in memory, bodies leave by sendfile.
+"""A loopback S3: objects are files in memory, bodies leave by sendfile.
+
+By itself it is as fast as it can be. With a `Pace` it answers as slowly as S3 does: each request after a while, and no
+connection faster than one to S3. On a machine whose cores could not move so many bytes all times are stretched.
 
 It supports the requests of the store's client: GET with ranges, HEAD, LIST, PUT with If-None-Match, deletions and
 multipart uploads, path style. No TLS, no check of signatures. Every request becomes one line of a log: bytes and
@@ -9,18 +12,22 @@ benchmark would measure MiniStack.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
+import random
 import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,6 +36,7 @@ WORKERS = 3  # processes: Python parses one head at a time in each, bodies move 
 _HEAD_BYTES_MAX = 65_536
 _PART = "part-"
 _RECEIVE_BYTES = 1 << 20
+_PACED_BYTES = 1 << 18
 _REASONS = {200: "OK", 204: "No Content", 206: "Partial Content", 404: "Not Found", 412: "Precondition Failed"}
 _FIXED = 'Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: "1"\r\n'
 
@@ -46,6 +54,26 @@ class Request:
     status: int
     received: int
     sent: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How slow the server is.
+
+    Attributes:
+        first_byte_seconds: from a request's head (or its body's end) to the first byte of its answer: from, to.
+        bytes_per_second: of one connection, in each direction.
+        stretch: all times are so many times longer.
+    """
+
+    first_byte_seconds: tuple[float, float] = (0.010, 0.030)
+    bytes_per_second: float = 87e6
+    stretch: float = 1.0
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second of one connection."""
+        return self.bytes_per_second / self.stretch
 
 
 @dataclass
@@ -134,9 +162,11 @@ class _Folder:
 class _Connection:
     """One client's connection, request after request."""
 
-    def __init__(self, connection: socket.socket, folder: _Folder) -> None:
+    def __init__(self, connection: socket.socket, folder: _Folder, pace: Pace | None, seed: int) -> None:
         self._socket = connection
         self._folder = folder
+        self._pace = pace
+        self._random = random.Random(seed)  # noqa: S311 - times, not secrets
         self._pending = b""
 
     def serve(self) -> None:
@@ -189,6 +219,7 @@ class _Connection:
         self._send(request, 200 if self._folder.publish(aside, request.key, exclusive=exclusive) else 412)
 
     def _receive(self, request: _Request, path: Path) -> None:
+        began = time.monotonic()
         with path.open("wb", buffering=0) as file:
             file.write(request.body_start)
             left = request.length - len(request.body_start)
@@ -199,6 +230,7 @@ class _Connection:
                     raise ConnectionResetError
                 file.write(buffer[:received])
                 left -= received
+                self._keep_pace(began, request.length - left)
 
     def _post(self, request: _Request) -> None:
         bucket, _, key = request.key.partition("/")
@@ -271,9 +303,17 @@ class _Connection:
 
     def _send_file(self, path: Path, offset: int, count: int) -> None:
         with path.open("rb") as file:
+            began, start = time.monotonic(), offset
             while count:
-                sent = os.sendfile(self._socket.fileno(), file.fileno(), offset, count)
+                step = count if self._pace is None else min(count, _PACED_BYTES)
+                sent = os.sendfile(self._socket.fileno(), file.fileno(), offset, step)
                 offset, count = offset + sent, count - sent
+                self._keep_pace(began, offset - start)
+
+    def _keep_pace(self, began: float, moved: int) -> None:
+        """Wait until as much time has passed since `began` as so many bytes take."""
+        if self._pace is not None:
+            time.sleep(max(0.0, began + moved / self._pace.rate - time.monotonic()))
 
     def _send(self, request: _Request, status: int, body: bytes = b"") -> None:
         self._head(request, status, len(body))
@@ -282,6 +322,8 @@ class _Connection:
 
     def _head(self, request: _Request, status: int, length: int, extra: str = "") -> None:
         """Log the request before its answer begins, so that a client that has an answer finds its line in the log."""
+        if self._pace is not None:
+            time.sleep(self._pace.stretch * self._random.uniform(*self._pace.first_byte_seconds))
         sent = 0 if request.method == "HEAD" else length
         self._folder.note(request.caller, request.method, request.key, status, request.length, sent)
         reason = _REASONS.get(status, "Answer")
@@ -289,12 +331,12 @@ class _Connection:
         self._socket.sendall(head.encode())
 
 
-def serve(root: Path, listener: socket.socket) -> None:
+def serve(root: Path, listener: socket.socket, pace: Pace | None) -> None:
     """Serve for ever, one thread per connection."""
     folder = _Folder(root)
-    while True:
+    for seed in itertools.count():
         connection, _ = listener.accept()
-        threading.Thread(target=_Connection(connection, folder).serve, daemon=True).start()
+        threading.Thread(target=_Connection(connection, folder, pace, seed).serve, daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -325,14 +367,15 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server(pace: Pace | None = None) -> Iterator[Server]:
     """A server with WORKERS processes and its objects in memory, while the context lasts."""
     shared = Path("/dev/shm")  # noqa: S108 - the folder in it is made by tempfile
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
         root = Path(folder)
         _Folder(root)
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-            command = [sys.executable, "-m", "bench.rounds.server", folder, str(listener.fileno())]
+            paced = json.dumps(pace and asdict(pace))
+            command = [sys.executable, "-m", "bench.rounds.server", folder, str(listener.fileno()), paced]
             processes = tuple(subprocess.Popen(command, pass_fds=[listener.fileno()]) for _ in range(WORKERS))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
@@ -344,4 +387,5 @@ def running_server() -> Iterator[Server]:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])))
+    _pace = json.loads(sys.argv[3])
+    serve(Path(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), None if _pace is None else Pace(**_pace))

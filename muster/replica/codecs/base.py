@@ -71,6 +71,15 @@ class Codec(ABC):
             CodecError: bytes that `encode` never writes. The caller checks the values for NaN and infinity.
         """
 
+    def values(self, payload: Payload, room: Floats) -> Floats:
+        """The values that `decode` puts into `room`: in `room`, or as they lie in `payload`, which saves the copy.
+
+        Raises:
+            CodecError: as `decode`.
+        """
+        self.decode(payload, room)
+        return room
+
     def for_mean(self, members: int) -> Codec:  # noqa: ARG002 - sparse codecs depend on it
         """The codec for the mean of `members` vectors in this codec."""
         return self

@@ -37,6 +37,11 @@ class Fp32(_Plain):
     loses = False
     dtype = np.dtype("<f4")
 
+    def values(self, payload: Payload, room: Floats) -> Floats:
+        """The payload itself, where this machine can calculate with it: its order of bytes, and aligned."""
+        found = payload.view(self.dtype)
+        return found if found.dtype == room.dtype and found.flags.aligned else super().values(payload, room)
+
 
 class Fp16(_Plain):
     """float16 (IEEE 754 binary16), to the nearest: |error| <= max(2^-11 |value|, 2^-25), for values up to 65,504."""

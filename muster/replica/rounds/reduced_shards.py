@@ -26,7 +26,7 @@ from muster.replica.wire.binary_format import (
     decode_blocks,
     decode_header,
     encode,
-    encoded_pieces,
+    encode_into,
     object_bytes,
     put_header,
 )
@@ -35,7 +35,8 @@ from muster.replica.wire.headers import ReducedHeader, roster_digest
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
 Sink = Callable[[slice, Floats], None]
-"""Receives values of a shard: the elements, counted from the shard's start, and their values, valid until it returns.
+"""Receives values of a shard: the elements, counted from the shard's start, and their values as `decoded` returns them,
+valid until it returns.
 """
 
 
@@ -89,13 +90,16 @@ class ReducedShards:
         """Whether a shard is stored."""
         return self._context.store.exists(self._key(shard))
 
-    def make(self, shard: int, sink: Sink, mine: Contribution | None) -> memoryview:
+    def make(
+        self, shard: int, sink: Sink, mine: Contribution | None, room: Callable[[int], Payload] = pages
+    ) -> memoryview:
         """Compute a shard and store it; its object. If another member was faster, that one's object counts.
 
         Args:
             sink: receives the values, in order.
             mine: this process's own contribution, which then need not be read. None if it made none, or if its values
                 are not in the memory any more. `sink` may put the values of the mean where they lie.
+            room: allocates the object's memory, given its size.
 
         Raises:
             Rejection: members' data are unusable.
@@ -104,7 +108,7 @@ class ReducedShards:
         key = self._key(shard)
         rejected: tuple[Exclusion, ...] = ()
         try:
-            body = self._computed(shard, sink, mine)
+            body = self._computed(shard, sink, mine, room)
         except Rejection as answer:
             rejected = answer.rejected
             body = encode(key, None, lambda _: self._header(shard, rejected))
@@ -151,7 +155,7 @@ class ReducedShards:
             RendezvousError: it cannot be computed again. Others may have applied it, so the round keeps its members.
         """
         try:
-            return self._computed(shard, sink, None)
+            return self._computed(shard, sink, None, pages)
         except Rejection as answer:
             if self._is_statement(shard):
                 raise
@@ -216,19 +220,19 @@ class ReducedShards:
     def _key(self, shard: int) -> str:
         return keys.reduced(self._commit.round, self._commit.revision, shard)
 
-    def _computed(self, shard: int, sink: Sink, mine: Contribution | None) -> memoryview:
+    def _computed(
+        self, shard: int, sink: Sink, mine: Contribution | None, room: Callable[[int], Payload]
+    ) -> memoryview:
         """The object of a shard; `sink` receives what every replica decodes from it."""
         key, blocks = self._key(shard), self._blocks_of(shard)
-        body = pages(object_bytes(blocks.count, self._codec)).data
+        body = room(object_bytes(blocks.count, self._codec)).data
         body[:HEADER_BYTES] = bytes(HEADER_BYTES)
         put_header(body, self._header(shard))
-        place = HEADER_BYTES
         mean = WeightedMean(self._context, self._commit, self._which(shard), mine)
-        for run, values in regrouped(mean.runs(), blocks):
+        for run, values in regrouped(mean, blocks):
+            start, stop = byte_range(blocks, run)
             encoding = Encoding(self._codec, dither=True, decoded=values if self._codec.loses else None)
-            for piece, _ in encoded_pieces(Records(key, blocks, run), values, encoding):
-                body[place : place + len(piece)] = piece
-                place += len(piece)
+            encode_into(body[start:stop], Records(key, blocks, run), values, encoding)
             sink(blocks.span(run), values)
         return body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import cycle
@@ -12,6 +12,7 @@ import numpy as np
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Payload
 from muster.replica.errors import RoundGoneError
+from muster.replica.free_memory import pages
 from muster.replica.parts.link import by_first, each
 from muster.replica.rounds.commit_store import amended, read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution
@@ -19,7 +20,7 @@ from muster.replica.rounds.reduced_shards import Look, ReducedShards, Sink
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.binary_format import Floats, put_values
 
 # A replica takes over a shard after this many times as long as its own shard took, but not before the floor. Taking
 # over too early costs work, nothing else: all members write the same bytes.
@@ -195,15 +196,16 @@ class _Reduction:
         """Make this process's own shards: one for most models, several in parallel for large ones."""
         if len(own) < 2:
             for shard in own:
-                self._make(shard)
+                # In the memory of the last round's: what is new comes from the system page by page.
+                self._make(shard, partial(self._context.buffers.take, "reduced"))
             return
         # Separate threads: each of them waits for requests that run in the context's threads.
         with ThreadPoolExecutor(MADE_AT_ONCE, "reduce") as makers:
             for _ in makers.map(self._make, own):
                 pass
 
-    def _make(self, shard: int) -> None:
-        body = self._shards.make(shard, self._sink(shard), self._own)
+    def _make(self, shard: int, room: Callable[[int], Payload] = pages) -> None:
+        body = self._shards.make(shard, self._sink(shard), self._own, room)
         span = self._shards.span(shard)
         if _both(self._held, span) != span:
             self._made[shard] = body
@@ -215,7 +217,7 @@ class _Reduction:
         def put(elements: slice, values: Floats) -> None:
             span = slice(start + elements.start, start + elements.stop)
             place = _both(self._held, span)
-            self._mean[_within(self._held, place)] = values[_within(span, place)]
+            put_values(self._mean[_within(self._held, place)], values, _within(span, place))
 
         return put
 

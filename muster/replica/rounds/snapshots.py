@@ -34,6 +34,7 @@ from muster.replica.wire.binary_format import (
     encoded_pieces,
     object_bytes,
     put_header,
+    put_values,
 )
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
@@ -264,7 +265,7 @@ class Snapshots:
         for run, values in decoded_stream(key, stream, blocks, which):
             window = _Window(shard, run, blocks)
             for array, within, local in self._held_in(self.context.link.rank, state.round, window):
-                arrays[array][local] = values[within]
+                put_values(arrays[array][local], values, within)
 
     def _span(self, round_: int, shard: int) -> tuple[int, int]:
         elements, shards = self.count * _arrays(round_), self.shards(round_)

@@ -15,8 +15,8 @@ from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import CodecError, Floats, byte_range
-from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
+from muster.replica.wire.binary_format import CodecError, Floats, byte_range, put_values
+from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
 
 # What fits into a shard's header; the next revision rejects further members.
@@ -38,8 +38,11 @@ class MemberValues(Protocol):
     def begin(self) -> None:
         """Wait for the first bytes."""
 
-    def decode(self, values: Floats, run: range) -> None:
-        """Fill `values` with those of `run`, which follows the last run. Raises CodecError."""
+    def values(self, run: range, room: Floats) -> Floats:
+        """The values of `run`, which follows the last run, as `decoded` returns them; valid until the next call.
+
+        `room` is for those that are not in memory of their own. Raises CodecError.
+        """
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,12 @@ class WeightedMean:
         self._which = which
         self._mine = mine
         self._blocks = Blocks(commit.count, context.codec)
-        self._room = np.empty(PIECE_ELEMENTS, np.float32)
+        self._room = np.empty(self._blocks.piece_elements, np.float32)
+
+    @property
+    def blocks(self) -> Blocks:
+        """How the contributions are cut."""
+        return self._blocks
 
     def runs(self) -> Iterator[Floats]:
         """The values of one run of blocks after another, each valid until the next.
@@ -72,7 +80,7 @@ class WeightedMean:
         members = self._commit.members
         batches = [members[first : first + CONNECTIONS] for first in range(0, len(members), CONNECTIONS)]
         # Of so many members that they are read one batch after another, the sums are held.
-        sums = np.empty(self._length if len(batches) > 1 else PIECE_ELEMENTS, np.float32)
+        sums = np.empty(self._length if len(batches) > 1 else self._blocks.piece_elements, np.float32)
         rejected: list[Exclusion] = []
         try:
             for number, batch in enumerate(batches):
@@ -106,21 +114,35 @@ class WeightedMean:
             held: whether `target` holds a sum already; otherwise the first member's values replace its content.
         """
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
+        first: Floats | None = None
         rejected = []
         for source in tuple(sources):
-            member, values = source.member, self._room[: target.size] if held else target
+            member = source.member
             try:
-                source.values.decode(values, run)
+                values = source.values.values(run, self._room)
             except CodecError as error:
                 rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                 sources.remove(source)
                 continue
             # Most members have the average weight: nothing to multiply.
             if member.weight != average:
-                values *= np.float32(member.weight / average)
+                values = np.multiply(
+                    values, np.float32(member.weight / average), out=self._room[: values.size].reshape(values.shape)
+                )
+            if not held and first is None and not np.may_share_memory(values, self._room):
+                first = values
+                continue
+            shape = values.shape if first is None else max(values.shape, first.shape, key=len)
+            into, values = target.reshape(shape), values.reshape(shape)
             if held:
-                target += values
-            held = True
+                into += values
+            elif first is None:
+                into[...] = values
+            else:
+                np.add(first.reshape(shape), values, out=into)
+            first, held = None, True
+        if first is not None:
+            put_values(target, first)
         return rejected
 
     def _records(self, member: Member) -> MemberValues:
@@ -163,30 +185,39 @@ class OwnValues:
         before = range(which.start, max(which.start, min(which.stop, mine.which.start)))
         after = range(min(which.stop, max(which.start, mine.which.stop)), which.stop)
         self._others = [(part, reader(part)) for part in (before, after) if part]
+        self._room = np.empty(blocks.piece_elements if self._others else 0, np.float32)
 
     def begin(self) -> None:
         """See `MemberValues`."""
         for _, reader in self._others:
             reader.begin()
 
-    def decode(self, values: Floats, run: range) -> None:
+    def values(self, run: range, room: Floats) -> Floats:
         """See `MemberValues`."""
-        offset = self._blocks.span(run).start
-        if both := _both(self._mine.which, run):
-            span = self._blocks.span(both)
-            held = self._mine.values[span.start - self._start : span.stop - self._start]
-            values[span.start - offset : span.stop - offset] = held
-        for part, reader in self._others:
+        span = self._blocks.span(run)
+        if _both(self._mine.which, run) == run:
+            return self._held(run)
+        values, offset = self._room[: span.stop - span.start], span.start
+        for part, reader in (*self._others, (self._mine.which, None)):
             if both := _both(part, run):
                 span = self._blocks.span(both)
-                reader.decode(values[span.start - offset : span.stop - offset], both)
+                found = self._held(both) if reader is None else reader.values(both, room)
+                put_values(values[span.start - offset : span.stop - offset], found)
+        return values
+
+    def _held(self, run: range) -> Floats:
+        span = self._blocks.span(run)
+        return self._mine.values[span.start - self._start : span.stop - self._start]
 
 
-def regrouped(runs: Iterator[Floats], blocks: Blocks) -> Iterator[tuple[range, Floats]]:
-    """The same values in the runs of other blocks, each valid until the next."""
-    longest = max(1, PIECE_ELEMENTS // blocks.elements) * blocks.elements
-    room, filled = np.empty(longest + PIECE_ELEMENTS, np.float32), 0
-    for piece in blocks.pieces(range(blocks.number)):
+def regrouped(mean: WeightedMean, blocks: Blocks) -> Iterator[tuple[range, Floats]]:
+    """The values of `mean` in the runs of other blocks, each valid until the next."""
+    runs, pieces = mean.runs(), blocks.pieces(range(blocks.number))
+    if blocks.elements == mean.blocks.elements:
+        yield from zip(pieces, runs, strict=True)
+        return
+    room, filled = np.empty(mean.blocks.piece_elements + blocks.piece_elements, np.float32), 0
+    for piece in pieces:
         span = blocks.span(piece)
         size = span.stop - span.start
         while filled < size:

@@ -53,11 +53,14 @@ __all__ = [
     "decode_blocks",
     "decode_header",
     "decode_into",
+    "decoded",
     "encode",
+    "encode_into",
     "encode_records",
     "encoded_pieces",
     "object_bytes",
     "put_header",
+    "put_values",
     "state_checksums",
 ]
 
@@ -141,6 +144,13 @@ def encode_records(records: Records, values: Floats, encoding: Encoding) -> tupl
     for piece in blocks.pieces(which):
         _encode_piece(records, values, encoding, piece, rows[piece.start - which.start : piece.stop - which.start])
     return body.data, np.ascontiguousarray(rows[:, :CHECKSUM_BYTES]).tobytes()
+
+
+def encode_into(body: memoryview, records: Records, values: Floats, encoding: Encoding) -> None:
+    """Write the bytes of `records` into `body`, which has exactly their size; raises as `encode_records`."""
+    rows, start = _records(body, records.blocks), records.which.start
+    for piece in records.blocks.pieces(records.which):
+        _encode_piece(records, values, encoding, piece, rows[piece.start - start : piece.stop - start])
 
 
 def encoded_pieces(records: Records, values: Floats, encoding: Encoding) -> Iterator[tuple[memoryview, bytes]]:
@@ -261,29 +271,62 @@ def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, whic
     """Fill `values`, which has the size of the blocks `which`, from exactly their records.
 
     Raises:
-        CodecError: wrong length, wrong checksum, bytes that the codec never writes, or values that are NaN, infinite
-            or beyond MAGNITUDE_MAX. The content of `values` is then undefined.
+        CodecError: as `decoded`. The content of `values` is then undefined.
     """
+    _check_length(body, blocks, which)
+    room = np.empty(blocks.piece_elements, np.float32)
+    start, offset = which.start, blocks.span(which).start
+    for piece in blocks.pieces(which):
+        span = blocks.span(piece)
+        rows = body[(piece.start - start) * blocks.record_bytes : (piece.stop - start) * blocks.record_bytes]
+        put_values(values[span.start - offset : span.stop - offset], decoded(key, rows, blocks, piece, room))
+
+
+def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floats) -> Floats:
+    """The values of one piece of blocks, from exactly their records.
+
+    Args:
+        room: for `blocks.piece_elements` values.
+
+    Returns:
+        The values in one row, or each block's in a row of its own; in `room`, or as they lie in `body`. Whoever gets
+        them may not write to them.
+
+    Raises:
+        CodecError: wrong length, wrong checksum, bytes that the codec never writes, or values that are NaN, infinite
+            or beyond MAGNITUDE_MAX.
+    """
+    _check_length(body, blocks, piece)
+    records = _records(body, blocks)
+    found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0].tolist()
+    start = _seed(key) << 32
+    for row, index in enumerate(piece):
+        if xxh3_64_intdigest(records[row, CHECKSUM_BYTES:].data, start | index) & 0xFFFF_FFFF != found[row]:
+            message = f"the checksum of block {index} does not match"
+            raise CodecError(message)
+    full = room[: len(piece) * blocks.elements].reshape(len(piece), -1)
+    values = blocks.codec.values(records[:, CHECKSUM_BYTES:], full)
+    span = blocks.span(piece)
+    if span.stop - span.start < values.size:
+        values = values.reshape(-1)[: span.stop - span.start]
+    refuse_unusable(values, MAGNITUDE_MAX)
+    return values
+
+
+def put_values(target: Floats, values: Floats, within: slice | None = None) -> None:
+    """Copy values that are in one row, or each block's in a row of its own, into `target`: those `within`, or all."""
+    if values.ndim == 1:
+        target[...] = values if within is None else values[within]
+    elif within is None or within == slice(0, values.size):
+        target.reshape(values.shape)[...] = values
+    else:
+        target[...] = values.reshape(-1)[within]
+
+
+def _check_length(body: memoryview, blocks: Blocks, which: range) -> None:
     if len(body) != len(which) * blocks.record_bytes:
         message = f"it has {len(body)} bytes, blocks {which.start} to {which.stop - 1} take {len(which)} records"
         raise CodecError(message)
-    records = _records(body, blocks)
-    found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0]
-    seed = _seed(key)
-    offset = blocks.span(which).start
-    for piece in blocks.pieces(which):
-        rows = slice(piece.start - which.start, piece.stop - which.start)
-        for index, record, checksum in zip(piece, records[rows], found[rows], strict=True):
-            if _checksum(seed, index, record) != checksum:
-                message = f"the checksum of block {index} does not match"
-                raise CodecError(message)
-        span = blocks.span(piece)
-        target = values[span.start - offset : span.stop - offset]
-        full = np.empty(len(piece) * blocks.elements, np.float32) if target.size % blocks.elements else target
-        blocks.codec.decode(records[rows, CHECKSUM_BYTES:], full.reshape(len(piece), -1))
-        if full is not target:
-            target[...] = full[: target.size]
-        refuse_unusable(target, MAGNITUDE_MAX)
 
 
 def _records(body: memoryview, blocks: Blocks) -> Payload:

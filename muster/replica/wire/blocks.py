@@ -69,9 +69,14 @@ class Blocks:
         """The blocks that hold `elements`, one or more."""
         return range(elements.start // self.elements, -(-elements.stop // self.elements))
 
+    @property
+    def piece_elements(self) -> int:
+        """The most elements that a piece has, with the padding."""
+        return max(1, PIECE_ELEMENTS // self.elements) * self.elements
+
     def pieces(self, blocks: range) -> Iterator[range]:
         """`blocks` in runs, each coded by one call."""
-        step = max(1, PIECE_ELEMENTS // self.elements)
+        step = self.piece_elements // self.elements
         for first in range(blocks.start, blocks.stop, step):
             yield range(first, min(first + step, blocks.stop))
 

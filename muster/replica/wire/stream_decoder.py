@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from muster.replica.wire.binary_format import CodecError, Floats, decode_into
-from muster.replica.wire.blocks import PIECE_ELEMENTS, Blocks
+from muster.replica.wire.binary_format import CodecError, Floats, decoded
+from muster.replica.wire.blocks import Blocks
 
 READ_TRIES = 3
+_ALIGNED = 4  # bytes: of a float32, and of every record
 
 
 class ByteStream:
@@ -26,9 +27,13 @@ class ByteStream:
             self._rest = next(self._pieces, self._rest)
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes, or all that are left; valid until the next call. Copied only if in several pieces."""
+        """The next `size` bytes, or all that are left; valid until the next call.
+
+        They begin at an address that values can be calculated from (`_ALIGNED`). So they are copied unless they lie in
+        one piece, and there at such an address.
+        """
         self.begin()
-        if len(self._rest) < size:
+        if len(self._rest) < size or _address(self._rest) % _ALIGNED:
             return self._join(size)
         taken, self._rest = self._rest[:size], self._rest[size:]
         return taken
@@ -51,17 +56,14 @@ class ByteStream:
 def decoded_stream(key: str, stream: ByteStream, blocks: Blocks, which: range) -> Iterator[tuple[range, Floats]]:
     """The values of records that are still arriving: run by run of blocks, each while it is in the cache.
 
-    Each run's values are valid until the next one's.
+    Each run's values are as `decoded` returns them, and valid until the next one's.
 
     Raises:
-        CodecError: as `decode_into`, and for fewer records or more bytes than the blocks take.
+        CodecError: as `decoded`, and for fewer records or more bytes than the blocks take.
     """
-    room = np.empty(max(PIECE_ELEMENTS, blocks.elements), np.float32)
+    room = np.empty(blocks.piece_elements, np.float32)
     for run in blocks.pieces(which):
-        span = blocks.span(run)
-        values = room[: span.stop - span.start]
-        decode_into(values, key, stream.take(len(run) * blocks.record_bytes), blocks, run)
-        yield run, values
+        yield run, decoded(key, stream.take(len(run) * blocks.record_bytes), blocks, run, room)
     if stream.take(1):
         message = f"it has bytes after the records of blocks {which.start} to {which.stop - 1}"
         raise CodecError(message)
@@ -82,19 +84,23 @@ class RecordReader:
         """Wait for the first bytes."""
         self._stream.begin()
 
-    def decode(self, values: Floats, run: range) -> None:
-        """Fill `values` with those of `run`, which follows the last run.
+    def values(self, run: range, room: Floats) -> Floats:
+        """The values of `run`, a piece of the blocks that follows the last one, as `decoded` returns them.
 
         Raises:
-            CodecError: all READ_TRIES tries failed; see `decode_into`.
+            CodecError: all READ_TRIES tries failed; see `decoded`.
         """
-        for left in reversed(range(READ_TRIES)):
+        tries = 1
+        while True:
             try:
                 body = self._stream.take(len(run) * self._blocks.record_bytes)
-                decode_into(values, self._key, body, self._blocks, run)
+                return decoded(self._key, body, self._blocks, run, room)
             except CodecError:
-                if not left:
+                if tries == READ_TRIES:
                     raise
+                tries += 1
                 self._stream = self._open_at(range(run.start, self._which.stop))
-            else:
-                return
+
+
+def _address(view: memoryview) -> int:
+    return np.frombuffer(view, np.uint8).ctypes.data
