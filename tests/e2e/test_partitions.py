@@ -51,7 +51,7 @@ def run(muster: Muster) -> Run:
     """A run of two replicas that meet in one round; it has ended."""
     trainer = "tests.support.jobs.trainers:train"
     run = muster.launch({"name": "first", "replicas": 2, "trainer": trainer, "kwargs": {"rounds": 1}})
-    run.wait(timeout=120)
+    run.wait(timeout=240)
     return run
 
 

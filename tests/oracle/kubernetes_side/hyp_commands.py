@@ -45,7 +45,7 @@ found = {
     "list before": listed(),
     "create": hyp(*create, *what, "--command", "[hyperpodrun, --nnodes=1, --tee=3, steps.py, 600]"),
     "create again": hyp(*create, *what, "--command", "[hyperpodrun, steps.py, 1]"),
-    "list": until(listed, "Running"),
+    "list": until(listed, " Running"),  # not PodsRunning
     "describe": hyp("describe", KIND, "--job-name", JOB, "-n", NAMESPACE),
     "list-pods": hyp("list-pods", KIND, "--job-name", JOB, "-n", NAMESPACE),
     "get-logs": until(logged, "step 3"),
