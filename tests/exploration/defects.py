@@ -78,8 +78,8 @@ DEFECTS = (
     Defect(
         "members' newer claims are not looked at before a commit",
         agreement._Agreement._all_claims_hold,
-        "not self._note_newer(member.rank for member in self._tally.members)",
-        "True",
+        "not self._note_newer((member.rank for member in self._tally.members), [self._look_for_own])",
+        "self._look_for_own() is None",
     ),
     Defect(
         "a rerun of an expected rank is not seen",
@@ -298,8 +298,8 @@ DEFECTS = (
     Defect(
         "the weights are left out",
         weighted_mean.WeightedMean._add,
-        "values *= np.float32(member.weight / average)",
-        "pass",
+        "member.weight != average",
+        "False",
     ),
     Defect(
         "a damaged shard is repaired in the threads that the repair needs",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import NoReturn
 
 from muster.contract import timestamps
@@ -78,6 +79,7 @@ class _Agreement:
         self._previous_seen_at = recent.seen_at
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
+        self._own_arrival: float | None = None
         self._looks = 0
         # The look that has found each contribution. This process's own came before its second look.
         self._look_of = {claim.rank: 1}
@@ -202,16 +204,27 @@ class _Agreement:
             self._tally.contributed(answer, received.state, received.suspect)
 
     def _all_claims_hold(self) -> bool:
-        """Whether every member still holds its rank: a superseded process must not be committed."""
-        check_claim(self._context.store, self._claim)
-        return not self._note_newer(member.rank for member in self._tally.members)
+        """Whether every member still holds its rank: a superseded process must not be committed.
 
-    def _note_newer(self, ranks: Iterable[int]) -> bool:
-        """Look for newer claims of other ranks than this process's own; whether there is one."""
+        Also looks when this process's own contribution came, for the proposal that follows.
+        """
+        check_claim(self._context.store, self._claim)
+        return not self._note_newer((member.rank for member in self._tally.members), [self._look_for_own])
+
+    def _look_for_own(self) -> None:
+        try:
+            self._own_arrival = self._context.store.read(self._mine.key, 0, 1).created_at
+        except ObjectMissingError:
+            self._own_arrival = None
+
+    def _note_newer(self, ranks: Iterable[int], aside: Sequence[Callable[[], None]] = ()) -> bool:
+        """Look for newer claims of other ranks than this process's own; whether there is one. `aside` is done beside
+        that."""
+        store, epochs = self._context.store, self._tally.epochs
         others = [rank for rank in ranks if rank != self._claim.rank]
-        holders = self._context.side_by_side(
-            lambda rank: newer_holder(self._context.store, rank, self._tally.epochs[rank]), others
-        )
+        looks = [partial(newer_holder, store, rank, epochs[rank]) for rank in others]
+        actions: list[Callable[[], Holder | None]] = [*aside, *looks]
+        holders = self._context.side_by_side(_done, actions)[len(aside) :]
         for rank, holder in zip(others, holders, strict=True):
             if holder is not None:
                 self._note_holder(rank, holder)
@@ -231,10 +244,9 @@ class _Agreement:
     def _proposal(self) -> Commit | None:
         """The commit that this process would make; None if it was suspended until the round's data was deleted."""
         members = self._tally.members
-        try:
-            self._arrived[self._claim.rank] = self._context.store.read(self._mine.key, 0, 1).created_at
-        except ObjectMissingError:
+        if self._own_arrival is None:
             return None
+        self._arrived[self._claim.rank] = self._own_arrival
         arrivals = sorted(self._arrived[member.rank] for member in members)
         expected, previous = self._context.expected, self._previous
         commit = Commit(
@@ -299,3 +311,7 @@ class _Agreement:
         present, needed = len(self._tally.members), self._tally.needed
         reasons = "".join(f"; rank {item.rank} does not count: {item.reason}" for item in self._tally.exclusions)
         return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."
+
+
+def _done(action: Callable[[], Holder | None]) -> Holder | None:
+    return action()
