@@ -289,8 +289,8 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
         room: for `blocks.piece_elements` values.
 
     Returns:
-        The values in one row, or each block's in a row of its own; in `room`, or as they lie in `body`, so that they are
-        only read.
+        The values in one row, or each block's in a row of its own; in `room`, or as they lie in `body`: they are only
+        to be read.
 
     Raises:
         CodecError: wrong length, wrong checksum, bytes that the codec never writes, or values that are NaN, infinite
