@@ -2,7 +2,8 @@
 
 CPU per MB of the pseudo-gradient: each replica sends B(N+1)/N and receives 2B(N-1)/N bytes. The server's own CPU stands
 beside it, and the same bytes moved by themselves (`bare`) for comparison. On a machine with fewer cores than processes
-wall time is mostly waiting for a core; CPU is not.
+wall time is mostly waiting for a core; CPU is not. The timers themselves take a tenth: `python -m bench rendezvous` times
+rounds without them.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ def _rows(server: Server, replicas: int, mib: int) -> Iterator[Row]:
     bare = _cpu(costs["bare"]) / megabytes * 1e3
     note = _note(costs["muster"], megabytes)
     yield Row(f"CPU of a round, {what}", _cpu(costs["muster"]) / megabytes * 1e3, "ms/MB", None, bare, note)
-    walls = [cost.seconds for cost, _ in costs["muster"]]
-    ratio = median(ours / cost.seconds for ours, (cost, _) in zip(walls, costs["bare"], strict=True))
-    yield Row(f"round / bare moves, {what}", ratio, "x", None, None, f"{min(walls):.3f} to {max(walls):.3f} s")
 
 
 def _measured(server: Server, group: Group, scheme: str) -> tuple[RoundCost, float]:
