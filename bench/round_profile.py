@@ -2,8 +2,8 @@
 
 CPU per MB of the pseudo-gradient: each replica sends B(N+1)/N and receives 2B(N-1)/N bytes. The server's own CPU stands
 beside it, and the same bytes moved by themselves (`bare`) for comparison. On a machine with fewer cores than processes
-wall time is mostly waiting for a core; CPU is not. The timers themselves take a tenth: `python -m bench rendezvous` times
-rounds without them.
+wall time is mostly waiting for a core; CPU is not. The timers themselves take a tenth: `python -m bench rendezvous`
+times rounds without them.
 """
 
 from __future__ import annotations
