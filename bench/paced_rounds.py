@@ -11,7 +11,7 @@ from statistics import median
 from bench.rounds.group import running_group
 from bench.rounds.server import Pace, Server, running_server
 from bench.table import Row
-from muster.replica.rounds.round_context import CONNECTIONS
+from muster.replica.wire.blocks import CONNECTIONS
 
 _MIB = 2**20
 _PACE = Pace(stretch=10.0)

@@ -14,8 +14,8 @@ from math import ceil, isqrt
 import numpy as np
 
 from bench.table import Row
-from muster.replica.rounds.round_context import CONNECTIONS
 from muster.replica.store.transport import PART_BYTES
+from muster.replica.wire.blocks import CONNECTIONS
 
 _PARAMETERS = 10**9
 _FLOAT_BYTES = 4

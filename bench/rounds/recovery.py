@@ -27,8 +27,9 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.s3_store import S3ObjectStore
+from muster.replica.wire.blocks import CONNECTIONS
 
 _PREFIX = "rendezvous/recovery/"
 _SNAPSHOT_ROUNDS = 2

@@ -24,13 +24,13 @@ from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import (
-    CONNECTIONS,
     POLL_FIRST_SECONDS,
     POLL_GROWTH,
     POLL_MAX_SECONDS,
     RoundContext,
 )
 from muster.replica.store.transport import ObjectMissingError, Store
+from muster.replica.wire.blocks import CONNECTIONS
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")

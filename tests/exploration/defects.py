@@ -78,8 +78,8 @@ DEFECTS = (
     Defect(
         "members' newer claims are not looked at before a commit",
         agreement._Agreement._all_claims_hold,
-        "not self._note_newer((member.rank for member in self._tally.members), [self._look_for_own])",
-        "self._look_for_own() is None",
+        "not self._note_newer((member.rank for member in self._tally.members), [check_own, self._look_for_own])",
+        "self._look_for_own() is check_own()",
     ),
     Defect(
         "a rerun of an expected rank is not seen",
@@ -209,8 +209,8 @@ DEFECTS = (
         rendezvous.Rendezvous._contributed,
         "with self.times.stage(Activity.SAVING):\n"
         "        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))\n"
-        "    contribute(self._context, self._claim, made)",
-        "contribute(self._context, self._claim, made)\n"
+        "    contribute(self._context, made)",
+        "contribute(self._context, made)\n"
         "    with self.times.stage(Activity.SAVING):\n"
         "        jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))",
         "diloco",

@@ -9,7 +9,7 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -128,7 +128,33 @@ class Late:
     process: Process
     key: str
     body: bytes
-    checked: int
+    looks: ClaimLooks
+
+
+@dataclass(frozen=True)
+class ClaimLooks:
+    """When a process has looked at claims, in steps.
+
+    Attributes:
+        own: its last look at its own claim.
+        before: the look before that.
+        others: the last look at each claim of others, by key.
+    """
+
+    own: int = 0
+    before: int = 0
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    def noting(self, key: str, step: int, own: str) -> ClaimLooks:
+        """With a look at `key`; `own`: what its own claims' keys begin with."""
+        if key.startswith(own):
+            return ClaimLooks(step, self.own, self.others)
+        return replace(self, others={**self.others, key: step})
+
+    def of(self, key: str) -> int:
+        """The look at a claim that belongs to the last one at its own: they are made side by side."""
+        look = self.others.get(key, 0)
+        return look if look > self.before else self.own
 
 
 class Process:
@@ -152,10 +178,9 @@ class Process:
         self._works: list[list[Floats]] = [[] for _ in range(self.size)]
         self.round = 0
         self.left_out = 0
-        self.checked_claims = 0  # the step of its last look at its own claim
+        self.looks = ClaimLooks()
         self.path = ""  # of its latest request
         self.faults: Counter[str] = Counter()  # of its requests, by path
-        self._looks_at_its_claim = f"exists claims/{rank:05d}/"
         self.stalls_until = self.cut_off_until = 0.0
         self.stop = threading.Event()
         for inner in range(self.size):
@@ -180,8 +205,8 @@ class Process:
         world.steps += 1
         self._steps()
         self.path = label.partition(" ")[2]
-        if label.startswith(self._looks_at_its_claim):
-            self.checked_claims = world.steps
+        if label.startswith(("exists claims/", "read claims/")):
+            self.looks = self.looks.noting(self.path, world.steps, f"claims/{self.rank:05d}/")
         if world.trace is not None:
             world.trace.append(f"{world.steps:6d} {world.seconds:9.2f}s {self.name:8s} {label}")
 
@@ -416,7 +441,7 @@ class World:
                 self.seen["late effect of a process that has ended"] += 1
             if any(other.rank == late.process.rank and other is not late.process for other in self.living):
                 self.seen["late effect after a successor took the rank"] += 1
-            self.created(late.process, late.key, late.checked)
+            self.created(late.process, late.key, late.looks)
         else:
             self.seen["late effect finds an object"] += 1
 
@@ -440,7 +465,7 @@ class World:
 
     def expect_late(self, process: Process, key: str, body: bytes) -> None:
         steps = LATE_STEPS[self.steps % len(LATE_STEPS)]
-        self.lates.append(Late(self.steps + steps, process, key, body, process.checked_claims))
+        self.lates.append(Late(self.steps + steps, process, key, body, process.looks))
 
     def work(self, rank: int, round_: int) -> Floats:
         """The pseudo-gradient of one inner phase: never the same twice."""
@@ -459,7 +484,7 @@ class World:
         self.seen[f"damaged in the bucket: {key.split('/', maxsplit=1)[0]}"] += 1
         return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
 
-    def created(self, process: Process, key: str, checked: int | None = None) -> None:
+    def created(self, process: Process, key: str, looks: ClaimLooks | None = None) -> None:
         """Called once an object is stored."""
         self._created[key] = self.steps
         if key.startswith("amendments/"):
@@ -474,9 +499,9 @@ class World:
         if key.startswith(keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(keys.COMMITS):
-            self._judge_commit(Commit.from_json(self.store.written[key], key), checked or process.checked_claims)
+            self._judge_commit(Commit.from_json(self.store.written[key], key), looks or process.looks)
 
-    def _judge_commit(self, commit: Commit, checked: int) -> None:
+    def _judge_commit(self, commit: Commit, looks: ClaimLooks) -> None:
         round_ = commit.round
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
@@ -489,8 +514,9 @@ class World:
         for member in commit.members:
             if keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
                 self.breaks(f"round {round_} names rank {member.rank}, which has not contributed")
-            newer = self._created.get(keys.claim(member.rank, member.epoch + 1))
-            if newer is not None and newer < checked:
+            successor = keys.claim(member.rank, member.epoch + 1)
+            newer = self._created.get(successor)
+            if newer is not None and newer < looks.of(successor):
                 self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
 
     def _judge_notice(self, key: str) -> None:

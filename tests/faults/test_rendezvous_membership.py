@@ -105,8 +105,8 @@ def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path, monkeyp
     late = make_contribution(
         run.context(), Claim(2, 1, 1, 1), 2, LocalUpdate(gradient_of(2, 2, run.count), 3.0), Notes()
     )
-    contribute(run.context(), Claim(2, 1, 1, 1), late)
-    contribute(run.context(), Claim(2, 1, 1, 1), late)
+    contribute(run.context(), late)
+    contribute(run.context(), late)
     joiner = run.start(2, attempt=2)
     assert {joiner.parameters()} == finals
     assert run.commit(2) == before

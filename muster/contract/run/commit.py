@@ -20,6 +20,7 @@ from muster.contract.timestamps import Timestamp
 
 ROUND_MAX = 99_999_999  # eight digits in a key
 PARTS_MAX = 9_999  # four digits in a key
+SHARDS_MAX = 99_999  # five digits in a key
 COMMITS_LISTED_MAX = 1_000_000
 """How many keys of commits the control plane and clients list: a thousand calls."""
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
@@ -150,6 +151,14 @@ class Commit(StoredDocument):
     )
     samples: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="what has counted so far, in all rounds; None: not known"
+    )
+    # A version that does not know it divides the mean otherwise. It then finds shards of other sizes, and computes
+    # them again from the contributions.
+    shards: int | None = Field(
+        default=None,
+        ge=1,
+        le=SHARDS_MAX,
+        description="into how many shards the mean is divided; None: by an older rule",
     )
     pace: Pace | None = Field(default=None, description="of the last rounds; None: not known")
     last: int | None = Field(

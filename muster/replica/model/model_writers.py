@@ -12,9 +12,10 @@ from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit
 from muster.replica.errors import FencedError, RendezvousError
 from muster.replica.rounds.claims import Claim, is_superseded, newer_holder
-from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
+from muster.replica.wire.blocks import CONNECTIONS
 from muster.replica.wire.headers import ModelWriter
 
 

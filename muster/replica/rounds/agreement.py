@@ -18,7 +18,8 @@ from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
-from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.reduced_shards import shards_for
+from muster.replica.rounds.round_context import Polling, RoundContext, done, log
 from muster.replica.store.transport import ObjectMissingError
 
 # S3's creation times are in whole seconds, rounded down.
@@ -208,8 +209,8 @@ class _Agreement:
 
         Also looks when this process's own contribution came, for the proposal that follows.
         """
-        check_claim(self._context.store, self._claim)
-        return not self._note_newer((member.rank for member in self._tally.members), [self._look_for_own])
+        check_own = partial(check_claim, self._context.store, self._claim)
+        return not self._note_newer((member.rank for member in self._tally.members), [check_own, self._look_for_own])
 
     def _look_for_own(self) -> None:
         try:
@@ -224,7 +225,7 @@ class _Agreement:
         others = [rank for rank in ranks if rank != self._claim.rank]
         looks = [partial(newer_holder, store, rank, epochs[rank]) for rank in others]
         actions: list[Callable[[], Holder | None]] = [*aside, *looks]
-        holders = self._context.side_by_side(_done, actions)[len(aside) :]
+        holders = self._context.side_by_side(done, actions)[len(aside) :]
         for rank, holder in zip(others, holders, strict=True):
             if holder is not None:
                 self._note_holder(rank, holder)
@@ -266,6 +267,7 @@ class _Agreement:
             epochs=tuple(self._tally.epochs),
             state=self._tally.confirmed_state,
             fragments=self._context.fragments,
+            shards=shards_for(self._count, self._context.codec, members),
             unit=expected.unit or (DEFAULT_UNIT if previous is None else previous.unit),
             expected_rounds=expected.rounds or (None if previous is None else previous.expected_rounds),
             # Creation times are in whole seconds: of the same second, the one that was found later came later.
@@ -311,7 +313,3 @@ class _Agreement:
         present, needed = len(self._tally.members), self._tally.needed
         reasons = "".join(f"; rank {item.rank} does not count: {item.reason}" for item in self._tally.exclusions)
         return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."
-
-
-def _done(action: Callable[[], Holder | None]) -> Holder | None:
-    return action()

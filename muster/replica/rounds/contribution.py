@@ -12,7 +12,7 @@ import numpy as np
 from muster.contract.run.commit import Member, Resumed
 from muster.replica.codecs.base import Codec
 from muster.replica.parts.link import by_first, each
-from muster.replica.rounds.claims import Claim, check_claim
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
@@ -233,17 +233,12 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
     )
 
 
-def contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
-    """Store the object that makes a contribution whole. Its parts, if it has any, are stored.
-
-    Raises:
-        FencedError: a newer process holds the rank.
-    """
-    by_first(context.link, lambda: _contribute(context, claim, contribution))
+def contribute(context: RoundContext, contribution: Contribution) -> None:
+    """Store the object that makes a contribution whole. Its parts, if it has any, are stored."""
+    by_first(context.link, lambda: _contribute(context, contribution))
 
 
-def _contribute(context: RoundContext, claim: Claim, contribution: Contribution) -> None:
-    check_claim(context.store, claim)
+def _contribute(context: RoundContext, contribution: Contribution) -> None:
     try:
         context.store.upload(contribution.key, contribution.body)
     except ObjectExistsError:

@@ -17,8 +17,9 @@ from muster.contract.run.commit import Commit
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import needed_of
-from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.wire import keys
+from muster.replica.wire.blocks import CONNECTIONS
 
 # A look notices a quorum late by at most so much of the phase, and by at most a second.
 LOOK_SHARE = 0.02

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import numpy as np
 
-from muster.contract.run.commit import Commit, Exclusion
+from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Codec, Payload
 from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.free_memory import pages
@@ -48,18 +48,37 @@ class Look(Enum):
     DAMAGED = "damaged"
 
 
-def shards_of(commit: Commit, codec: Codec, members: int) -> int:
-    """The number of shards of the mean of so many members whose contributions have as many parts as the commit's.
+def shards_of(commit: Commit, codec: Codec) -> int:
+    """The number of shards of a commit's mean: what the commit says, or what rounds had before commits said it."""
+    if commit.shards is not None:
+        return min(commit.shards, Blocks(commit.count, codec).number)
+    return Blocks(commit.count, codec).shards(len(commit.members) * _parts(commit.members, codec))
 
-    The bits of the mean must not depend on the parts, so they count only for codecs that encode each value by itself.
+
+def shards_for(count: int, codec: Codec, members: Sequence[Member], number: int | None = None) -> int:
+    """The number of shards of a new mean of `count` elements.
+
+    Args:
+        count: elements of the mean.
+        codec: of the contributions.
+        members: the round's; where `number` is given, others whose contributions have as many parts as theirs.
+        number: of members.
     """
-    parts = max(member.parts or 1 for member in commit.members) if codec.elementwise else 1
-    return Blocks(commit.count, codec).shards(members * parts)
+    return Blocks(count, codec).shards_of_mean((number or len(members)) * _parts(members, codec))
 
 
 def most_shards(commit: Commit, codec: Codec, replicas: int) -> int:
     """The most shards that such a mean may have, whichever of `replicas` take part: fewer members may need more."""
-    return max(shards_of(commit, codec, members) for members in range(1, replicas + 1))
+    numbers = range(1, replicas + 1)
+    most = max(shards_for(commit.count, codec, commit.members, number) for number in numbers)
+    return max(most, shards_of(commit, codec))
+
+
+def _parts(members: Sequence[Member], codec: Codec) -> int:
+    """The objects that a contribution has. The bits of the mean must not depend on it, so it counts only for codecs
+    that encode each value by itself.
+    """
+    return max(member.parts or 1 for member in members) if codec.elementwise else 1
 
 
 class ReducedShards:
@@ -71,7 +90,7 @@ class ReducedShards:
         self._blocks = Blocks(commit.count, context.codec)
         self._codec = context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
-        self.number = shards_of(commit, context.codec, len(commit.members))
+        self.number = shards_of(commit, context.codec)
 
     def span(self, shard: int) -> slice:
         """The elements of a shard."""

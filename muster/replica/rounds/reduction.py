@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import cycle
+from queue import SimpleQueue
+from threading import Lock
 
 import numpy as np
 
@@ -21,12 +23,13 @@ from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats, put_values
+from muster.replica.wire.blocks import CONNECTIONS
 
 # A replica takes over a shard after this many times as long as its own shard took, but not before the floor. Taking
 # over too early costs work, nothing else: all members write the same bytes.
 TAKEOVER_FACTOR = 2.0
 TAKEOVER_FLOOR_SECONDS = 1.0
-# Each is read over as many connections as there are members.
+# Each is read over as many connections as there are members; few members make more at once.
 MADE_AT_ONCE = 4
 
 
@@ -193,15 +196,27 @@ class _Reduction:
         return bool(place.start < place.stop)
 
     def _make_all(self, own: list[int]) -> None:
-        """Make this process's own shards: one for most models, several in parallel for large ones."""
+        """Make this process's own shards: one for small models, several in parallel for others."""
         if len(own) < 2:
             for shard in own:
-                # In the memory of the last round's: what is new comes from the system page by page.
-                self._make(shard, partial(self._context.buffers.take, "reduced"))
+                self._make(shard, partial(self._context.buffers.take, "reduced-0"))
             return
+        at_once = min(len(own), max(MADE_AT_ONCE, CONNECTIONS // len(self._commit.members)))
+        rooms: SimpleQueue[str] = SimpleQueue()
+        for number in range(at_once):
+            rooms.put(f"reduced-{number}")
+
+        def make(shard: int) -> None:
+            # In the memory of those before: what is new comes from the system page by page.
+            room = rooms.get()
+            try:
+                self._make(shard, partial(self._context.buffers.take, room) if self._context.link.size == 1 else pages)
+            finally:
+                rooms.put(room)
+
         # Separate threads: each of them waits for requests that run in the context's threads.
-        with ThreadPoolExecutor(MADE_AT_ONCE, "reduce") as makers:
-            for _ in makers.map(self._make, own):
+        with ThreadPoolExecutor(at_once, "reduce") as makers:
+            for _ in makers.map(make, own):
                 pass
 
     def _make(self, shard: int, room: Callable[[int], Payload] = pages) -> None:
@@ -222,12 +237,25 @@ class _Reduction:
         return put
 
     def _read_all(self, shards: list[int]) -> list[int]:
-        """Fill in those of `shards` that are stored; returns the others."""
-        found = self._context.side_by_side(self._read, shards)
+        """Fill in those of `shards` that are stored; returns the others.
+
+        Those that are not there are looked for again while the first look at another one still runs.
+        """
+        running = _Running()
+        found = self._context.side_by_side(partial(self._read_meanwhile, running, self._context.polling()), shards)
         for shard, look in zip(shards, found, strict=True):
             if look is Look.DAMAGED:
                 self._shards.repair(shard, self._sink(shard))
         return [shard for shard, look in zip(shards, found, strict=True) if look is Look.MISSING]
+
+    def _read_meanwhile(self, running: _Running, polling: Polling, shard: int) -> Look:
+        """`_read`; as long as it finds nothing, again while first looks at other shards are `running`."""
+        with running:
+            look = self._read(shard)
+        while look is Look.MISSING and running:
+            polling.rest()
+            look = self._read(shard)
+        return look
 
     def _read(self, shard: int) -> Look:
         """Fill in what this process holds of a shard, if it is stored."""
@@ -256,6 +284,27 @@ class _Reduction:
         """
         members = len(self._commit.members)
         return members if self._position is None else (self._position - shard - self._commit.round) % members
+
+
+class _Running:
+    """Whether calls are running; for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._calls = 0
+
+    def __enter__(self) -> None:
+        """A call begins."""
+        with self._lock:
+            self._calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        """It has ended."""
+        with self._lock:
+            self._calls -= 1
+
+    def __bool__(self) -> bool:
+        return self._calls > 0
 
 
 def _both(one: slice, other: slice) -> slice:

@@ -16,13 +16,13 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import is_usable
-from muster.replica.errors import HistoryGoneError, OtherStateError, ParametersError, RunEndedError
+from muster.replica.errors import FencedError, HistoryGoneError, OtherStateError, ParametersError, RunEndedError
 from muster.replica.metrics import Metrics
 from muster.replica.model.model_folder import ModelFolder, Wishes
 from muster.replica.parts.link import Link, by_first, each, jointly
 from muster.replica.rounds.agreement import Recent, agree
 from muster.replica.rounds.background import Background
-from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
+from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, is_superseded, renew_claim, shared_claim
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, Notes, contribute, make_contribution
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
@@ -334,7 +334,7 @@ class Rendezvous:
         """
         mine: Contribution | None = None
         polling = self._context.polling()
-        commit = self._by_first(lambda: read_commit(self._context, round_))
+        commit = self._before_contributing(round_)
         if commit is None:
             made = mine = self._contributed(round_, update)
             recent = Recent(tuple(self._recent), self._seen_at)
@@ -356,10 +356,29 @@ class Rendezvous:
         Raises:
             FencedError
         """
-        if self._by_first(lambda: read_commit(self._context, round_)) is None:
+        if self._before_contributing(round_) is None:
             self._contributed(round_, update)
         else:
             self._too_late(update)
+
+    def _before_contributing(self, round_: int) -> Commit | None:
+        """The round's commit; if there is none, this process may contribute.
+
+        Raises:
+            FencedError: a newer process holds the rank.
+        """
+        context, claim = self._context, self._claim
+
+        def look() -> Commit | None:
+            commit, superseded = context.both(
+                lambda: read_commit(context, round_),
+                lambda: is_superseded(context.store, claim.rank, claim.epoch),
+            )
+            if commit is None and superseded:
+                raise FencedError(claim.rank, claim.attempt, claim.incarnation)
+            return commit
+
+        return self._by_first(look)
 
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
         if self.watch is not None:
@@ -368,7 +387,7 @@ class Rendezvous:
         made = make_contribution(self._context, self._claim, round_, update, notes)
         with self.times.stage(Activity.SAVING):
             jointly(self._context.link, lambda: update.before_giving(made.header.declined is None))
-        contribute(self._context, self._claim, made)
+        contribute(self._context, made)
         return made
 
     def _too_late(self, update: LocalUpdate) -> None:

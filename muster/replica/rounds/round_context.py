@@ -24,9 +24,8 @@ from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.transport import Store
 from muster.replica.watching.progress import Progress
-from muster.replica.wire.blocks import Buffers
+from muster.replica.wire.blocks import CONNECTIONS, Buffers
 
-CONNECTIONS = 16
 POLL_FIRST_SECONDS = 0.01
 POLL_MAX_SECONDS = 1.0
 POLL_GROWTH = 1.25  # a poll notices a change late by at most a quarter of the wait, an eighth on average
@@ -62,6 +61,11 @@ class SystemClock:
     def wait(self, stop: Event, seconds: float) -> bool:
         """`Event.wait`."""
         return stop.wait(seconds)
+
+
+def done(action: Callable[[], T]) -> T:
+    """What an action returns: for actions that are done side by side."""
+    return action()
 
 
 @dataclass
@@ -148,6 +152,15 @@ class RoundContext:
             return [future.result() for future in futures]
         finally:
             wait([future for future in futures if not future.cancel()])
+
+    def both(self, one: Callable[[], T], other: Callable[[], R]) -> tuple[T, R]:
+        """What two calls return that are made at the same time; if both fail, the first one's error."""
+        future = self.pool.submit(other)
+        try:
+            found = one()
+        finally:
+            wait([future])
+        return found, future.result()
 
     def polling(self) -> Polling:
         """Polling for one round; its time-out starts now."""

@@ -12,11 +12,11 @@ import numpy as np
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.errors import RoundGoneError
 from muster.replica.rounds.contribution import Contribution
-from muster.replica.rounds.round_context import CONNECTIONS, RoundContext
+from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import CodecError, Floats, byte_range, put_values
-from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
 
 # What fits into a shard's header; the next revision rejects further members.

@@ -47,9 +47,7 @@ PART_BYTES_MIN = 5 * 2**20  # S3: of all parts but the last one
 # While an object is written piece by piece, so much of it is in memory at once, in parts that are being sent.
 SENT_SHARE = 1 / 16
 # A multipart upload takes two more requests, one after the other: 40 ms, where 16 MiB take 200 ms over one connection.
-# Smaller parts are faster still, but each is a request that is paid for.
 UPLOAD_PARTS_FROM = 16 * 2**20
-UPLOAD_PART_BYTES_MIN = 8 * 2**20
 # What is written piece by piece has time until the next round or snapshot.
 MULTIPART_BYTES = 6 * PART_BYTES
 # A stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
@@ -98,7 +96,7 @@ class S3ObjectStore(Store):
             self.create(key, body)
             return
         put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
-        part = min(PART_BYTES, max(UPLOAD_PART_BYTES_MIN, -(-len(body) // PARTS_AT_ONCE)))
+        part = min(PART_BYTES, max(PART_BYTES_MIN, -(-len(body) // PARTS_AT_ONCE)))
         self._call(key, lambda: put(chunk_size=part, max_concurrency=PARTS_AT_ONCE))
 
     def writer(self, key: str, size: int | None = None) -> ObjectWriter:

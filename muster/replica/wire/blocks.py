@@ -24,9 +24,14 @@ PIECE_ELEMENTS = 65_536
 
 # Below this size a request costs its latency, not its bytes: few members, or one, average a small model.
 SHARD_BYTES_MIN = 256 * 1024
-# The size of a shard of a large model: one connection to S3 carries 85 MB/s, so several are read in parallel; and a
-# broken connection costs seconds.
-SHARD_BYTES_AIM = 64 * 2**20
+# The size of a shard of a large model: a broken connection costs no more than it.
+SHARD_BYTES_MAX = 64 * 2**20
+# Of a mean: one connection to S3 carries 85 MB/s, so a mean has enough shards to fill the connections of a replica, as
+# long as the bytes of each take longer than the latency of their request.
+SHARD_BYTES_AIM = 16 * 2**20
+FILLED_SHARD_BYTES_MIN = 2 * 2**20
+CONNECTIONS = 16
+"""Requests of a replica that run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,19 @@ class Blocks:
 
     def shards(self, members: int) -> int:
         """The number of shards for `members`: fewer than members for small buffers, several each for large ones."""
-        size = self.number * self.record_bytes
-        least = max(1, min(members, self.number, size // SHARD_BYTES_MIN))
-        return least * max(1, min(self.number // least, round(size / least / SHARD_BYTES_AIM)))
+        least = self._fewest_shards(members)
+        each = self.number * self.record_bytes / least
+        return least * max(1, min(self.number // least, round(each / SHARD_BYTES_MAX)))
+
+    def shards_of_mean(self, members: int) -> int:
+        """The number of shards of a mean: as `shards`, and where that is fewer, one for each connection."""
+        least = self._fewest_shards(members)
+        each = self.number * self.record_bytes / least
+        filling = min(-(-CONNECTIONS // least), int(each // FILLED_SHARD_BYTES_MIN))
+        return least * max(1, min(self.number // least, max(filling, round(each / SHARD_BYTES_AIM))))
+
+    def _fewest_shards(self, members: int) -> int:
+        return max(1, min(members, self.number, self.number * self.record_bytes // SHARD_BYTES_MIN))
 
     def shard(self, index: int, shards: int) -> range:
         """The blocks of shard `index` of `shards`."""

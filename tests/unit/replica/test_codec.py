@@ -20,7 +20,14 @@ from muster.replica.wire.binary_format import (
     encode,
     object_bytes,
 )
-from muster.replica.wire.blocks import BLOCK_ELEMENTS_MAX, BLOCK_ELEMENTS_MIN, SHARD_BYTES_AIM, Blocks
+from muster.replica.wire.blocks import (
+    BLOCK_ELEMENTS_MAX,
+    BLOCK_ELEMENTS_MIN,
+    CONNECTIONS,
+    SHARD_BYTES_AIM,
+    SHARD_BYTES_MAX,
+    Blocks,
+)
 
 KEY = "states/00000003"
 
@@ -121,14 +128,17 @@ def test_a_header_that_does_not_fit_is_refused() -> None:
         encode(KEY, None, lambda _: header)
 
 
-@given(st.integers(1, 2**33), st.integers(1, 10_000))
-def test_shards_cover_every_block_once_and_their_number_is_bounded(count: int, members: int) -> None:
+@given(st.integers(1, 2**33), st.integers(1, 10_000), st.booleans())
+def test_shards_cover_every_block_once_and_their_number_is_bounded(count: int, members: int, of_mean: bool) -> None:
     blocks = Blocks(count)
     assert blocks.elements <= BLOCK_ELEMENTS_MAX
     assert (blocks.number - 1) * blocks.elements < count <= blocks.number * blocks.elements
-    shards = blocks.shards(members)
-    assert 1 <= shards <= members or shards % members == 0
-    assert blocks.number * blocks.record_bytes <= shards * 1.5 * SHARD_BYTES_AIM
+    shards, most_bytes = blocks.shards(members), SHARD_BYTES_MAX
+    if of_mean:
+        fewer, shards, most_bytes = shards, blocks.shards_of_mean(members), SHARD_BYTES_AIM
+        assert fewer <= shards <= max(2 * CONNECTIONS, fewer * SHARD_BYTES_MAX // SHARD_BYTES_AIM)
+    assert 1 <= shards <= members or shards % members == 0 or shards <= 2 * CONNECTIONS
+    assert blocks.number * blocks.record_bytes <= shards * 1.5 * most_bytes
     edges = [blocks.shard(index, shards) for index in (0, shards // 2, shards - 1)]
     assert edges[0].start == 0
     assert edges[-1].stop == blocks.number

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from muster.replica.rounds import agreement
+from muster.replica.rounds.reduction import reduced_mean
+from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import blocks, keys
-from tests.support.peers import SHARDED, Faults, Killed, Run, all_ended
+from tests.support.peers import SHARDED, Faults, FaultyStore, Killed, Run, all_ended
 from tests.support.rendezvous_keys import is_like, of_round
 
 SHARDS = 6  # two for each of three members
@@ -43,6 +48,37 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(run: Run) -> None
         assert isinstance(victim.join().error, Killed)
         assert {peer.parameters() for peer in others} == {run.replayed_by_hand()}
     assert len(list(run.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS
+
+
+def test_a_mean_is_divided_as_its_commit_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A commit of an older version does not say it: then one shard for each member.
+    monkeypatch.setattr(agreement, "shards_for", lambda *_: None)
+    peers = run.start_all()
+    with all_ended(peers):
+        assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
+    assert len(list(run.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS // 2
+
+
+def test_a_shard_that_is_not_there_yet_is_looked_for_again_while_others_are_read(run: Run) -> None:
+    peers = run.start_all()
+    with all_ended(peers):
+        assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
+    looks: Counter[str] = Counter()
+    again = threading.Event()
+
+    def late(key: str) -> None:
+        looks[key] += 1
+        if is_like(key, keys.reduced(2, 0, 1)):
+            if looks[key] == 1:
+                raise ObjectMissingError(key)
+            again.set()
+        if is_like(key, keys.reduced(2, 0, 0)):
+            assert again.wait(30)
+
+    context = run.context(FaultyStore(run.store, Faults(before_read=late)))
+    _, mean = reduced_mean(context, run.commit(2), None, context.polling())
+    assert np.array_equal(mean, reduced_mean(run.context(), run.commit(2), None, context.polling())[1])
+    assert again.is_set()
 
 
 def test_what_is_read_side_by_side_is_over_before_its_failure_is_raised(run: Run) -> None:

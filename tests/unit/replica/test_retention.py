@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.contract.run.commit import Commit, Exclusion, Member
-from muster.replica.rounds.reduced_shards import shards_of
+from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.retention import Keeper, horizon
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.local_store import LocalStore
@@ -153,7 +153,7 @@ def test_a_sweep_covers_all_shards_of_a_large_model(
     most = 0
     for round_, ranks in enumerate(members, 1):
         done = commit(ranks, epochs=[1] * 4, round_=round_, count=counts[(round_ - 1) % len(counts)])
-        shards = shards_of(done, context.codec, len(ranks))
+        shards = shards_for(done.count, context.codec, done.members)
         most = max(most, shards)
         for shard in range(shards):
             run.store.create(keys.reduced(round_, 0, shard), b"")

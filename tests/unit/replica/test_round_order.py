@@ -16,7 +16,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.agreement import commit_time
 from muster.replica.rounds.claims import claim_rank
-from muster.replica.rounds.contribution import Notes, contribute, make_contribution
+from muster.replica.rounds.contribution import Notes, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.reduction import reduced_mean
@@ -66,12 +66,13 @@ def test_a_superseded_process_makes_no_shard_in_the_place_of_its_successor(run: 
 
 
 def test_a_superseded_process_uploads_no_contribution(run: Run) -> None:
-    older = claim_rank(run.store, RUN, 0, 1)
+    older = Rendezvous.open(run.context(), 0, 1, Metrics())
     claim_rank(run.store, RUN, 0, 2)
-    mine = make_contribution(run.context(), older, 1, LocalUpdate(gradient_of(0, 1, run.count), 1.0), Notes())
-    with pytest.raises(FencedError):
-        contribute(run.context(), older, mine)
-    assert not run.store.exists(mine.key)
+    update = LocalUpdate(gradient_of(0, 1, run.count), 1.0)
+    for contributes in (older.exchange, older.give):
+        with pytest.raises(FencedError):
+            contributes(1, update)
+    assert run.store.keys(keys.CONTRIBUTIONS, "d") == []
 
 
 @pytest.mark.parametrize("committed", [False, True])
