@@ -73,7 +73,7 @@ def test_a_shard_that_is_not_there_yet_is_looked_for_again_while_others_are_read
                 raise ObjectMissingError(key)
             again.set()
         if is_like(key, keys.reduced(2, 0, 0)):
-            assert again.wait(30)
+            assert again.wait(10)
 
     context = run.context(FaultyStore(run.store, Faults(before_read=late)))
     _, mean = reduced_mean(context, run.commit(2), None, context.polling())
