@@ -23,7 +23,8 @@ MIB = 2**20
 _ELEMENTS_PER_MIB = MIB // 4
 _COUNTED_MIB = 8
 # Replicas and MiB: how often.
-_TIMED = {(4, 16): 9, (8, 16): 9, (4, 64): 7, (8, 64): 7, (4, 256): 5, (8, 256): 5, (4, 1024): 5, (8, 1024): 5}
+_TIMED = {(4, 16): 9, (8, 16): 9, (4, 64): 7, (8, 64): 7, (4, 256): 5, (8, 256): 5}
+_TIMED |= {(2, 1024): 5, (4, 1024): 5, (8, 1024): 5}
 _BARE_AIMS = {16: "<= 1.5", 64: "<= 1.25", 256: "<= 1.1", 1024: "<= 1.1"}
 # The gradient, the mean and the contribution in each process, and what the server stores.
 _MEMORY_PER_BYTE = 5.5
