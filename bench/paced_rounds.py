@@ -14,7 +14,7 @@ from bench.table import Row
 from muster.replica.wire.blocks import CONNECTIONS
 
 _MIB = 2**20
-_PACE = Pace(stretch=10.0)
+_PACE = Pace(stretch=20.0)
 _ROUNDS = 5
 _LATENCIES = 3  # a contribution, a shard, and reading them
 
