@@ -19,7 +19,7 @@ from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import ParametersError, RendezvousError
 from muster.replica.parts.cut import Cut, window_elements
 from muster.replica.parts.link import by_first, jointly
-from muster.replica.rounds.round_context import CONNECTIONS, RoundContext, log
+from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, ObjectWriter
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
@@ -36,15 +36,15 @@ from muster.replica.wire.binary_format import (
     put_header,
     put_values,
 )
-from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
 # A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
 # below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
-# One connection to S3 carries 85 MB/s: all of them are used. Smaller pieces would be faster still, but each is a request
-# that is paid for.
+# One connection to S3 carries 85 MB/s: all of them are used. Smaller pieces would be faster still, but each is a
+# request that is paid for.
 READ_BYTES_MIN = 8 * 2**20
 ELEMENT_BYTES = 4
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
