@@ -43,8 +43,8 @@ from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_s
 # A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
 # below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
-# One connection to S3 carries 85 MB/s: all of them are used. Smaller pieces would be faster still, but each is a request
-# that is paid for.
+# One connection to S3 carries 85 MB/s: all of them are used. Smaller pieces would be faster still, but each is a
+# request that is paid for.
 READ_BYTES_MIN = 8 * 2**20
 ELEMENT_BYTES = 4
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
