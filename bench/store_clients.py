@@ -41,7 +41,7 @@ def run() -> list[Row]:
 def moved(server: Server, mib: int, turns: int) -> Turns:
     """What each client took in each turn; the first one, which also connects, is not counted."""
     found: dict[str, list[Mapping[str, Usage]]] = {name: [] for name in CLIENTS}
-    workers = {name: Worker(_command(name, mib), client_environment(server, _caller(name))) for name in CLIENTS}
+    workers = {name: Worker(_command(name, mib), client_environment(server, name)) for name in CLIENTS}
     with running_workers(workers, _LIMIT_SECONDS) as running:
         for turn in range(turns + 1):
             for name in CLIENTS:
@@ -95,8 +95,3 @@ def _command(name: str, mib: int) -> list[str]:
         assert PEERS.is_file(), f"{PEERS} is missing: make build/peers/.ready"
         python = str(PEERS)
     return [python, "-m", "bench.peers.store_client", name, str(mib)]
-
-
-def _caller(name: str) -> str:
-    """A name that can stand in an access key."""
-    return "".join(letter for letter in name if letter.isalnum())

@@ -222,11 +222,11 @@ class AwsCrt(Client):
 CLIENTS: dict[str, Callable[[Floats], Client]] = {
     "socket": Socket,
     "muster": MusterClient,
-    "muster, one PUT": MusterPut,
+    "muster-one-put": MusterPut,
     "obstore": Obstore,
     "awscrt": AwsCrt,
     "s3transfer": S3Transfer,
-    "put_object/get_object": Botocore,
+    "boto3": Botocore,
 }
 
 
@@ -236,7 +236,7 @@ def main(name: str, mib: int) -> None:
     client = CLIENTS[name](values)
 
     def turn(number: int) -> dict[str, Usage | str]:
-        key, received = f"clients/{name.replace(' ', '-')}/{number}", 0
+        key, received = f"clients/{name}/{number}", 0
 
         def receive() -> None:
             nonlocal received

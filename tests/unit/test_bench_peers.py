@@ -42,7 +42,7 @@ def test_the_cost_of_a_client_is_that_of_all_bytes_it_has_moved_and_the_peer_is_
     turns = {
         "socket": [_turn(0.0001 * mb, 0.0002 * mb)] * 3,
         "muster": [_turn(0.0002 * mb, seconds * mb) for seconds in (0.0004, 0.0006, 0.0008)],
-        "muster, one PUT": [_turn(0, 0)] * 3,
+        "muster-one-put": [_turn(0, 0)] * 3,
         "obstore": [_turn(0.001 * mb, 0.001 * mb)] * 3,
         "awscrt": [_turn(0.002 * mb, 0.002 * mb)] * 3,
     }
