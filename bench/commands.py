@@ -22,7 +22,7 @@ from bench.table import Row
 from muster.local import LocalCloud, Settings
 
 _REPETITIONS = 9
-_AIM = "<= 0.5"
+_AIM = "<= 0.4"
 _REPLICAS = 4
 _SPEC = Path(__file__).parents[1] / "examples" / "digits" / "run.yaml"
 
@@ -44,13 +44,19 @@ def run() -> list[Row]:
 
 def _row(arguments: Iterable[str]) -> Row:
     command, *rest = arguments
-    seconds = min(_cpu_seconds([command, *rest]) for _ in range(_REPETITIONS))
-    return Row(f"muster {command}: CPU", seconds, "s", _AIM, note=f"user and system, least of {_REPETITIONS} processes")
+    pairs = [
+        (_cpu_seconds(["-m", "muster.client.cli.program", command, *rest]), _cpu_seconds(["-c", "import boto3"]))
+        for _ in range(_REPETITIONS)
+    ]
+    ours, peer = (min(column) for column in zip(*pairs, strict=True))
+    note = f"user and system, least of {_REPETITIONS} processes; the peer is `import boto3`, in turn with them"
+    return Row(f"muster {command}: CPU", ours, "s", _AIM, peer, note)
 
 
 def _cpu_seconds(arguments: Iterable[str]) -> float:
+    # As at a user's: what was imported once has its bytecode.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "muster.client.cli.program", *arguments]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=60)
+    subprocess.run([sys.executable, *arguments], env=kept, stdout=subprocess.DEVNULL, check=True, timeout=60)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

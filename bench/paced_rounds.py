@@ -15,7 +15,7 @@ from bench.table import Row
 from muster.replica.wire.blocks import CONNECTIONS
 
 _MIB = 2**20
-_PACE = Pace(stretch=10.0)
+_PACE = Pace(stretch=20.0)
 _ROUNDS = 5
 _COMPARED = (8, 64)  # replicas and MiB
 _OURS, _SCHEMES = "muster", ("muster", "scatter-reduce", "all-gather", "bare")

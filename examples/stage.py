@@ -8,25 +8,27 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from examples.parameters import stored_parameters
 from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
-from muster import Muster, MusterError, Result, RunStatus, Spec
-from muster.client.cli.watch import watching
+from muster import MusterError
 from muster.client.errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
-from muster.infra.deploy.deployment import deploy
+from muster.infra.deploy.deployment import Synthesis, deploy
 from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
 from muster.local.hyperpod.cluster_settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from muster import Result, RunStatus, Spec
 
 ROOT = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.5
@@ -62,10 +64,17 @@ class Stage:
             MusterError: a part could not be started.
         """
         settings = Settings(port=0, code=(ROOT,), end_with_parent=True, hyperpod=self._cluster)
-        with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
-            cloud = LocalCloud.start(self.folder / "cloud", settings)
-            remarks.append(cloud.endpoint)
-        with cloud:
+        stack, outputs, log = (
+            self._stack_settings(),
+            self.folder / "deploy" / "outputs.json",
+            self.folder / "deploy.log",
+        )
+        # The template is written while the cloud starts.
+        with ExitStack() as started:
+            with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
+                synthesis = started.enter_context(Synthesis(os.environ, settings=stack, outputs=outputs, log=log))
+                cloud = started.enter_context(LocalCloud.start(self.folder / "cloud", settings))
+                remarks.append(cloud.endpoint)
             self._cloud = cloud
             shutil.rmtree(self.folder / "logs", ignore_errors=True)
             environment = cloud.environment()
@@ -75,9 +84,10 @@ class Stage:
                 deploy(
                     environment,
                     target=Platform.LOCAL,
-                    settings=self._stack_settings(),
-                    outputs=self.folder / "deploy" / "outputs.json",
-                    log=self.folder / "deploy.log",
+                    settings=stack,
+                    outputs=outputs,
+                    log=log,
+                    synthesis=synthesis,
                 )
                 remarks.append("cdk bootstrap, cdk deploy")
             yield
@@ -91,6 +101,10 @@ class Stage:
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
         """Launch `spec`, pass every status to `follow` and show it; returns the result."""
+        # The cloud starts while these are imported: see `open`.
+        from muster import Muster  # noqa: PLC0415
+        from muster.client.cli.watch import watching  # noqa: PLC0415
+
         with self.watch.phase("run") as remarks:
             run = Muster().launch(spec)
             self.console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
@@ -114,6 +128,8 @@ class Stage:
         Raises:
             MusterError: it cannot be fetched.
         """
+        from muster import Muster  # noqa: PLC0415
+
         folder = self.folder / "model"
         shutil.rmtree(folder, ignore_errors=True)
         if result.model is None:

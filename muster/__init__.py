@@ -80,9 +80,9 @@ if TYPE_CHECKING:
     from muster.client.runs.model_download import FetchedModel as FetchedModel
     from muster.client.runs.model_download import ModelDownload as ModelDownload
     from muster.client.runs.run_list import RunSummary as RunSummary
+    from muster.client.runs.run_state import RunState as RunState
     from muster.client.runs.run_status import ReplicaState as ReplicaState
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
-    from muster.client.runs.run_status import RunState as RunState
     from muster.client.runs.run_status import RunStatus as RunStatus
     from muster.client.runs.warm_pools import KeptInstances as KeptInstances
     from muster.client.sdk import Muster as Muster
@@ -116,8 +116,8 @@ if TYPE_CHECKING:
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
-    from muster.contract.run.result import Verdict as Verdict
     from muster.contract.run.spending import SpotSaving as SpotSaving
+    from muster.contract.run.verdict import Verdict as Verdict
     from muster.contract.spec.spec import Spec as Spec
     from muster.contract.spec.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
@@ -194,7 +194,8 @@ _MODULES = {
     "muster.client.runs.live_page": ("PageSource",),
     "muster.client.runs.model_download": ("FetchedModel", "ModelDownload"),
     "muster.client.runs.run_list": ("RunSummary",),
-    "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunState", "RunStatus"),
+    "muster.client.runs.run_state": ("RunState",),
+    "muster.client.runs.run_status": ("ReplicaState", "ReplicaStatus", "RunStatus"),
     "muster.client.runs.warm_pools": ("KeptInstances",),
     "muster.client.sdk": ("Muster", "Run"),
     "muster.contract.aws.failure_classes": ("FailureClass",),
@@ -225,7 +226,8 @@ _MODULES = {
         "WarmPool",
     ),
     "muster.contract.run.model": ("ModelKind", "ModelResult"),
-    "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result", "Verdict"),
+    "muster.contract.run.result": ("ReplicaOutcome", "ReplicaResult", "Result"),
+    "muster.contract.run.verdict": ("Verdict",),
     "muster.contract.run.spending": ("SpotSaving",),
     "muster.contract.spec.spec": ("Spec",),
     "muster.contract.spec.watch_rules": ("Rule",),

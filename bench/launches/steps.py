@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from jsonata import Jsonata
+
 from bench.launches.definition import replica_machine
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
@@ -64,8 +66,11 @@ def step_through(ends: Iterator[TaskEnd], rearm_seconds: int) -> Steps:
 
 
 def _chosen(state: dict[str, Any], state_input: dict[str, Any]) -> str:
+    frame = Jsonata("null").create_frame()
+    frame.bind("states", {"input": state_input})
     for choice in state["Choices"]:
-        if state_input[choice["Variable"].removeprefix("$.")] == choice["StringEquals"]:
+        condition = choice["Condition"].removeprefix("{% ").removesuffix(" %}")
+        if Jsonata(condition).evaluate(None, frame):
             return str(choice["Next"])
     return str(state["Default"])
 

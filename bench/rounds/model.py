@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.table import Row
 from muster.replica.store.transport import PART_BYTES
-from muster.replica.wire.blocks import CONNECTIONS
+from muster.replica.wire.blocks import CONNECTIONS, Blocks
 
 _PARAMETERS = 10**9
 _FLOAT_BYTES = 4
@@ -51,6 +51,10 @@ class Site:
         seconds = self.phase(parts, each_bytes / parts, everyone=everyone, rate=self.puts_per_second)
         return seconds + (2 * self.first_byte_seconds if parts > 1 else 0)
 
+    def put_all(self, objects: int, each_bytes: float, everyone: int) -> float:
+        """Small objects from each, side by side."""
+        return self.phase(objects, each_bytes, everyone=everyone, rate=self.puts_per_second)
+
     def get(self, requests: int, each_bytes: float, everyone: int) -> float:
         """`requests` objects or ranges by each."""
         return self.phase(requests, each_bytes, everyone=everyone, rate=self.gets_per_second)
@@ -63,10 +67,10 @@ class Site:
 
 def flat_seconds(site: Site, replicas: int, size: float) -> float:
     """A round as it is implemented."""
-    shard = size / replicas
-    others = replicas - 1
-    reduce = site.get(others, shard, replicas) + site.put(shard, replicas)
-    return site.put(size, replicas) + site.commit_seconds + reduce + site.get(others, shard, replicas)
+    shards = Blocks(int(size / _FLOAT_BYTES)).shards_of_mean(replicas)
+    own, each = ceil(shards / replicas), size / shards
+    reduce = site.get((replicas - 1) * own, each, replicas) + site.put_all(own, each, replicas)
+    return site.put(size, replicas) + site.commit_seconds + reduce + site.get(shards - own, each, replicas)
 
 
 def two_level_seconds(site: Site, replicas: int, size: float, group: int) -> float:

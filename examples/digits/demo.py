@@ -13,15 +13,17 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from examples.digits.baseline import baseline_accuracy
-from examples.digits.report import Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
-from muster import FailureClass, MusterError, RunStatus, Spec
+from muster import FailureClass, MusterError
 from muster.contract.spec.retry_budget import Budget
 from muster.local.faults import LostInstance, QuotaError
+
+if TYPE_CHECKING:
+    from muster import RunStatus, Spec
 
 SPEC = Path(__file__).with_name("run.yaml")
 
@@ -72,13 +74,15 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     with ThreadPoolExecutor(max_workers=1) as pool:
         # Quick, and the deployment leaves it a core. The baseline needs no delay, and it has no outer optimizer.
         shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
-        baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)
+        baseline = pool.submit(_baseline, replicas=spec.replicas, **shared)
         with stage.open():
             if Fault.QUOTA in faults:
                 spec = spec.model_copy(update={"reruns": {FailureClass.QUOTA: _QUOTA_BUDGET}})
                 stage.cloud.faults.add(QuotaError(job=f"*-r{_QUOTA_VICTIM}-*", count=_QUOTA_REFUSALS))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage, spec))
             same = stage.fetch_model(result)
+            from examples.digits.report import Report, verdict_lines  # noqa: PLC0415
+
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds)
             if report.problems:
                 stage.save_logs()
@@ -88,6 +92,13 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
     console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
     return not report.problems
+
+
+def _baseline(**arguments: Any) -> float:
+    """Imports NumPy and trains while the cloud starts and the stack is deployed."""
+    from examples.digits.baseline import baseline_accuracy  # noqa: PLC0415
+
+    return baseline_accuracy(**arguments)
 
 
 class _Saboteur:

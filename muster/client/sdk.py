@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,10 @@ from muster.client.errors import (
     UnknownRunError,
     WaitTimeoutError,
 )
-from muster.client.runs.observer import Observer, own_result, read_result
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.orphans import YOUNG_SECONDS
-from muster.contract.run.result import Result, Verdict
+from muster.contract.run.verdict import Verdict
 
 # What a method needs is imported when it is called: most of the time of a command such as `muster status` would
 # otherwise go into the modules of the others.
@@ -51,10 +51,13 @@ if TYPE_CHECKING:
     from muster.client.runs.failed_attempt import FailedAttempt
     from muster.client.runs.live_page import PageSource
     from muster.client.runs.model_download import ModelDownload
+    from muster.client.runs.observer import Observer
     from muster.client.runs.run_list import RunSummary
-    from muster.client.runs.run_status import RunState, RunStatus
+    from muster.client.runs.run_state import RunState
+    from muster.client.runs.run_status import RunStatus
     from muster.contract.aws.failure_classes import FailureClass
     from muster.contract.run.model import ModelResult
+    from muster.contract.run.result import Result
     from muster.contract.spec.spec import Spec
     from muster.report.comparison import Comparison
 
@@ -341,7 +344,12 @@ class Run:
         self.name = name
         self.muster = muster
         self._cloud = muster._cloud
-        self._observer = Observer(self._cloud, name)
+
+    @cached_property
+    def _observer(self) -> Observer:
+        from muster.client.runs.observer import Observer  # noqa: PLC0415
+
+        return Observer(self._cloud, self.name)
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.muster!r})"
@@ -619,6 +627,8 @@ class Run:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.client.runs.observer import own_result, read_result  # noqa: PLC0415
+
         try:
             result = own_result(self._cloud, self._cloud.executions.describe(self.name))
         except UnknownRunError:

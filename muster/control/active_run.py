@@ -16,7 +16,6 @@ from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
-from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
 from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.store import Store
@@ -130,13 +129,13 @@ class ActiveReplica:
     def update(self, change: Change, seen: Seen | None = None) -> Updated:
         """Compare-and-swap of the record (see RunDocuments.update_record), and then its entry in the roll-up."""
         updated = self.run.documents.update_record(self.rank, change, seen)
-        if updated.record is not None:
-            self.write_entry(updated.record)
+        self.write_entry(updated)
         return updated
 
-    def write_entry(self, record: Record) -> None:
+    def write_entry(self, updated: Updated) -> None:
         """Write the record's entry in the roll-up, also where an earlier call wrote the record and failed here."""
-        write_entry(self.run.documents, self.run.plan.spec.replicas, record)
+        if updated.record is not None:
+            write_entry(self.run.documents, self.run.plan.spec.replicas, updated)
 
     def job_name(self, attempt: int) -> str:
         """The name of an attempt's job."""

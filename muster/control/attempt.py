@@ -3,6 +3,16 @@
 First the task token is stored, then the job is created, then it is checked. The record holds the token before the job
 exists, so no order of events loses the job's end. A second call (a retry, or a re-arm after a time-out) repairs a lost
 event.
+
+What each request to S3 makes certain, in this order:
+
+1. The fence is read: a run that is being stopped gets no record of another attempt.
+2. The record is written by compare-and-swap: nothing is launched twice. The first record of a replica is written
+   without a read (If-None-Match); where it exists after all, it is read then.
+3. The roll-up is written: clients see the attempt.
+4. The fence is read, after the record exists and before the job does: a settlement that found no record of the attempt
+   raised its fence before, so the attempt launches nothing that the result does not know.
+5. The fence is read once more after the job was created: the call that raised it in between may not have found the job.
 """
 
 from __future__ import annotations
@@ -26,10 +36,14 @@ from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
+from muster.control.documents import NOT_LOOKED_UP, Seen
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
+
+# After it was planned, in seconds: its replicas are launched for the first time. The stack's re-arm takes longer.
+_NEW_RUN_SECONDS = 3_600
 
 
 class AttemptRequest(TokenRequest):
@@ -63,8 +77,9 @@ class _Armed:
 
 def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, request: AttemptRequest) -> Launch:
     """Launch or adopt the attempt's job. Complete the token at once where there is nothing to wait for."""
+    seen = _first_look(replica, request)
     stopping = replica.run.is_stopping
-    armed = _arm(replica, request, stopping=stopping)
+    armed = _arm(replica, request, seen, stopping=stopping)
     record = armed.record
     if record is None or _is_settled(request, record):
         return _answer(plane, replica, request, armed)
@@ -92,7 +107,18 @@ def _announce_launch(plane: ControlPlane, request: AttemptRequest, armed: _Armed
         announce_launch(plane.bus, armed.record)
 
 
-def _arm(replica: ActiveReplica, request: AttemptRequest, *, stopping: bool) -> _Armed:
+def _first_look(replica: ActiveReplica, request: AttemptRequest) -> Seen:
+    """The replica's record; it is not read where the request is most probably the first one for the replica.
+
+    A re-arm comes hours after the launch, and that of a job on a cluster minutes after it.
+    """
+    if request.attempt > 1 or request.retry or replica.spec.backend is not Backend.TRAINING_JOB:
+        return replica.record()
+    is_new = clock.seconds_since(replica.run.plan.created_at) < _NEW_RUN_SECONDS
+    return NOT_LOOKED_UP if is_new else replica.record()
+
+
+def _arm(replica: ActiveReplica, request: AttemptRequest, seen: Seen, *, stopping: bool) -> _Armed:
     """Store the token in the record, with a new attempt unless the run is stopping or the rerun is not due yet."""
     repeated = early = False
 
@@ -109,7 +135,7 @@ def _arm(replica: ActiveReplica, request: AttemptRequest, *, stopping: bool) -> 
             return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})
         return None
 
-    record = replica.update(change).record
+    record = replica.update(change, seen).record
     return _Armed(record, repeated, early)
 
 

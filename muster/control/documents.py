@@ -25,10 +25,15 @@ class Seen(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """The record after an update, and whether this update wrote it."""
+    """The record after an update, and whether this update wrote it: then `before` is the record that it replaced."""
 
     record: Record | None
     written: bool
+    before: Record | None = None
+
+
+NOT_LOOKED_UP = Seen(None, None)
+"""A record that most probably does not exist yet: the write of the first one proves it, so it is not read before."""
 
 
 class RunDocuments:
@@ -125,17 +130,21 @@ class RunDocuments:
         """Compare-and-swap: `change` gets the current record and returns the next, or None to leave it.
 
         `change` is pure. It is called again with the newer record whenever another writer was first. `seen`, if given,
-        replaces the first read.
+        replaces the first read: a record that has changed since then, or a first one that exists by now
+        (NOT_LOOKED_UP), is read before anything is written, and before it is said that there is nothing to write.
         """
         key = self.layout.record(rank)
         for _ in self.store.attempts(self.store.uri(key)):
             before, etag = seen or self.record(rank)
             after = change(before)
+            if (after is None or after == before) and seen is NOT_LOOKED_UP:
+                before, etag = self.record(rank)
+                after = change(before)
             if after is None or after == before:
                 return Updated(before, written=False)
             after = after.model_copy(update={"revision": before.revision + 1 if before else 1})
             body = after.to_json()
             if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
-                return Updated(after, written=True)
+                return Updated(after, written=True, before=before)
             seen = None
         raise AssertionError  # attempts() ends by raising

@@ -15,7 +15,7 @@ from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.decide import Facts, can_do_without, decide_end
-from muster.control.documents import Seen
+from muster.control.documents import Seen, Updated
 from muster.control.job_details import with_details
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.runtime import clock
@@ -59,11 +59,12 @@ def end_attempt(
         # A repeated event: the decision stands, and no fact is needed again.
         if seen.record.current.attempt != ended.attempt:
             return None
-        replica.write_entry(seen.record)
+        replica.write_entry(Updated(seen.record, written=False))
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     documents = replica.run.documents
-    record, written = documents.update_record(replica.rank, change, seen)
+    updated = documents.update_record(replica.rank, change, seen)
+    record, written = updated.record, updated.written
     if record is None:
         return None
     if written and record.decision is not None:
@@ -72,7 +73,7 @@ def end_attempt(
             count(_METRICS[record.decision.next])
         if record.decision.next is Next.RERUN:
             announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
-    replica.write_entry(record)
+    replica.write_entry(updated)
     if record.current.attempt != ended.attempt or record.decision is None:
         return None
     return replace(announce_end(plane, replica, record), fresh=written)

@@ -201,10 +201,12 @@ def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
         # Until now the attempt counted as the dearest of the preferences. Before the record has its type: a later call
         # would find it there, and write no mark.
         note_launch(replica, noted.current)
-    replica.update(lambda record: _with_history(record, event), seen)
+    updated = replica.update(lambda record: _with_history(record, event), seen)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
-    # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it.
-    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and replica.run.is_stopping:
+    # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it. Stop
+    # finds it where the record had a status of it before: it reads the records after it has raised the fence.
+    was_known = updated.before is not None and updated.before.current.has_proven_job
+    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and not was_known and replica.run.is_stopping:
         replica.jobs.stop(event.TrainingJobName)
         what += ", stopped: the run is stopping"
     return what

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
-from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunStatus
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import json
 
+from muster.report.fact import Fact
 from muster.report.html_file import FileParts, html_file
 from muster.report.packed_rows import Texts, packed_replicas
-from muster.report.page_model import Fact, Page
+from muster.report.page_model import Page
 
 _PARTS = FileParts(
     template="page.html",

@@ -12,6 +12,7 @@ from muster.contract.run.commit import DEFAULT_UNIT
 from muster.contract.run.pace import Pace
 from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
+from muster.report.fact import Fact
 from muster.report.time_split import TimeSplit
 
 PAGE_VERSION = 1
@@ -104,14 +105,6 @@ class Links(Document):
     recipe: str | None = None
     cluster: str | None = Field(default=None, description="none where no replica is on a cluster")
     cluster_logs: str | None = None
-
-
-class Fact(Document):
-    """A line of the summary."""
-
-    label: str
-    value: str
-    note: str = ""
 
 
 class SweepView(Document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from muster.contract import timestamps
 from muster.contract.aws.prices import PriceTable
@@ -12,7 +12,11 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails, JobProgress, PoolState, RuleVerdict
 from muster.contract.run.spending import SpotSaving, saving
-from muster.report.page_model import Fact, ReplicaView
+from muster.report.fact import Fact
+from muster.report.figures import dollars
+
+if TYPE_CHECKING:
+    from muster.report.page_model import ReplicaView
 
 T = TypeVar("T")
 
@@ -168,8 +172,3 @@ def read_back_facts(replicas: Sequence[ReplicaView], prices: PriceTable, now: da
         yield Fact(label="Rules", value=found, note="; ".join(lines[:_NAMED_MAX]) + more)
     for line in mlflow_lines(details):
         yield Fact(label="MLflow", value=line.partition(":")[0], note=line)
-
-
-def dollars(usd: float) -> str:
-    """`$1.41`, `$0.0023`."""
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"

@@ -15,6 +15,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
 from muster.contract.run.time_use import TIME_MAX, Activity, TimeUse, seconds_of
 from muster.contract.timestamps import Timestamp, seconds_between
+from muster.report.figures import clock
 
 _LAUNCHING = {*BEFORE_INSTANCE, "Interrupted", "Restarting"}
 _STARTING = {"Downloading", "DownloadingTrainingImage"}
@@ -205,9 +206,3 @@ def time_sentences(split: TimeSplit) -> Iterator[str]:
     if split.longest_launch_rank is not None and split.longest_launch >= _LAUNCH_NAMED_MIN * total / split.replicas:
         waited = clock(split.longest_launch)
         yield f"Replica {split.longest_launch_rank} waited longest for capacity or quota: {waited}."
-
-
-def clock(seconds: float) -> str:
-    """`4:10`, `1:02:05`."""
-    hours, minutes = divmod(int(seconds) // 60, 60)
-    return f"{hours}:{minutes:02}:{int(seconds) % 60:02}" if hours else f"{minutes}:{int(seconds) % 60:02}"

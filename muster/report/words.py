@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
@@ -19,8 +20,11 @@ from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.contract.training.ranks import show_ranks
-from muster.report.page_model import Fact, ReplicaView, RoundsView
-from muster.report.read_back import dollars
+from muster.report.fact import Fact
+from muster.report.figures import dollars
+
+if TYPE_CHECKING:
+    from muster.report.page_model import ReplicaView, RoundsView
 
 _NAMED_MAX = 3  # replicas in a sentence
 _HOUR = 3_600

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import ReplicaStatus, RunStatus
 
 
 class State(IntEnum):

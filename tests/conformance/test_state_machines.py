@@ -281,6 +281,38 @@ def test_choices(machines: Machines, given: dict[str, Any], reached: str) -> Non
     assert ended.output == {"reached": reached}
 
 
+@pytest.mark.parametrize(
+    ("given", "reached"),
+    [({"n": 2}, {"by": "large", "given": {"n": 2}}), ({"n": 1}, {"by": "one", "given": {"n": 1, "more": 3}})],
+)
+def test_a_choice_with_expressions_may_add_to_its_input(
+    machines: Machines, given: dict[str, Any], reached: dict[str, Any]
+) -> None:
+    choices = [
+        {"Condition": "{% $states.input.n > 1 %}", "Next": "large"},
+        {
+            "Condition": "{% $states.input.n = 1 %}",
+            "Output": "{% $merge([$states.input, {'more': $more}]) %}",
+            "Next": "one",
+        },
+    ]
+    states: dict[str, Any] = {
+        "Begin": {
+            "Type": "Wait",
+            "QueryLanguage": "JSONata",
+            "Seconds": "{% 0 %}",
+            "Assign": {"more": "{% 3 %}"},
+            "Output": "{% $states.input %}",
+            "Next": "Choose",
+        },
+        "Choose": {"Type": "Choice", "QueryLanguage": "JSONata", "Choices": choices, "Default": "no"},
+    }
+    for name in ("large", "one", "no"):
+        states[name] = {"Type": "Pass", "Parameters": {"by": name, "given.$": "$"}, "End": True}
+    ended = machines.run({"StartAt": "Begin", "States": states}, given, lambda _: Silence())
+    assert ended.output == reached
+
+
 def test_waits_and_expressions(machines: Machines) -> None:
     states = {
         "Until": {

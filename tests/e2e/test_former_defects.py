@@ -15,7 +15,8 @@ import pytest
 from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import BusyError, DeniedError, RefusedError, UnknownRunError
-from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunStatus
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import JobName

@@ -277,9 +277,9 @@ DEFECTS = (
     ),
     Defect(
         "each process of a replica decides by itself whether a round is committed",
-        rendezvous.Rendezvous.exchange,
-        "commit = self._by_first(lambda: read_commit(self._context, round_))",
-        "commit = read_commit(self._context, round_)",
+        rendezvous.Rendezvous._before_contributing,
+        "return self._by_first(look)",
+        "return look()",
         "groups",
     ),
     Defect(
@@ -347,8 +347,8 @@ DEFECTS = (
     Defect(
         "shards of rounds with fewer members are kept",
         reduced_shards.most_shards,
-        "for members in range(1, replicas + 1)",
-        "for members in [replicas]",
+        "numbers = range(1, replicas + 1)",
+        "numbers = [replicas]",
         "torchft",
     ),
     Defect(

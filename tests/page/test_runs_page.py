@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from bench.browser import chromium
 from muster.client.runs.run_list import RunSummary
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.client.runs.runs_report import runs_page
 from muster.report.runs_page import render_runs
 from tests.support.sample_runs import STACK, sample_runs

@@ -114,7 +114,8 @@ DEFECTS = (
     Defect(
         "a repeated event does not complete the token",
         "muster/control/outcome.py",
-        "        replica.write_entry(seen.record)\n        return announce_end(plane, replica, seen.record)\n",
+        "        replica.write_entry(Updated(seen.record, written=False))\n"
+        "        return announce_end(plane, replica, seen.record)\n",
         "        return None\n",
     ),
     Defect(
@@ -150,7 +151,7 @@ DEFECTS = (
     Defect(
         "the roll-up misses the ends of attempts",
         "muster/control/outcome.py",
-        "    replica.write_entry(record)\n    if record",
+        "    replica.write_entry(updated)\n    if record",
         "    if record",
     ),
     Defect(

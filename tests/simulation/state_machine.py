@@ -153,7 +153,10 @@ class Interpreter:
             case "Task" | "Map":
                 return self._with_retries(flow, name, state, context)
             case "Choice":
-                return data, next((rule["Next"] for rule in state["Choices"] if _holds(rule, data)), state["Default"])
+                rule = next((rule for rule in state["Choices"] if _holds(flow, rule, data)), None)
+                if rule is None:
+                    return data, state["Default"]
+                return flow.evaluated(rule["Output"], data) if "Output" in rule else data, rule["Next"]
             case "Wait":
                 self._kernel.sleep(self._seconds(flow, state, data))
                 assigned = {name: flow.evaluated(text, data) for name, text in state.get("Assign", {}).items()}
@@ -341,7 +344,9 @@ def _matches(wanted: list[str], error: StateError) -> bool:
     )
 
 
-def _holds(rule: Mapping[str, Any], data: Any) -> bool:
+def _holds(flow: Flow, rule: Mapping[str, Any], data: Any) -> bool:
+    if "Condition" in rule:
+        return flow.evaluated(rule["Condition"], data) is True
     found = _at(rule["Variable"], data, {})
     if "BooleanEquals" in rule:
         return found is rule["BooleanEquals"]

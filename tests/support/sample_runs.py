@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from muster.client.aws.deployed_stack import Stack
 from muster.client.runs.run_list import RunSummary
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.contract import timestamps
 from muster.contract.run.ended_run import FailureCount
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from muster.client.launch.estimate import Quota
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.client.verify.account_checks import (
     ImageFacts,
     Probe,

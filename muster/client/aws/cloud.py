@@ -12,7 +12,6 @@ from muster.client.aws.bucket_objects import BucketObjects
 from muster.client.aws.connection import CONFIG, Connection
 from muster.client.aws.dead_letter_queue import DeadLetterQueue
 from muster.client.aws.deployed_stack import Stack
-from muster.client.aws.roll_ups import RollUps
 from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from muster.client.aws.hyperpod_clusters import HyperPodClusters
     from muster.client.aws.light_session import AnySession
     from muster.client.aws.log_events import LogEvents
+    from muster.client.aws.roll_ups import RollUps
 
 
 class Cloud:
@@ -42,10 +42,16 @@ class Cloud:
         self.executions = WorkflowExecutions(connection)
         self.jobs = TrainingJobs(connection)
         self.objects = BucketObjects(connection)
-        self.roll_ups = RollUps(self.objects)
         self.dead_letters = DeadLetterQueue(connection)
 
     # What few commands use is imported when it is used.
+    @cached_property
+    def roll_ups(self) -> RollUps:
+        """What the control plane has written of the replicas of each run."""
+        from muster.client.aws.roll_ups import RollUps  # noqa: PLC0415
+
+        return RollUps(self.objects)
+
     @cached_property
     def ended_days(self) -> EndedDays:
         """The runs that have ended, by day."""

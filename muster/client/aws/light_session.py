@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import botocore.session
 from botocore.config import Config
 
+from muster.client.aws.service_models import ServiceModels
+
 if TYPE_CHECKING:
     import boto3
 
@@ -26,6 +28,8 @@ class LightSession:
 
     def __init__(self, profile: str | None, region: str | None) -> None:
         self._session = botocore.session.Session(profile=profile)
+        models = ServiceModels(self._session.get_config_variable("data_path"))
+        self._session.register_component("data_loader", models)
         # None where none is configured, which the types of boto3 leave out, too.
         self.region_name: str = region or self._session.get_config_variable("region")
         self.profile_name: str = self._session.profile or "default"

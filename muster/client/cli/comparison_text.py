@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from muster.contract.text import shortened
-from muster.report.read_back import dollars
+from muster.report.figures import dollars
 from muster.report.words import duration, rate_number
 
 if TYPE_CHECKING:

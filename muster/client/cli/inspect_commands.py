@@ -14,7 +14,7 @@ from muster.client.cli.output import busy, line_width, print_answer, print_lines
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.errors import ReportFileError, os_reason
-from muster.contract.run.result import Verdict
+from muster.contract.run.verdict import Verdict
 
 _ON_PAGE_MAX = 1_000
 

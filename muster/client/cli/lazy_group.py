@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
@@ -55,6 +56,10 @@ class LazyCommand(TyperCommand):
         for needed in EXTRAS.get(self._row.extra, ()):
             if find_spec(needed) is None:
                 raise MissingExtraError(str(self.name), self._row.extra, needed)
+        if not self._row.extra:
+            # Our documents need no plugin of pydantic, and a search for one reads the metadata of all that is
+            # installed. Commands with an extra start programs of others, which inherit the environment.
+            os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         module, _, name = self._row.target.partition(":")
         found = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):

@@ -17,7 +17,7 @@ from muster.contract.errors import MusterError
 
 _LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))
 _LOCAL = "muster.local.commands"
-_GARBAGE_THRESHOLD = 50_000  # objects; Python's default is 700
+_GARBAGE_THRESHOLD = 200_000  # objects; Python's default is 700
 
 
 class Commands(LazyGroup):
@@ -130,6 +130,9 @@ def main() -> None:
         _end(UsageError(error.format_message()), as_json=as_json)
     except MusterError as error:
         _end(error, as_json=as_json)
+    finally:
+        # The process ends, and Python would look for garbage in all that is left first.
+        gc.freeze()
 
 
 def _end(error: MusterError, *, as_json: bool) -> NoReturn:

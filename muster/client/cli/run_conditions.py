@@ -16,7 +16,7 @@ from muster.client.errors import OptionError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from muster.client.runs.run_status import RunState
+    from muster.client.runs.run_state import RunState
     from muster.contract.aws.failure_classes import FailureClass
 
 # Step Functions: a name has 1 to 80 characters, and none of these nor a space.
@@ -65,7 +65,7 @@ class RunConditions:
             OptionError: one of them cannot be used.
         """
         # For Tab completion, which imports this module, these would take too long.
-        from muster.client.runs.run_status import RunState  # noqa: PLC0415
+        from muster.client.runs.run_state import RunState  # noqa: PLC0415
         from muster.contract.aws.failure_classes import FailureClass  # noqa: PLC0415
 
         # A list knows a run by its execution, which does not distinguish `stopping` from an end.

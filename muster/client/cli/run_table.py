@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from muster.client.runs.status_text import elapsed
+from muster.client.runs.run_state import elapsed
 from muster.contract.text import shortened
-from muster.report.read_back import dollars
+from muster.report.figures import dollars
 
 if TYPE_CHECKING:
     from muster.client.runs.run_list import RunSummary

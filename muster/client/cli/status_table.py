@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from muster.client.cli.output import visible
-from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, recipe_line, select
 from muster.contract.run.sweep_values import short_names
 from muster.contract.text import shortened

@@ -12,8 +12,9 @@ from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.output import print_answer, print_lines, print_styled, terminal_size, visible
 from muster.client.cli.status_table import Line, status_lines
 from muster.client.runs.failed_attempt import failure_lines
-from muster.client.runs.run_status import RunState, RunStatus
-from muster.client.runs.status_text import changes, elapsed
+from muster.client.runs.run_state import RunState, elapsed
+from muster.client.runs.run_status import RunStatus
+from muster.client.runs.status_text import changes
 from muster.contract.text import shortened
 
 if TYPE_CHECKING:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from muster.contract.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".musterignore"
 # Never code, and often large or secret.
@@ -30,6 +32,9 @@ class Ignored:
         Raises:
             SpecError: a line of the ignore file is not a pattern.
         """
+        # Most plans read no folder.
+        from pathspec import GitIgnoreSpec  # noqa: PLC0415
+
         path = folder / IGNORE_FILE
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines() if path.is_file() else []

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from muster.client.errors import ClientError, UnknownRunError
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import RunStatus
 from muster.contract.errors import RunNameTakenError
 from muster.contract.names import is_run_name
 from muster.contract.text import shortened

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import RunStatus
 from muster.client.sdk import POLL_SECONDS, Muster, Run
 
 

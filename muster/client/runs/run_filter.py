@@ -8,7 +8,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
 
 if TYPE_CHECKING:

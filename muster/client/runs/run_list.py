@@ -16,7 +16,7 @@ from pydantic import Field
 
 from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
 from muster.client.runs.run_filter import RunFilter
-from muster.client.runs.run_status import RunState, execution_state, state_of_verdict
+from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
 from muster.contract.document import Document
 from muster.contract.run.ended_run import FailureCount

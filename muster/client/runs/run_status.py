@@ -9,8 +9,9 @@ from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
-from muster.client.aws.reported import Execution, ExecutionStatus
+from muster.client.aws.reported import Execution
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
+from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
 from muster.client.runs.warm_pools import KeptInstances, kept_instances
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -28,7 +29,7 @@ from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
 from muster.contract.run.pace import Pace, end_of, has_stalled
 from muster.contract.run.record import Decision, Next
-from muster.contract.run.result import Result, Verdict
+from muster.contract.run.result import Result
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.spending import SpotSaving, saving
 from muster.contract.run.sweep_values import values_of
@@ -42,21 +43,6 @@ _ENDS = frozenset(status for status in JobStatus if status.is_terminal)
 _NOT_TRAINING = {*BEFORE_TRAINING, "Interrupted", "Restarting"}
 # The causes of a replica that was stopped by a user, or by Muster with the rest of the run: its own work did not fail.
 _STOPS = {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
-
-
-class RunState(StrEnum):
-    """Where a run stands. `stopping` is not an end: its jobs may still save their work."""
-
-    RUNNING = "running"
-    STOPPING = "stopping"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the run can never change again."""
-        return self not in {RunState.RUNNING, RunState.STOPPING}
 
 
 class ReplicaState(StrEnum):
@@ -426,28 +412,8 @@ def _replica(rank: int, attempts: Sequence[Attempt], decision: Decision | None, 
     )
 
 
-_OF_VERDICT = {
-    Verdict.SUCCEEDED: RunState.SUCCEEDED,
-    Verdict.FAILED: RunState.FAILED,
-    Verdict.STOPPED: RunState.STOPPED,
-}
-_OF_EXECUTION = {
-    ExecutionStatus.RUNNING: RunState.RUNNING,
-    ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
-    ExecutionStatus.ABORTED: RunState.STOPPED,
-}
 # Lambda: an asynchronous invocation lasts up to 15 minutes and is retried twice; after that the settlement has failed.
 _SETTLED_WITHIN = timedelta(minutes=50)
-
-
-def execution_state(status: ExecutionStatus) -> RunState:
-    """The state of a run of which only the execution's status is known; `stopping` then shows as the end."""
-    return _OF_EXECUTION.get(status, RunState.FAILED)
-
-
-def state_of_verdict(verdict: Verdict) -> RunState:
-    """The state of a settled run."""
-    return _OF_VERDICT[verdict]
 
 
 def is_watched(execution: Execution, now: datetime) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from muster.client.runs.run_status import ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_state import RunState, elapsed
+from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
 from muster.contract.aws.job_status import BEFORE_INSTANCE, WAITING_FOR_QUOTA, JobStatus
@@ -18,7 +19,6 @@ from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
 from muster.contract.run.sweep_values import value_text
 from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
-from muster.report.time_split import clock
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
@@ -159,12 +159,6 @@ def read_back_lines(status: RunStatus) -> Iterator[str]:
     yield from rule_lines(details)
     yield from (f"MLflow: {line}" for line in mlflow_lines(details))
     yield from pool_lines(status.warm_pools)
-
-
-def elapsed(started_at: str, ended_at: str | None) -> str:
-    """Minutes and seconds since the start, or until the end."""
-    end = timestamps.parse(ended_at) if ended_at else datetime.now(UTC)
-    return clock(max(0.0, (end - timestamps.parse(started_at)).total_seconds()))
 
 
 def _rounds(status: RunStatus) -> str:

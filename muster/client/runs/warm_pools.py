@@ -11,7 +11,8 @@ from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
 from muster.contract.timestamps import Timestamp
-from muster.report.read_back import Attempts, dollars, end_pool_command, kept_pools
+from muster.report.figures import dollars
+from muster.report.read_back import Attempts, end_pool_command, kept_pools
 
 _SHOWN_MAX = 20  # in a status; each has a line of its own in a result
 

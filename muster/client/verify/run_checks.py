@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.client.verify.own_run import DELETED_FILE, FAILING_RANK, FAILS_AFTER, KEPT_FILE, REPLICAS, ROUNDS
 from muster.client.verify.run_facts import ContainerReport, JobFacts, RunFacts
 from muster.client.verify.verification import Check, failed, info, judged, ok, unchecked

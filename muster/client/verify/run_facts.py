@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.contract.run.result import ReplicaResult, Result
 from muster.contract.run.roll_up import ReplicaEntry
 

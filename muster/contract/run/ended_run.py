@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
-from muster.contract.run.result import Verdict
+from muster.contract.run.verdict import Verdict
 from muster.contract.timestamps import Timestamp
 
 ENDED = "ended/"

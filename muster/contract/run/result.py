@@ -12,16 +12,9 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import DEFAULT_UNIT, UNIT
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
+from muster.contract.run.verdict import Verdict as Verdict  # noqa: PLC0414 - a part of this document
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
-
-
-class Verdict(StrEnum):
-    """How a run ended."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    STOPPED = "stopped"
 
 
 class ReplicaOutcome(StrEnum):

@@ -6,6 +6,7 @@ writer. 412 is a lost race; 409 means that two conditional writes collided, and 
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Store:
     def __init__(self, s3: S3Client, bucket: str) -> None:
         self.s3 = s3
         self.bucket = bucket
+        self.names_md5 = False
+        """Whether an ETag of this bucket is the MD5 of its object, as the last write has shown: not under every key."""
 
     def uri(self, key: str) -> str:
         """`s3://bucket/key`."""
@@ -105,18 +108,23 @@ class Store:
     def create(self, key: str, body: bytes, content_type: str = "application/json") -> bool:
         """Write an object that must not exist yet. False where it exists: another writer was first."""
 
-        def put() -> None:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type)
+        def put() -> str:
+            answer = self.s3.put_object(
+                Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type
+            )
+            return answer["ETag"]
 
-        return self._conditional(key, put)
+        return self._conditional(key, body, put)
 
     def replace(self, key: str, body: bytes, etag: str, content_type: str = "application/json") -> bool:
-        """Replace the version with this ETag. False where it is no longer the current one."""
+        """Replace the version with this ETag. False where it is no longer the current one, or there is none."""
 
-        def put() -> None:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType=content_type)
+        def put() -> str:
+            return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType=content_type)[
+                "ETag"
+            ]
 
-        return self._conditional(key, put)
+        return self._conditional(key, body, put)
 
     def count(self, prefix: str) -> int:
         """How many objects there are under `prefix`."""
@@ -137,18 +145,24 @@ class Store:
         """
         return _Attempts(what)
 
-    def _conditional(self, key: str, put: Callable[[], None]) -> bool:
+    def _conditional(self, key: str, body: bytes, put: Callable[[], str]) -> bool:
         for _ in self.attempts(self.uri(key)):
             try:
-                put()
+                self.names_md5 = put() == etag_of(body)
             except ClientError as error:
-                if http_status(error) == 412:
+                # A replaced object that does not exist any more answers 404.
+                if http_status(error) == 412 or error_code(error) == "NoSuchKey":
                     return False
                 if http_status(error) != 409:
                     raise
             else:
                 return True
         raise AssertionError  # attempts() ends by raising
+
+
+def etag_of(body: bytes) -> str:
+    """The ETag of an object with this content. S3: its MD5, unless it is encrypted by a key of KMS or of the caller."""
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
 
 
 def pause_limit(tries: int) -> float:

@@ -63,6 +63,15 @@ class Codec(ABC):
             CodecError: values that are NaN, infinite or beyond `limit`.
         """
 
+    def encode_both(self, values: Floats, payload: Payload, dither: Dither | None, decoded: Floats) -> None:
+        """As `encode`; `decoded`, of the shape of `values`, receives what `decode` makes of the payload.
+
+        Raises:
+            CodecError: as `encode`.
+        """
+        self.encode(values, payload, dither)
+        self.decode(payload, decoded)
+
     @abstractmethod
     def decode(self, payload: Payload, values: Floats) -> None:
         """The reverse of `encode`.

@@ -105,10 +105,6 @@ class ReducedShards:
         first = self._which(shard).start
         return max(rank for rank in range(size) if self._blocks.shard(rank, size).start <= first)
 
-    def exists(self, shard: int) -> bool:
-        """Whether a shard is stored."""
-        return self._context.store.exists(self._key(shard))
-
     def make(
         self, shard: int, sink: Sink, mine: Contribution | None, room: Callable[[int], Payload] = pages
     ) -> memoryview:

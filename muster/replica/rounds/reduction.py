@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import cycle
 from queue import SimpleQueue
 from threading import Lock
 
@@ -138,7 +137,7 @@ class _Reduction:
                     self._make(shard)
                     missing.remove(shard)
             if missing:
-                self._watch(missing, min(due[shard] for shard in missing), polling)
+                polling.rest()
 
     def nothing(self) -> Floats:
         """The mean of a void round."""
@@ -267,14 +266,6 @@ class _Reduction:
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""
         return self._context.store.exists(keys.commit(self._commit.round + 1))
-
-    def _watch(self, missing: list[int], until: float, polling: Polling) -> None:
-        """Wait until one of `missing` exists, checking one at a time: owners finish at about the same time."""
-        for shard in cycle(missing):
-            polling.rest()
-            late = polling.left_seconds <= 0 or self._context.clock.monotonic() >= until
-            if late or self._shards.exists(shard):
-                return
 
     def _distance(self, shard: int) -> int:
         """How many members take over `shard` before this process does; 0 for its owner.

@@ -36,13 +36,16 @@ from muster.replica.wire.binary_format import (
     put_header,
     put_values,
 )
-from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.headers import SnapshotHeader, SnapshotManifest
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
 # A broken connection costs only seconds, and the time of a request depends on its bytes rather than its latency. Far
 # below the 5 GiB of a single PUT: no model is too large.
 SHARD_BYTES_MAX = 64 * 2**20
+# One connection to S3 carries 85 MB/s: all of them are used. Smaller pieces would be faster still, but each is a
+# request that is paid for.
+READ_BYTES_MIN = 8 * 2**20
 ELEMENT_BYTES = 4
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
 
@@ -182,8 +185,23 @@ class Snapshots:
     def _loaded(self, round_: int, manifest: SnapshotManifest) -> GlobalState:
         length = self.cut.length
         state = GlobalState(round_, np.empty(length, np.float32), np.zeros(length, np.float32))
-        self.context.side_by_side(lambda shard: self._load(state, shard, manifest.source), range(manifest.shards))
+        pieces = [piece for shard in range(manifest.shards) for piece in self._pieces(round_, shard)]
+        self.context.side_by_side(lambda piece: self._load(state, piece, manifest.source), pieces)
         return state
+
+    def _pieces(self, round_: int, shard: int) -> Iterator[_Window]:
+        """What this process holds of a shard, in as many pieces as it has connections for each shard."""
+        held = [within for _, within, _ in self._held_of(self.context.link.rank, round_, shard)]
+        if not held:
+            return
+        start, stop = self._span(round_, shard)
+        blocks = Blocks(stop - start)
+        needed = blocks.covering(slice(min(part.start for part in held), max(part.stop for part in held)))
+        size = len(needed) * blocks.record_bytes
+        pieces = max(1, min(CONNECTIONS // self.shards(round_), size // READ_BYTES_MIN))
+        for number in range(pieces):
+            first, last = (len(needed) * edge // pieces for edge in (number, number + 1))
+            yield _Window(shard, needed[first:last], blocks)
 
     def _manifest(self, round_: int) -> SnapshotManifest | None:
         key = keys.manifest(round_)
@@ -226,19 +244,12 @@ class Snapshots:
         except ObjectExistsError:
             return
 
-    def _load(self, state: GlobalState, shard: int, source: str) -> None:
-        """Load what this process holds of a shard."""
-        held = list(self._held_of(self.context.link.rank, state.round, shard))
-        if not held:
-            return
-        start, stop = self._span(state.round, shard)
-        blocks = Blocks(stop - start)
-        needed = slice(min(within.start for _, within, _ in held), max(within.stop for _, within, _ in held))
-        key = keys.snapshot(state.round, source, shard)
+    def _load(self, state: GlobalState, piece: _Window, source: str) -> None:
+        key = keys.snapshot(state.round, source, piece.shard)
         reason = ""
         for _ in range(READ_TRIES):
             try:
-                self._read(state, key, shard, (blocks, blocks.covering(needed)))
+                self._read(state, key, piece)
             except CodecError as error:
                 # A retry helps against damage in transfer, not against damage in the bucket.
                 reason = str(error)
@@ -247,25 +258,30 @@ class Snapshots:
         message = f"{self.context.store.uri(key)} is damaged: {reason}."
         raise RendezvousError(message)
 
-    def _read(self, state: GlobalState, key: str, shard: int, wanted: tuple[Blocks, range]) -> None:
-        """Load what this process holds of the blocks of a shard, while they arrive."""
-        store, (blocks, which) = self.context.store, wanted
+    def _read(self, state: GlobalState, key: str, piece: _Window) -> None:
+        """Load what this process holds of a piece of a shard, while it arrives."""
+        store, blocks, which = self.context.store, piece.blocks, piece.which
         first, last = byte_range(blocks, which)
         # One byte more than the object can have.
         last += which.stop == blocks.number
         if which.start:
-            header, stream = ByteStream(store.stream(key, 0, HEADER_BYTES)), ByteStream(store.stream(key, first, last))
+            # What the header says is also in the key, to which each block's checksum is bound: who reads the shard's
+            # first block reads it.
+            stream = ByteStream(store.stream(key, first, last))
         else:
-            header = stream = ByteStream(store.stream(key, 0, last))
-        found = decode_header(key, header.take(HEADER_BYTES), SnapshotHeader)
-        if (found.run, found.round, found.shard, found.layout) != (self.context.run, state.round, shard, self.layout):
-            message = "its header belongs to another run, round, shard or model"
-            raise CodecError(message)
+            stream = ByteStream(store.stream(key, 0, last))
+            self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
         arrays = (state.parameters, state.momentum)
         for run, values in decoded_stream(key, stream, blocks, which):
-            window = _Window(shard, run, blocks)
+            window = _Window(piece.shard, run, blocks)
             for array, within, local in self._held_in(self.context.link.rank, state.round, window):
                 put_values(arrays[array][local], values, within)
+
+    def _check(self, header: SnapshotHeader, round_: int, shard: int) -> None:
+        found = (header.run, header.round, header.shard, header.layout)
+        if found != (self.context.run, round_, shard, self.layout):
+            message = "its header belongs to another run, round, shard or model"
+            raise CodecError(message)
 
     def _span(self, round_: int, shard: int) -> tuple[int, int]:
         elements, shards = self.count * _arrays(round_), self.shards(round_)

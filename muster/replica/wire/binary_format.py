@@ -39,6 +39,7 @@ from muster.replica.codecs.base import (
     Payload,
     refuse_unusable,
 )
+from muster.replica.codecs.scratch import scratch
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 
 __all__ = [
@@ -177,11 +178,13 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
         full = np.zeros(len(piece) * blocks.elements, np.float32)
         full[: source.size] = source
     dither = Dither(seed, piece.start) if encoding.dither else None
-    encoding.codec.encode(full.reshape(len(piece), -1), payload, dither)
-    if encoding.error is not None or encoding.decoded is not None:
-        found = np.empty((len(piece), blocks.elements), np.float32)
-        encoding.codec.decode(payload, found)
-        decoded = found.reshape(-1)[: source.size]
+    full = full.reshape(len(piece), -1)
+    if encoding.error is None and encoding.decoded is None:
+        encoding.codec.encode(full, payload, dither)
+    else:
+        found = scratch(full.size).decoded
+        encoding.codec.encode_both(full, payload, dither, found.reshape(full.shape))
+        decoded = found[: source.size]
         if encoding.error is not None:
             np.subtract(source, decoded, out=encoding.error[span])
         if encoding.decoded is not None:

@@ -184,3 +184,17 @@ def test_a_spec_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 def test_the_version_is_printed() -> None:
     answer = muster("--version")
     assert (answer.returncode, answer.stdout) == (0, f"muster {version('muster-train')}\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("muster.client.cli.launch_commands", "botocore boto3 rich muster.control pathspec"),
+        ("muster.client.cli.inspect_commands", "boto3 rich muster.contract.spec.spec muster.client.runs.run_status"),
+        ("muster.client.cli.watch_commands", "boto3 rich muster.contract.spec.spec muster.report.page_model"),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(module: str, heavy: str) -> None:
+    code = f"import sys, {module}; print(*sorted(set({heavy.split()}) & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout.strip() == ""

@@ -11,7 +11,7 @@ from muster.client.errors import DeniedError, NoResultError
 from muster.client.runs.event_log import EventKind
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.client.sdk import Muster, Run
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition

@@ -16,7 +16,7 @@ from muster.client.cli.run_table import list_lines
 from muster.client.errors import OptionError
 from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import RunSummary, list_runs
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.ended_run import FailureCount
 from muster.contract.timestamps import Timestamp

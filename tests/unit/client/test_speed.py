@@ -10,7 +10,7 @@ import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.cli.status_table import HEADINGS, lay_out
-from muster.client.runs import status_text
+from muster.client.runs import run_state, status_text
 from muster.client.runs.progress import advance
 from muster.client.runs.run_status import Observation, Progress, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, headline
@@ -86,7 +86,8 @@ class Now(datetime):
 
 @pytest.fixture(autouse=True)
 def ten_seconds_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_text, "datetime", Now)
+    for module in (run_state, status_text):
+        monkeypatch.setattr(module, "datetime", Now)
 
 
 def test_a_run_shows_its_rate_its_rounds_and_the_time_left() -> None:

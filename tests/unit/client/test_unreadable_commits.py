@@ -10,7 +10,8 @@ import pytest
 from muster.client.cli.status_table import status_lines
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_status import RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import changes
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import Commit, Member, commit_bytes_max

@@ -10,8 +10,9 @@ import pytest
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.cli.status_table import HEADINGS, lay_out, status_lines
 from muster.client.runs.progress import advance
-from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunState, RunStatus, run_status
-from muster.client.runs.status_text import Row, changes, elapsed, headline, select
+from muster.client.runs.run_state import RunState, elapsed
+from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunStatus, run_status
+from muster.client.runs.status_text import Row, changes, headline, select
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName

@@ -386,6 +386,40 @@ def test_a_first_attempt_is_number_one(harness: ControlHarness) -> None:
 # --- the fence ------------------------------------------------------------------------------------
 
 
+def test_a_first_launch_reads_the_fence_alone(harness: ControlHarness) -> None:
+    """Before the record, between record and job, and after the job; the record is written without a read."""
+    run = harness.plan()
+    harness.cloud.calls.reset()
+    assert harness.arm() is Launch.CREATED
+    layout = run.documents.layout
+    assert [call["Key"] for call in harness.cloud.calls.of("GetObject")] == [layout.fence] * 3
+    written = [call["Key"] for call in harness.cloud.calls.of("PutObject")]
+    assert written == [layout.record(0), layout.roll_up_shard(0)]
+
+
+def test_a_first_call_that_comes_twice_finds_what_the_other_one_has_done(harness: ControlHarness) -> None:
+    """Lambda can invoke a function twice for one call of the workflow."""
+    run = harness.plan()
+    request = harness.request(retry=0)
+    assert harness.attempt(request) is Launch.CREATED
+    assert harness.attempt(request) is Launch.ADOPTED
+    assert len(harness.cloud.training.names()) == 1
+    harness.cloud.training.complete(harness.job())
+    harness.deliver()
+    run.documents.raise_fence(Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason="why", at="t"))
+    assert harness.attempt(request) is Launch.CONCLUDED
+
+
+def test_a_re_arm_reads_the_record_before_it_writes_it(harness: ControlHarness) -> None:
+    """It comes hours after the launch, where a write without a read would be lost and cost a request."""
+    run = harness.plan()
+    harness.arm()
+    harness.cloud.clock.advance(6 * 3_600)
+    harness.cloud.calls.reset()
+    assert harness.attempt(harness.request(retry=0)) is Launch.ADOPTED
+    assert [call["Key"] for call in harness.cloud.calls.of("PutObject")] == [run.documents.layout.record(0)]
+
+
 def test_nothing_is_launched_in_a_run_that_is_stopping(harness: ControlHarness) -> None:
     run = harness.plan()
     raise_fence(run)

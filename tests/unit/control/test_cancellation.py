@@ -12,7 +12,7 @@ from muster.client.runs.cancellation import cancel
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import list_runs
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.contract.errors import SpecError
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import Result, Verdict

@@ -50,11 +50,12 @@ def test_the_workflow_hears_of_an_end_only_after_the_roll_up(harness: ControlHar
     assert seen == [True]
 
 
-@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
+@pytest.mark.parametrize(("replicas", "operation"), [(1, "PutObject"), (33, "PutObject"), (33, "GetObject")])
 def test_an_event_whose_entry_could_not_be_written_is_repeated_and_writes_it(
-    harness: ControlHarness, operation: str
+    harness: ControlHarness, replicas: int, operation: str
 ) -> None:
-    run = harness.plan()
+    """A shard of one replica is written without a read of it."""
+    run = harness.plan(replicas=replicas)
     harness.arm()
     harness.deliver()
     harness.cloud.training.fail(harness.job(), BROKEN)
@@ -91,6 +92,57 @@ def test_a_re_arm_that_finds_nothing_new_writes_nothing(harness: ControlHarness)
     harness.arm()
     assert [call["Key"] for call in harness.cloud.calls.of("PutObject")] == [run.documents.layout.record(0)]
     assert [call["Key"] for call in harness.cloud.calls.of("GetObject")].count(key) == 1
+
+
+def test_a_shard_of_one_replica_is_written_without_a_read(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=32)
+    harness.arm()
+    harness.deliver()
+    harness.cloud.training.fail(harness.job(), BROKEN)
+    harness.deliver()
+    shard = run.documents.layout.roll_up_shard(0)
+    assert is_current(harness)
+    assert shard not in [call["Key"] for call in harness.cloud.calls.of("GetObject")]
+
+
+def test_a_lost_entry_is_repaired_by_the_next_status(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    remove(harness, run)
+    harness.deliver()
+    assert is_current(harness)
+
+
+def test_an_entry_that_another_function_has_written_is_not_replaced_by_an_older_one(harness: ControlHarness) -> None:
+    """The record has gone on while the shard was being written."""
+    run = harness.plan()
+    harness.arm()
+    key = run.documents.layout.roll_up_shard(0)
+    other = ControlHarness(cloud=harness.cloud)
+
+    def train_meanwhile() -> None:
+        harness.cloud.training.train(harness.job())
+        other.react(harness.last_event(harness.job()))
+
+    late = harness.last_event(harness.job())
+    harness.cloud.calls.inject(
+        Fault("PutObject", when=lambda call: call.parameters["Key"] == key, action=train_meanwhile)
+    )
+    harness.react(late)
+    assert entry(harness).attempts[-1].secondary == "Training"
+    assert is_current(harness)
+
+
+def test_under_a_key_of_kms_a_shard_is_read_before_it_is_written(harness: ControlHarness) -> None:
+    """There an ETag is not the MD5 of its object: a write that names one would be lost, and cost a request."""
+    harness.cloud.s3.names_md5 = False
+    run = harness.plan()
+    harness.arm()
+    harness.deliver()
+    key = run.documents.layout.roll_up_shard(0)
+    assert is_current(harness)
+    made = [call.operation for call in harness.cloud.calls.log if call.parameters.get("Key") == key]
+    assert made == ["PutObject", "GetObject", "PutObject"]
 
 
 def test_a_run_of_an_older_version_gets_its_roll_up_from_its_records(harness: ControlHarness) -> None:

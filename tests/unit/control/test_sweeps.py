@@ -10,7 +10,7 @@ import pytest
 from muster.client.cli.status_table import status_lines
 from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_status import RunState
+from muster.client.runs.run_state import RunState
 from muster.client.runs.status_text import headline
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout

@@ -11,7 +11,8 @@ import pytest
 from muster.client.errors import NoJobError, UnknownReplicaError
 from muster.client.logs.log_lines import LogLine
 from muster.client.runs import cancellation
-from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunState, RunStatus
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import ReplicaState, ReplicaStatus, RunStatus
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import canonical_json
 from muster.contract.spec.spec_reader import parse_spec

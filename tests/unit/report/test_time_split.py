@@ -11,7 +11,8 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit
 from muster.contract.run.time_use import Activity, TimeUse
 from muster.contract.timestamps import Timestamp
-from muster.report.time_split import TimeSplit, clock, measured, time_sentences, time_split
+from muster.report.figures import clock
+from muster.report.time_split import TimeSplit, measured, time_sentences, time_split
 from tests.support.round_commits import commit
 
 

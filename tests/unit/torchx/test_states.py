@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from muster.client.runs.run_status import ReplicaStatus, RunState
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import ReplicaStatus
 from muster.contract.aws.failure_classes import FailureClass
 from muster.torchx.states import replica_state
 

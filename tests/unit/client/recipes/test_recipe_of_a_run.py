@@ -15,7 +15,8 @@ from muster.client.cli.run_table import list_lines
 from muster.client.cli.status_table import status_lines
 from muster.client.runs.notebook import run_html
 from muster.client.runs.run_list import RunSummary
-from muster.client.runs.run_status import Observation, RunState, RunStatus, run_status
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import Observation, RunStatus, run_status
 from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.run.result import Result, Verdict
 from muster.control.ended_runs import ended_run

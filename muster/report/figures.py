@@ -1,0 +1,14 @@
+"""Amounts and times as the page, tables and lists write them. Needs nothing else: a list shows little more."""
+
+from __future__ import annotations
+
+
+def dollars(usd: float) -> str:
+    """`$1.41`, `$0.0023`."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+def clock(seconds: float) -> str:
+    """`4:10`, `1:02:05`."""
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    return f"{hours}:{minutes:02}:{int(seconds) % 60:02}" if hours else f"{minutes}:{int(seconds) % 60:02}"
