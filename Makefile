@@ -24,6 +24,8 @@ KUBERNETES := build/kubernetes/.ready
 GATE := build/gate/.ready
 # So does the builder of the documentation's site.
 SITE := build/zensical/.ready
+# What the benchmarks compare Muster with. botocore uses awscrt wherever it is installed.
+PEERS := build/peers/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
@@ -110,6 +112,15 @@ $(KUBERNETES): requirements-kubernetes.txt $(DEV)
 	  > $$(build/kubernetes/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
 	@touch $@
 
+# The S3 clients of others, with .venv's packages behind them.
+$(PEERS): requirements-peers.txt $(DEV)
+	@echo "Installing what the benchmarks compare with into build/peers (once)"
+	@$(BIN)/python -m venv --clear --without-pip build/peers
+	@$(UV_PIP) install --quiet --no-deps --python build/peers/bin/python -r $<
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(build/peers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	@touch $@
+
 $(GATE): requirements-gate.txt $(VENV)/.ready
 	@echo "Installing the static gate's checkers into build/gate (once)"
 	@$(BIN)/python -m venv --clear --without-pip build/gate
@@ -185,7 +196,7 @@ upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE
 soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(PEERS) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
@@ -199,7 +210,7 @@ check: setup $(DEV) $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the s
 	$(BIN)/python -m muster.infra.gate
 	$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
-bench: setup $(DEV) $(TORCH) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
+bench: setup $(DEV) $(TORCH) $(PEERS) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
 docs: setup $(DEV) ## Write the parts of docs/ that follow from the code
@@ -239,6 +250,8 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  --group gate -o requirements-gate.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group site -o requirements-site.txt
+	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
+	  --group peers -o requirements-peers.txt
 
 # The models of AWS's SDK for HyperPod as a JSON schema; `make test` compares it with the SDK that is pinned.
 job-schema: | $(KUBERNETES) ## Derive the schema of HyperPodPyTorchJob from AWS's SDK again

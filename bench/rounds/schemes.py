@@ -75,6 +75,15 @@ class Place:
         return slice(count * rank // self.replicas, count * (rank + 1) // self.replicas)
 
 
+def joined(place: Place) -> Rendezvous:
+    """A replica's rendezvous with the others of its group."""
+    quorum = Quorum(place.replicas, max(1, place.replicas // 2), place.grace_seconds)
+    context = RoundContext(
+        place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool, codec=codec_named(place.codec)
+    )
+    return Rendezvous.open(context, place.rank, 1, Metrics())
+
+
 class Scheme(ABC):
     """One way to average."""
 
@@ -94,11 +103,7 @@ class Muster(Scheme):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        quorum = Quorum(place.replicas, max(1, place.replicas // 2), place.grace_seconds)
-        context = RoundContext(
-            place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool, codec=codec_named(place.codec)
-        )
-        self._rendezvous = Rendezvous.open(context, place.rank, 1, Metrics())
+        self._rendezvous = joined(place)
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
         """One round, without the outer step."""

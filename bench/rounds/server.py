@@ -209,6 +209,8 @@ class _Connection:
 
     def _put(self, request: _Request) -> None:
         aside = self._folder.aside()
+        if request.headers.get("expect", "").lower() == "100-continue":
+            self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")  # botocore waits a second for it
         self._receive(request, aside)
         if "uploadId" in request.query:
             number = int(request.query["partNumber"][0])
