@@ -97,7 +97,7 @@ def _rows(handler: str, made: list[str], pairs: list[_Pair]) -> list[Row]:
     against = f"median of {_REPETITIONS} pairs, against boto3 with {', '.join(made)}"
     where = f"the bundle for {Platform.LOCAL}, Python {sys.version.split()[0]}"
     return [
-        Row(f"{handler}: ratio to boto3", ratio, "x", "<= 1.5", None, against),
+        Row(f"{handler}: ratio to boto3", ratio, "x", "<= 1.15", None, against),
         Row(f"{handler}: CPU of a cold import", ours, "s", None, peer, where),
     ]
 

@@ -60,7 +60,7 @@ def bill_rows(clean: Counts, rerun: Counts) -> list[Row]:
     note = " + ".join(f"{name} ${usd:.3f}" for name, usd in parts.items())
     return [
         *rows,
-        Row("control plane of 1,000 replicas with one rerun each", sum(parts.values()), "$", "<= 0.5", note=note),
+        Row("control plane of 1,000 replicas with one rerun each", sum(parts.values()), "$", "<= 0.2", note=note),
     ]
 
 

@@ -1,0 +1,61 @@
+"""The S3 requests of the functions for each replica, where SageMaker reports every status and each is recorded in turn.
+
+On the embedded cloud (`control_plane`) a brief job often ends before the events of its statuses are handled, so there
+the count differs from run to run. Here it is exact: the functions are the real ones, over the AWS in memory.
+There is no peer: the executor that Muster replaces keeps its state in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bench.table import Row
+from muster.control.finish import finish_run
+from tests.memory.harness import ControlHarness, budget
+
+_REPLICAS = (8, 64)
+_PROGRAM = {"entrypoint": ["python", "-c", "pass"], "trainer": None}
+_STATUSES = ("Downloading", "Training", "Uploading")
+_KINDS = {"GetObject": "GET", "PutObject": "PUT", "ListObjectsV2": "LIST"}
+_AIMS_CLEAN = {"GetObject": "<= 5", "PutObject": "<= 3"}
+_AIMS_RERUN = {"GetObject": "<= 3", "PutObject": "<= 2"}
+
+
+def run() -> list[Row]:
+    """Per replica: a clean run, and what one more rerun costs; up to 32 replicas have a shard of the roll-up each."""
+    rows = []
+    for replicas in _REPLICAS:
+        clean, rerun = requests(replicas, 0), requests(replicas, 1)
+        note = f"{replicas} replicas, each job reports six statuses"
+        for kind, name in _KINDS.items():
+            rows.append(
+                Row(f"clean run: {name}", clean[kind] / replicas, "calls/replica", _AIMS_CLEAN.get(kind), note=note)
+            )
+        for kind, name in _KINDS.items():
+            more = (rerun[kind] - clean[kind]) / replicas
+            rows.append(Row(f"one more rerun: {name}", more, "calls/replica", _AIMS_RERUN.get(kind), note=note))
+    return rows
+
+
+def requests(replicas: int, reruns: int) -> Counter[str]:
+    """The calls of S3 from the first launch to the page of the run."""
+    harness = ControlHarness()
+    with harness.installed():
+        run_ = harness.plan(replicas=replicas, **_PROGRAM)
+        harness.cloud.calls.reset()
+        for attempt in range(1, reruns + 2):
+            for rank in range(replicas):
+                harness.attempt(harness.request(rank, attempt, retry=0))
+            harness.deliver()
+            for status in _STATUSES:
+                for rank in range(replicas):
+                    harness.cloud.training.advance(harness.job(rank, attempt), status)
+                harness.deliver()
+            for rank in range(replicas):
+                if attempt <= reruns:
+                    harness.cloud.training.fail(harness.job(rank, attempt), "InternalServerError")
+                else:
+                    harness.cloud.training.complete(harness.job(rank, attempt))
+            harness.deliver()
+        finish_run(harness.plane, run_, budget())
+        return Counter(call.operation for call in harness.cloud.calls.log if call.service == "s3")
