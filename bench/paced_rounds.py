@@ -9,6 +9,7 @@ from __future__ import annotations
 from statistics import median
 
 from bench.rounds.group import running_group
+from bench.rounds.recovery import paced_recovery_row
 from bench.rounds.server import Pace, Server, running_server
 from bench.table import Row
 from muster.replica.rounds.round_context import CONNECTIONS
@@ -38,6 +39,7 @@ def run() -> list[Row]:
         rows.append(
             Row("int4 round / fp32 round, N=4, B=256 MiB", median(coded) / median(plain), "x", "<= 0.35", None, note)
         )
+        rows.append(paced_recovery_row(server, 256, _PACE.stretch))
     return rows
 
 
