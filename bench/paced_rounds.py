@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.rounds.group import RoundCost, running_group
+from bench.rounds.recovery import paced_recovery_row
 from bench.rounds.server import Pace, Server, running_server
 from bench.table import Row
 from muster.replica.wire.blocks import CONNECTIONS
@@ -43,6 +44,7 @@ def run() -> list[Row]:
         rows.append(
             Row("int4 round / fp32 round, N=4, B=256 MiB", median(coded) / median(plain), "x", "<= 0.35", None, note)
         )
+        rows.append(paced_recovery_row(server, 256, _PACE.stretch))
     return rows
 
 

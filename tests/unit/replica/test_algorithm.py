@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.replica.algorithms import outer_optimizer
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import AlgorithmError
@@ -127,6 +128,18 @@ def test_averaging_is_the_weighted_average_of_the_parameters() -> None:
     )
     Outer(Nesterov(1.0, 0.0)).apply(state, mean.astype(np.float32))
     np.testing.assert_allclose(state.parameters, weights @ locals_, rtol=1e-5, atol=1e-6)
+
+
+def test_the_outer_step_of_a_large_model_has_the_same_bits_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(300_001).astype(np.float32) for _ in range(3)]
+    whole, divided = (GlobalState(0, *(array.copy() for array in arrays[:2])) for _ in range(2))
+    Outer().apply(whole, arrays[2])
+    monkeypatch.setattr(outer_optimizer, "THREAD_ELEMENTS_MIN", 100_000)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    Outer().apply(divided, arrays[2])
+    assert divided.parameters.tobytes() == whole.parameters.tobytes()
+    assert divided.momentum.tobytes() == whole.momentum.tobytes()
 
 
 def test_fragments_take_turns_and_cover_everything_once() -> None:

@@ -134,6 +134,17 @@ def test_the_error_left_behind_is_what_a_reader_lacks(codec: Codec, values: Floa
     assert error.tobytes() == (values - decoded(body, values.size, codec)).tobytes()
 
 
+@every_codec
+@pytest.mark.parametrize("dither", [False, True], ids=["nearest", "dither"])
+def test_what_a_writer_continues_with_is_what_a_reader_decodes(codec: Codec, dither: bool) -> None:
+    values = np.random.default_rng(0).standard_normal(9_000).astype(np.float32)
+    values[::3] *= np.float32(-1e-6)  # which round to -0
+    values[600:700] = 0
+    found = np.empty_like(values)
+    body = encode(KEY, values, lambda _: Header(), Encoding(codec, dither=dither, decoded=found))
+    assert found.tobytes() == decoded(body, values.size, codec).tobytes()
+
+
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
 @examples
 @given(values=gradients())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from muster.replica.parts.cut import Cut
 from muster.replica.rounds import snapshots
 from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
+from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import keys
+from muster.replica.wire.binary_format import object_bytes
 from tests.support.peers import Run
 
 COUNT = 1_000
@@ -97,5 +100,62 @@ def test_a_shard_in_the_place_of_another_is_noticed(kept: Snapshots, tmp_path: P
     first, second = (tmp_path / keys.snapshot(2, "shared", shard) for shard in (1, 2))
     first.unlink()
     first.write_bytes(second.read_bytes())
+    with pytest.raises(RendezvousError, match="is damaged"):
+        kept.load(2)
+
+
+LARGE = 200_000  # 13 blocks of the parameters and 12 of the momentum, in one shard
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Snapshots, GlobalState]:
+    """A stored snapshot whose shard is read in several ranges."""
+    monkeypatch.setattr(snapshots, "READ_BYTES_MIN", 2**18)
+    kept = Snapshots(Run(tmp_path, replicas=1, snapshot_rounds=2).context(), Cut(LARGE), "layout")
+    rng = np.random.default_rng(0)
+    stored = GlobalState(2, *(rng.standard_normal(LARGE).astype(np.float32) for _ in range(2)))
+    kept.put(stored, range(kept.shards(2)))
+    kept.seal(2)
+    assert kept.shards(2) == 1
+    return kept, stored
+
+
+def test_a_large_shard_is_read_over_several_connections(
+    large: tuple[Snapshots, GlobalState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, stored = large
+    asked: list[tuple[int, int]] = []
+    stream = LocalStore.stream
+
+    def counted(self: LocalStore, key: str, start: int, stop: int) -> Iterator[memoryview]:
+        asked.append((start, stop))
+        return stream(self, key, start, stop)
+
+    monkeypatch.setattr(LocalStore, "stream", counted)
+    loaded = kept.load(2)
+    assert loaded is not None
+    assert loaded.parameters.tobytes() == stored.parameters.tobytes()
+    assert loaded.momentum.tobytes() == stored.momentum.tobytes()
+    # Every byte is asked for once, and one more than there are.
+    size = object_bytes(2 * LARGE)
+    edges = sorted(asked)
+    assert len(edges) > 2
+    assert [start for start, _ in edges] == [0, *(stop for _, stop in edges[:-1])]
+    assert edges[-1][1] == size + 1
+
+
+@pytest.mark.parametrize("place", ["header", "middle", "end", "beyond"])
+def test_damage_in_any_of_its_ranges_is_noticed(
+    large: tuple[Snapshots, GlobalState], tmp_path: Path, place: str
+) -> None:
+    kept, _ = large
+    path = tmp_path / keys.snapshot(2, "shared", 0)
+    body = bytearray(path.read_bytes())
+    if place == "beyond":
+        body.append(0)
+    else:
+        body[{"header": 20, "middle": len(body) // 2, "end": len(body) - 1}[place]] ^= 1
+    path.unlink()
+    path.write_bytes(body)
     with pytest.raises(RendezvousError, match="is damaged"):
         kept.load(2)
