@@ -47,11 +47,19 @@ help: ## List the targets
 
 setup: $(SETUP) ## Install what is pinned (a second call installs nothing)
 
+# The wheel of pip that Python brings installs uv and pip itself. ensurepip would first compile all of pip, of which few
+# modules are ever imported. A distribution may keep its wheels in a folder of its own; where there is none, venv says
+# what to install.
+BUNDLED_PIP = $(PYTHON) -c 'import ensurepip, pathlib, sysconfig; \
+  places = sysconfig.get_config_var("WHEEL_PKG_DIR"), pathlib.Path(ensurepip.__file__).parent / "_bundled"; \
+  print(*[wheel for place in places if place for wheel in pathlib.Path(place).glob("pip-*.whl")][:1])' 2>/dev/null
+
 # The pin of uv is in requirements.txt like all others.
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Muster needs Python 3.11 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $$($(BUNDLED_PIP) | grep -q . && echo --without-pip) $(VENV)
+	@PYTHONPATH="$$($(BUNDLED_PIP))" $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile \
+	  $$($(BUNDLED_PIP)) "$$(grep '^uv==' requirements.txt)"
 
 $(VENV)/.ready: requirements.txt pyproject.toml | $(BIN)/uv
 	@echo "Installing the pinned Python packages into $(VENV) (once)"
