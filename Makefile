@@ -55,7 +55,7 @@ $(BIN)/uv:
 
 $(VENV)/.ready: requirements.txt pyproject.toml | $(BIN)/uv
 	@echo "Installing the pinned Python packages into $(VENV) (once)"
-	@$(UV_PIP) install --quiet -r requirements.txt
+	@$(UV_PIP) install --quiet --no-deps -r requirements.txt
 	@$(UV_PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -65,10 +65,10 @@ $(VENV)/.ready: requirements.txt pyproject.toml | $(BIN)/uv
 compile = $(BIN)/python -m compileall -qq -j 0 -x '/($(1))/' $(VENV)/lib || true
 
 $(VENV)/.ready-bytecode: $(VENV)/.ready
-	@$(call compile,aws_cdk|tests)
+	@$(call compile,aws_cdk|pip|pygments|setuptools|sklearn|tests)
 	@touch $@
 
-$(DEV): requirements-dev.txt $(VENV)/.ready $(VENV)/.ready-bytecode
+$(DEV): requirements-dev.txt $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready-dev
 	@echo "Installing the packages of the tests into $(VENV) (once)"
 	@$(UV_PIP) install --quiet --no-deps -r requirements-dev.txt
 	@$(call compile,aws_cdk|cfnlint|moto|networkx|playwright|sympy|tests)
@@ -137,11 +137,19 @@ node_modules/.ready: package.json package-lock.json
 	@node -e 'if (+process.versions.node.split(".")[0] < 20) {console.error("Muster needs node 20 or newer; this is " + process.version); process.exit(1)}' \
 	  || { echo "Muster needs node 20 or newer for the CDK CLI: install it from nodejs.org or your package manager." >&2; exit 1; }
 	@echo "Installing the pinned npm packages (once)"
-	@npm ci --silent --no-fund --no-audit
+	@npm ci --omit=dev --silent --no-fund --no-audit
 	@touch $@
 
-# A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network.
-build/.ready: $(VENV)/.ready node_modules/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
+# The others are npm's checkers and the sources of the page's parts. npm replaces the whole folder.
+node_modules/.ready-dev: package-lock.json node_modules/.ready
+	@echo "Installing the npm packages of the checks (once)"
+	@npm ci --silent --no-fund --no-audit
+	@touch node_modules/.ready
+	@touch $@
+
+# A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network. It needs
+# node, and no package of npm's.
+build/.ready: $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages (once)"
 	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
 	@touch $@
@@ -219,10 +227,12 @@ deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SE
 	@$(BIN)/muster deploy $(addprefix --target ,$(TARGET)) $(addprefix --settings ,$(SETTINGS)) $(if $(YES),--yes)
 
 # Without this machine's own builds (pip's find-links): every user must be able to install what is locked.
+# The digits are a file of scikit-learn's: nothing imports it, nor what it needs.
+UNUSED := joblib narwhals scipy threadpoolctl
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 
 lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
-	@$(LOCK) --extra deploy --group build --group functions --group examples -o requirements.txt
+	@$(LOCK) --extra deploy --group build --group functions --group examples $(addprefix --no-emit-package ,$(UNUSED)) -o requirements.txt
 	@mkdir -p build
 	@# Installed beside the others: what they pin is left out.
 	@$(LOCK) --group dev -c requirements.txt | grep -v -x -F -f requirements.txt > build/requirements-dev.txt

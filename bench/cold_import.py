@@ -32,9 +32,10 @@ print(time.process_time() - start)
 """
 
 _CLIENTS = """
-import boto3, json
-make, made = boto3.client, []
-boto3.client = lambda name, *rest, **options: (made.append(name), make(name, *rest, **options))[1]
+import json
+from botocore.session import Session
+make, made = Session.create_client, []
+Session.create_client = lambda self, name, **options: (made.append(name), make(self, name, **options))[1]
 import lambdas.{handler}
 print(json.dumps(made))
 """

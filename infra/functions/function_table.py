@@ -75,7 +75,8 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
     return (
         read(*_READ_RUN, *_MARKS_OF_THE_END, "output/*"),
         write(*written, *_MARKS_OF_THE_END),
-        list_under("control/*", "queue/*", "ended/*", "rendezvous/*/commits/*"),
+        # The outputs of a run whose program writes no manifest are listed once.
+        list_under("control/*", "queue/*", "ended/*", "output/*", "rendezvous/*/commits/*"),
         read("rendezvous/*/commits/*"),  # for the page
         read_and_write("ended/*"),  # what a list shows of it
         write("control/*/report.html"),

@@ -16,6 +16,7 @@ from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
+from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
 from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.store import Store
@@ -38,6 +39,8 @@ class ActiveRun:
     logs: JobLogs
     _own: set[JobName] = field(default_factory=set, init=False, repr=False, compare=False)
     """The jobs that have been shown to be this run's."""
+    settled: dict[int, Record] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The records from which this call has made the result, by rank: the page needs their histories."""
 
     def replica(self, rank: int) -> ActiveReplica:
         """One replica of the run."""

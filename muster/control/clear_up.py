@@ -12,7 +12,7 @@ from muster.contract.names import run_name
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.plan import Plan
-from muster.contract.run.result import Verdict
+from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.finish import finish_run

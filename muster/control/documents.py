@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from muster.contract.errors import MissingDocumentError
 from muster.contract.layout import RunLayout
-from muster.contract.run.continuation import Continuation
 from muster.contract.run.fence import Fence
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
-from muster.contract.run.result import Result
 from muster.control.aws.store import Store
+
+if TYPE_CHECKING:
+    from muster.contract.run.continuation import Continuation
+    from muster.contract.run.result import Result
 
 Change = Callable[[Record | None], Record | None]
 
@@ -89,7 +91,11 @@ class RunDocuments:
     def result(self) -> Result | None:
         """The result; None where the run is not settled."""
         found = self.store.get(self.layout.result)
-        return None if found is None else Result.from_json(found.body, self.store.uri(self.layout.result))
+        if found is None:
+            return None
+        from muster.contract.run.result import Result  # noqa: PLC0415 - no launch and no status of a job needs it
+
+        return Result.from_json(found.body, self.store.uri(self.layout.result))
 
     def is_announced(self) -> bool:
         """Whether the run's end was announced."""
@@ -112,11 +118,9 @@ class RunDocuments:
         if self.store.create(self.layout.continued_by, continued_by.to_json()):
             return continued_by
         found = self.store.get(self.layout.continued_by)
-        return (
-            continued_by
-            if found is None
-            else Continuation.from_json(found.body, self.store.uri(self.layout.continued_by))
-        )
+        if found is None:
+            return continued_by
+        return type(continued_by).from_json(found.body, self.store.uri(self.layout.continued_by))
 
     def record(self, rank: int) -> Seen:
         """The current record of a replica."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
+
+from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError, NewerDocumentError
+from muster.contract.layout import split_s3_uri
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
 from muster.contract.run.fence import Fence, FenceCause
@@ -26,6 +30,7 @@ from muster.control.manifest import Limits, ManifestError, ManifestProblem, reso
 from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
+from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -33,6 +38,8 @@ from muster.control.runtime.time_budget import TimeBudget
 # always begins with more than this, so a run with thousands of slow manifests is settled too.
 _TIME_FOR_MANIFESTS = 2 * Limits.seconds
 _TIME_FOR_DETAILS = 60.0
+# One page of ListObjectsV2. A list costs as much as twelve looks at objects.
+OUTPUTS_LISTED_MAX = 1_000
 # After the fence, in seconds. A client shows such a run as stopping for 50 minutes.
 _OVERDUE_SECONDS = 30 * 60
 
@@ -46,6 +53,8 @@ class _Search(NamedTuple):
     budget: TimeBudget
     may_wait: bool
     details: TimeBudget
+    written: frozenset[str] | None = None
+    """The keys of all objects of the run's output, where they are few and most replicas may have no manifest."""
 
 
 def settle(run: ActiveRun, budget: TimeBudget) -> Result:
@@ -64,7 +73,8 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         return existing
     fence = run.documents.fence()
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
-    search = _Search(budget, may_wait, TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4)))
+    details = TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4))
+    search = _Search(budget, may_wait, details, _written_outputs(run))
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     # The replicas of a sweep have rounds and models of their own, which their manifests name.
     apart = run.plan.spec.trains_apart
@@ -96,6 +106,25 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     if run.documents.store.create(run.documents.layout.result, result.to_json()):
         return result
     return run.documents.result() or result
+
+
+def _written_outputs(run: ActiveRun) -> frozenset[str] | None:
+    """The keys of the run's output; None where they are unknown, so that each place of a manifest is looked at.
+
+    A program without a trainer of Muster seldom leaves a manifest. One list of the run then replaces the looks at every
+    place for every replica.
+    """
+    store = run.documents.store
+    bucket, prefix = split_s3_uri(output_uri(run.plan))
+    if run.plan.spec.has_trainer or bucket != store.bucket:
+        return None
+    try:
+        keys = list(islice(store.keys(f"{prefix.rstrip('/')}/"), OUTPUTS_LISTED_MAX + 1))
+    except ClientError:
+        # In the minute of an upgrade, a function may have its code already and its rights not yet.
+        logger.warning("the outputs of the run are not listed", exc_info=True)
+        return None
+    return frozenset(keys) if len(keys) <= OUTPUTS_LISTED_MAX else None
 
 
 def _speed(last: Commit | None) -> dict[str, Any]:
@@ -147,6 +176,7 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED, usd=0.0)
+    replica.run.settled[rank] = record
     current = record.current
     if record.decision is None:
         current = _look(replica, current, stopping=fence is not None)
@@ -184,7 +214,9 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
     output = output_uri(run.plan)
     limits = Limits(seconds=min(Limits.seconds, search.budget.remaining))
     try:
-        manifest = resolve_manifest(run.documents.store.s3, output, replica.attempts[-1].job, limits=limits)
+        manifest = resolve_manifest(
+            run.documents.store.s3, output, replica.attempts[-1].job, limits=limits, written=search.written
+        )
     except ManifestError as problem:
         # A trainer with its own loop leaves no model of the run, and so no manifest; most programs of recipes neither.
         spec = run.plan.spec

@@ -12,8 +12,8 @@ from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.result import Verdict
 from muster.contract.run.run_events import QuorumLost
+from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock

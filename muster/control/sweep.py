@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.names import run_name
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
-from muster.contract.run.result import Verdict
+from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.executions import Execution, Executions
 from muster.control.aws.patience import patiently

@@ -11,7 +11,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next
-from muster.contract.run.result import Verdict
+from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock

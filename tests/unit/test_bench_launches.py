@@ -26,13 +26,17 @@ def test_a_replica_that_succeeds_at_once_takes_few_steps():
     assert (steps.transitions, steps.events, steps.tasks) == (5, 2 + 2 + 6 + 2 + 2, 1)
 
 
-def test_a_rerun_takes_three_more_steps_and_a_long_wait_three_more_for_each_piece(monkeypatch: pytest.MonkeyPatch):
+def test_a_rerun_takes_two_more_steps_one_more_to_wait_and_a_long_wait_three_more_for_each_piece(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(clock, "seconds_since", lambda _: 0.0)
     none = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1}}}
-    waits = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1, "delay_seconds": 1_000}}}
+    waits = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1, "delay_seconds": 500}}}
+    waits_long = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1, "delay_seconds": 1_000}}}
     lost = [FailureClass.INFRASTRUCTURE]
-    assert step_through(life(parse_spec(none), lost, 3_600, REARM), REARM).transitions == 8
-    assert step_through(life(parse_spec(waits), lost, 3_600, REARM), REARM).transitions == 11
+    assert step_through(life(parse_spec(none), lost, 3_600, REARM), REARM).transitions == 7
+    assert step_through(life(parse_spec(waits), lost, 3_600, REARM), REARM).transitions == 8
+    assert step_through(life(parse_spec(waits_long), lost, 3_600, REARM), REARM).transitions == 11
 
 
 @pytest.mark.parametrize("rearm_seconds", [REARM, REARM_SECONDS_MIN[Platform.AWS]])

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from pydantic import field_validator
 
 from muster.contract.document import Fields, FormStep, StoredDocument, known_member
-from muster.contract.run.result import Verdict
+from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.contract.timestamps import Timestamp
 

@@ -5,15 +5,18 @@ Consumers rely on this: within a version, fields may be added, but never renamed
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document, digest
 from muster.contract.recipe.recipe_reference import RunRecipe
-from muster.contract.run.result import Result, Verdict
+from muster.contract.run.verdict import Verdict
 from muster.contract.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from muster.contract.run.result import Result
 
 SOURCE = "muster"
 EVENT_VERSION = 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import boto3
+import botocore.session
 from botocore.config import Config
 
 from muster.control.aws.timer_schedules import SchedulerClient
@@ -47,6 +47,12 @@ _CONFIG_FOR_LOGS = _CONFIG_FOR_EVENTS
 Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sns", "sts"]
 
 
+@cache
+def _session() -> botocore.session.Session:
+    """That of botocore: no function uses what boto3 adds (resources, transfers of files), and it costs 50 ms."""
+    return botocore.session.get_session()
+
+
 class Clients:
     """One client per service, created when it is first used."""
 
@@ -61,53 +67,60 @@ class Clients:
     @cached_property
     def s3(self) -> S3Client:
         """S3."""
-        return boto3.client("s3", config=_CONFIG)
+        client: S3Client = self._client("s3", _CONFIG)
+        return client
 
     @cached_property
     def sagemaker(self) -> SageMakerClient:
         """SageMaker."""
-        return boto3.client("sagemaker", config=_CONFIG)
+        client: SageMakerClient = self._client("sagemaker", _CONFIG)
+        return client
 
     def sagemaker_in(self, credentials: CredentialsTypeDef) -> SageMakerClient:
         """SageMaker in a role's session. It costs 10 ms of CPU time if there is a client of SageMaker already."""
-        return boto3.client(
+        client: SageMakerClient = self._client(
             "sagemaker",
-            config=_CONFIG,
+            _CONFIG,
             aws_access_key_id=credentials["AccessKeyId"],
             aws_secret_access_key=credentials["SecretAccessKey"],
             aws_session_token=credentials["SessionToken"],
         )
+        return client
 
     @cached_property
     def stepfunctions(self) -> SFNClient:
         """Step Functions."""
-        return boto3.client("stepfunctions", config=_CONFIG)
+        client: SFNClient = self._client("stepfunctions", _CONFIG)
+        return client
 
     @cached_property
     def events(self) -> EventBridgeClient:
         """EventBridge, for putting events."""
-        return boto3.client("events", config=_CONFIG_FOR_EVENTS)
+        client: EventBridgeClient = self._client("events", _CONFIG_FOR_EVENTS)
+        return client
 
     @cached_property
     def scheduler(self) -> SchedulerClient:
         """EventBridge Scheduler."""
-        client: SchedulerClient = boto3.client("scheduler", config=_CONFIG)
+        client: SchedulerClient = self._client("scheduler", _CONFIG)
         return client
 
     @cached_property
     def sns(self) -> SNSClient:
         """SNS."""
-        return boto3.client("sns", config=_CONFIG)
+        client: SNSClient = self._client("sns", _CONFIG)
+        return client
 
     @cached_property
     def logs(self) -> CloudWatchLogsClient:
         """CloudWatch Logs. Opened when it is used: most runs end without an attempt whose log is read."""
-        return boto3.client("logs", config=_CONFIG_FOR_LOGS)
+        client: CloudWatchLogsClient = self._client("logs", _CONFIG_FOR_LOGS)
+        return client
 
     @cached_property
     def eks(self) -> EksClient:
         """EKS. Opened when it is used: only functions of stacks with clusters need it, for runs that use them."""
-        client: EksClient = boto3.client("eks", config=_CONFIG)
+        client: EksClient = self._client("eks", _CONFIG)
         return client
 
     def cluster_transport(self, endpoint: str, authority: str) -> Transport:
@@ -118,15 +131,17 @@ class Clients:
 
     def cluster_token(self, eks_cluster: str) -> str:
         """A new token of this function's role for the Kubernetes API of a cluster. It is a credential."""
+        from boto3.session import Session  # noqa: PLC0415 - not without clusters
+
         from muster.control.kubernetes.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
 
-        return cluster_token(self._session, eks_cluster)
+        return cluster_token(Session(botocore_session=_session()), eks_cluster)
 
-    @cached_property
-    def _session(self) -> boto3.session.Session:
-        return boto3.session.Session()
+    def _client(self, service: str, config: Config, **credentials: Any) -> Any:
+        return _session().create_client(service, config=config, **credentials)
 
     @cached_property
     def sts(self) -> STSClient:
         """STS."""
-        return boto3.client("sts", config=_CONFIG)
+        client: STSClient = self._client("sts", _CONFIG)
+        return client

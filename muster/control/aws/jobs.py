@@ -13,7 +13,6 @@ from pydantic import JsonValue
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
@@ -26,6 +25,8 @@ from muster.control.runtime.time_budget import TimeBudget
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
+
+    from muster.contract.hyperpod.notices import EndNotice
 
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,14 @@ def resolve_manifest(
     job: str,
     *,
     limits: Limits = _DEFAULT,
+    written: Collection[str] | None = None,
 ) -> ResolvedManifest:
     """The manifest of `job`, whose output is under `output_uri` (the request's S3OutputPath).
 
     The first place with a manifest decides: if it cannot be read, that is an error, and the search ends. So does an
     archive of the output in which it cannot be seen whether there is one. In an archive of the model, which is most
     often large, only a manifest near the beginning counts.
+    `written`: the keys of all objects of the output, where they are known; other places are not looked at.
     At most one MiB is transferred where the manifest comes first in the archive. Nothing is written to disk.
 
     Raises:
@@ -80,6 +83,8 @@ def resolve_manifest(
     budget = TimeBudget.of(limits.seconds)
     empty: str | None = None
     for name in _PLACES:
+        if written is not None and f"{folder}/{name}" not in written:
+            continue
         within = replace(limits, read_bytes=limits.model_bytes) if name == _MODEL_ARCHIVE else limits
         with ObjectSource(s3, bucket, f"{folder}/{name}", within, budget) as source:
             if source.missing:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.run import run_events
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
-from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
 from muster.control.aws.bus import Bus
 from muster.control.decide import ends_within_hour
 from muster.control.runtime import clock
 from muster.control.runtime.function import measure
+
+if TYPE_CHECKING:
+    from muster.contract.run.result import Result
 
 
 def announce_run_started(bus: Bus, plan: Plan) -> None:

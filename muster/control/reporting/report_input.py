@@ -44,9 +44,9 @@ def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput
 
 
 def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:
-    """The replica of the result, with the history that its record holds."""
+    """The replica of the result, with the history that its record holds. It is read once by the call that settles."""
     try:
-        record = run.documents.record(replica.rank).record
+        record = run.settled.get(replica.rank) or run.documents.record(replica.rank).record
     except DocumentError:
         record = None
     known = {attempt.attempt: attempt for attempt in record.attempts} if record else {}

@@ -42,16 +42,18 @@ class Claim:
     """Whether the others know that the process cannot contribute yet."""
 
 
-_CLAIM = TypeAdapter(Claim)
-
-
 def shared_claim(board: Board, group: InnerGroup, name: str, make: Callable[[], Claim]) -> Claim:
     """The claim that the group's first process makes, for all its processes; `name` is new on the board.
 
     Raises:
         BoardError: the others cannot be reached.
     """
-    return _CLAIM.validate_python(from_first(board, group, f"claim/{name}", lambda: asdict(make())))
+    if group.is_first:
+        claim = make()
+        from_first(board, group, f"claim/{name}", lambda: asdict(claim))
+        return claim
+    # Only here, because it takes as long as the import of half of this package.
+    return TypeAdapter(Claim).validate_python(from_first(board, group, f"claim/{name}", lambda: None))
 
 
 def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0, *, loads: bool = False) -> Claim:

@@ -20,11 +20,13 @@ from muster.contract.run.run_events import run_ended
 from muster.contract.spec.own_loop import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
+from muster.control import settle as settle_module
 from muster.control.active_run import ActiveRun
+from muster.control.finish import finish_run
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settle import settle, weigh
-from tests.memory import Fault, throttle
+from tests.memory import AwsError, Fault, throttle
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 
 BROKEN = "AlgorithmError: ExitCode 1"
@@ -139,6 +141,49 @@ def test_a_trainer_with_its_own_loop_need_not_leave_a_manifest(harness: ControlH
     [replica] = settled(run).replicas
     assert (replica.outcome, replica.problem) == (ReplicaOutcome.SUCCEEDED, None)
     assert str(replica.artifacts).endswith(f"{harness.job()}/output/model.tar.gz")
+
+
+def _looked_at(harness: ControlHarness) -> list[str]:
+    return [key for call in harness.cloud.calls.of("GetObject") if (key := call["Key"]).startswith("output/")]
+
+
+PROGRAM = {"entrypoint": ["python", "-c", "pass"], "trainer": None}
+
+
+def test_the_outputs_of_programs_are_listed_once_instead_of_looked_for(harness: ControlHarness) -> None:
+    run = harness.plan(replicas=2, **PROGRAM)
+    complete(harness, 0, checksum="ab" * 32)
+    complete(harness, 1)
+    harness.cloud.calls.reset()
+    first, second = settled(run).replicas
+    assert first.checksum == "ab" * 32
+    assert "the job wrote no manifest" in (second.problem or "")
+    assert _looked_at(harness) == [f"output/{RUN}/{harness.job()}/manifest.json"]
+
+
+@pytest.mark.parametrize("fault", [None, Fault("ListObjectsV2", AwsError("AccessDenied", status=403))])
+def test_outputs_that_are_many_or_cannot_be_listed_are_looked_for(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
+) -> None:
+    run = harness.plan(**PROGRAM)
+    complete(harness, checksum="ab" * 32)
+    harness.cloud.calls.reset()
+    if fault is None:
+        monkeypatch.setattr(settle_module, "OUTPUTS_LISTED_MAX", 0)
+    else:
+        fault.when = lambda call: call.parameters["Prefix"].startswith("output/")
+        harness.cloud.calls.inject(fault)
+    [replica] = settled(run).replicas
+    assert (replica.checksum, len(_looked_at(harness))) == ("ab" * 32, 5)
+
+
+def test_the_page_reads_no_record_again_that_the_result_was_made_from(harness: ControlHarness) -> None:
+    run = harness.plan()
+    complete(harness)
+    harness.cloud.calls.reset()
+    finish_run(harness.plane, run, budget())
+    read = [call["Key"] for call in harness.cloud.calls.of("GetObject")]
+    assert read.count(run.documents.layout.record(0)) == 1
 
 
 def test_a_result_waits_for_the_manifests_of_a_call_that_had_little_time(harness: ControlHarness) -> None:
