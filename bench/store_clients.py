@@ -61,10 +61,17 @@ def rows(turns: Turns, mib: int) -> list[Row]:
     ours, floor = both[_OURS], median(both[_FLOOR])
     note = (
         f"{min(ours):.2f} to {max(ours):.2f}, median of {len(ours)} turns, {mib} MiB each way; "
-        f"the kernel alone (a plain socket) takes {floor:.2f}; peer: {best}, without checksums of the values"
+        f"the kernel alone (a plain socket) takes {floor:.2f}; peer: {best}, which does not verify what it reads"
     )
     name = "CPU of our S3 client per MB moved, both ways, checksums included"
-    found = [Row(name, median(ours), "ms/MB", AIM, peers[best], note)]
+    ratios = {
+        other: median(mine / bare for mine, bare in zip(both[other], both[_FLOOR], strict=True))
+        for other in (_OURS, best)
+    }
+    found = [
+        Row(name, median(ours), "ms/MB", AIM, peers[best], note),
+        Row("the same against a plain socket", ratios[_OURS], "x", None, ratios[best], "median of turns"),
+    ]
     return found + [
         Row(f"CPU per MB moved, {name}", median(both[name]), "ms/MB", None, None, _note(turns[name], megabytes))
         for name in turns

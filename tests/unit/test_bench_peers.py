@@ -46,8 +46,9 @@ def test_the_cost_of_a_client_is_that_of_all_bytes_it_has_moved_and_the_peer_is_
         "obstore": [_turn(0.001 * mb, 0.001 * mb)] * 3,
         "awscrt": [_turn(0.002 * mb, 0.002 * mb)] * 3,
     }
-    aimed, *clients = store_clients.rows(turns, 1)
+    aimed, ratio, *clients = store_clients.rows(turns, 1)
     assert (aimed.value, aimed.peer, aimed.aim, aimed.ok) == (pytest.approx(0.4), pytest.approx(1.0), "<= 0.5", True)
+    assert (ratio.value, ratio.peer) == (pytest.approx(0.4 / 0.15), pytest.approx(1 / 0.15))
     assert "0.30 to 0.50" in aimed.note
     assert "takes 0.15" in aimed.note
     assert "obstore" in aimed.note
