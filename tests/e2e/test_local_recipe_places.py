@@ -43,8 +43,6 @@ def as_user(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         key = workshop.access_key(statements)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
-        # It keeps the credentials of its first client.
-        monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
         return ClientReader(lambda: open_session(None, None))
 
     return reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import botocore.session
@@ -47,12 +47,6 @@ _CONFIG_FOR_LOGS = _CONFIG_FOR_EVENTS
 Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sns", "sts"]
 
 
-@cache
-def _session() -> botocore.session.Session:
-    """That of botocore: no function uses what boto3 adds (resources, transfers of files), and it costs 50 ms."""
-    return botocore.session.get_session()
-
-
 class Clients:
     """One client per service, created when it is first used."""
 
@@ -63,6 +57,11 @@ class Clients:
         for service in services:
             getattr(clients, service)
         return clients
+
+    @cached_property
+    def _session(self) -> botocore.session.Session:
+        """That of botocore: no function uses what boto3 adds (resources, transfers of files), and it costs 50 ms."""
+        return botocore.session.get_session()
 
     @cached_property
     def s3(self) -> S3Client:
@@ -135,10 +134,10 @@ class Clients:
 
         from muster.control.kubernetes.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
 
-        return cluster_token(Session(botocore_session=_session()), eks_cluster)
+        return cluster_token(Session(botocore_session=self._session), eks_cluster)
 
     def _client(self, service: str, config: Config, **credentials: Any) -> Any:
-        return _session().create_client(service, config=config, **credentials)
+        return self._session.create_client(service, config=config, **credentials)
 
     @cached_property
     def sts(self) -> STSClient:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import botocore.session
 import pytest
 
 from muster.contract.aws.job_status import JobStatus
@@ -31,7 +32,10 @@ class RootClients(Clients):
     """Clients of the embedded cloud as root."""
 
     def __init__(self, cloud: LocalCloud) -> None:
-        vars(self).update(eks=cloud.client("eks"), _session=cloud.session())
+        environment, session = cloud.environment(), botocore.session.get_session()
+        session.set_credentials(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"])
+        session.set_config_variable("region", environment["AWS_DEFAULT_REGION"])
+        vars(self).update(eks=cloud.client("eks"), _session=session)
 
 
 @pytest.fixture(scope="module")

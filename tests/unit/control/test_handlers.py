@@ -330,7 +330,7 @@ def test_the_clients_try_passing_errors_again_and_events_only_once_more(monkeypa
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     environment = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}
     plane = ControlPlane.from_environment("stepfunctions", "events", environment=environment)
-    assert set(vars(plane.clients)) == {"stepfunctions", "events"}
+    assert set(vars(plane.clients)) == {"_session", "stepfunctions", "events"}
     retries = [vars(client.meta.config)["retries"] for client in (plane.clients.stepfunctions, plane.clients.events)]
     assert [(one["mode"], one["total_max_attempts"]) for one in retries] == [("standard", TRIES), ("standard", 2)]
 
