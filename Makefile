@@ -93,52 +93,54 @@ $(FRAMEWORKS): requirements-frameworks.txt $(DEV) $(TORCH)
 	@$(UV_PIP) install --quiet --no-deps -r requirements-frameworks.txt
 	@touch $@
 
+# The environment in the target's folder, with what is pinned for it; $(1): options of uv.
+define own_environment
+@$(BIN)/python -m venv --clear --without-pip $(@D)
+@$(UV_PIP) install --quiet $(1) --python $(@D)/bin/python -r $<
+endef
+
+# .venv's packages behind those of such an environment.
+define packages_behind
+@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+  > $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+endef
+
 # TorchX pins an urllib3 of its own: each version has its own environment, with .venv's packages behind its own.
 build/torchx/%/.ready: requirements-torchx-%.txt $(VENV)/.ready
 	@echo "Installing TorchX ($*) into build/torchx/$* (once)"
-	@$(BIN)/python -m venv --clear --without-pip build/torchx/$*
-	@$(UV_PIP) install --quiet --python build/torchx/$*/bin/python -r $<
-	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$(build/torchx/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	$(call own_environment)
+	$(packages_behind)
 	@touch $@
 
 # The SageMaker SDK, without what it needs for things that have nothing to do with recipes; .venv's packages behind it.
 $(SAGEMAKER): requirements-sagemaker.txt $(DEV)
 	@echo "Installing the SageMaker SDK into build/sagemaker (once)"
-	@$(BIN)/python -m venv --clear --without-pip build/sagemaker
-	@$(UV_PIP) install --quiet --no-deps --python build/sagemaker/bin/python -r $<
-	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$(build/sagemaker/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	$(call own_environment,--no-deps)
+	$(packages_behind)
 	@touch $@
 
 # The public client of Kubernetes and AWS's command line for HyperPod, without what that needs for other things.
 $(KUBERNETES): requirements-kubernetes.txt $(DEV)
 	@echo "Installing the clients of Kubernetes into build/kubernetes (once)"
-	@$(BIN)/python -m venv --clear --without-pip build/kubernetes
-	@$(UV_PIP) install --quiet --no-deps --python build/kubernetes/bin/python -r $<
-	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$(build/kubernetes/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	$(call own_environment,--no-deps)
+	$(packages_behind)
 	@touch $@
 
 # The S3 clients of others, with .venv's packages behind them.
 $(PEERS): requirements-peers.txt $(DEV)
 	@echo "Installing what the benchmarks compare with into build/peers (once)"
-	@$(BIN)/python -m venv --clear --without-pip build/peers
-	@$(UV_PIP) install --quiet --no-deps --python build/peers/bin/python -r $<
-	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$(build/peers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/muster.pth
+	$(call own_environment,--no-deps)
+	$(packages_behind)
 	@touch $@
 
 $(GATE): requirements-gate.txt $(VENV)/.ready
 	@echo "Installing the static gate's checkers into build/gate (once)"
-	@$(BIN)/python -m venv --clear --without-pip build/gate
-	@$(UV_PIP) install --quiet --python build/gate/bin/python -r $<
+	$(call own_environment)
 	@touch $@
 
 $(SITE): requirements-site.txt $(VENV)/.ready
 	@echo "Installing the builder of the documentation's site into build/zensical (once)"
-	@$(BIN)/python -m venv --clear --without-pip build/zensical
-	@$(UV_PIP) install --quiet --python build/zensical/bin/python -r $<
+	$(call own_environment)
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json

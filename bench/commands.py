@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 from bench.client import waiting_stack
 from bench.looks import WrittenRun
 from bench.table import Row
+from bench.usage import used
 from muster.local import LocalCloud, Settings
 
 _REPETITIONS = 9
@@ -56,7 +58,5 @@ def _row(arguments: Iterable[str]) -> Row:
 def _cpu_seconds(arguments: Iterable[str]) -> float:
     # As at a user's: what was imported once has its bytecode.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], env=kept, stdout=subprocess.DEVNULL, check=True, timeout=60)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    run_it = partial(subprocess.run, env=kept, stdout=subprocess.DEVNULL, check=True, timeout=60)
+    return used(lambda: run_it([sys.executable, *arguments]), of=resource.RUSAGE_CHILDREN).cpu

@@ -18,6 +18,7 @@ from statistics import median
 
 from bench.replicas import Training
 from bench.table import Row
+from bench.usage import available_bytes, used
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit
 
@@ -31,8 +32,8 @@ _TRAINER = "examples.digits.trainer:train"
 def run() -> list[Row]:
     """Nothing where the machine has too little free memory for all of them."""
     where = f"{_REPLICAS} processes on {os.cpu_count()} cores, a local directory"
-    if (free := _available_mb()) < _NEEDED_MB:
-        note = f"not measured: {free:,} MB are free, and {_NEEDED_MB:,} are needed"
+    if (free := available_bytes() / 2**20) < _NEEDED_MB:
+        note = f"not measured: {free:,.0f} MB are free, and {_NEEDED_MB:,} are needed"
         return [Row(f"{_REPLICAS} replicas, digits: rounds", float("nan"), "1/s", ">= 1", note=note)]
     _, before = _trained(_FEW_ROUNDS)
     seconds, cpu = _trained(_ROUNDS)
@@ -50,22 +51,11 @@ def run() -> list[Row]:
 
 def _trained(rounds: int) -> tuple[list[float], float]:
     """The seconds between the commits of a run, and the CPU seconds of its replicas."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"{Path(folder).as_uri()}/"
-        Training(_TRAINER, {"rounds": rounds}, [1] * _REPLICAS, rendezvous=rendezvous).printed()
+        training = Training(_TRAINER, {"rounds": rounds}, [1] * _REPLICAS, rendezvous=rendezvous)
+        usage = used(training.printed, of=resource.RUSAGE_CHILDREN)
         files = sorted(Path(folder, "commits").iterdir())
         commits = [Commit.from_json(file.read_bytes(), file.as_uri()) for file in files]
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     times = [timestamps.parse(commit.committed_at).timestamp() for commit in commits]
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return [later - earlier for earlier, later in pairwise(times)], cpu
-
-
-def _available_mb() -> int:
-    """The memory that programs can get without swapping; unlimited where the system does not say so."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return _NEEDED_MB
-    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:"))
+    return [later - earlier for earlier, later in pairwise(times)], usage.cpu

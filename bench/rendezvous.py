@@ -6,14 +6,13 @@ All schemes run in the same processes, in turns, over the same store and client 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from math import nan
 from statistics import median
 from typing import Any
 
-from bench.rounds.group import Group, RoundCost, running_group
+from bench.rounds.group import Group, RoundCost, fits, running_group
 from bench.rounds.model import model_rows
 from bench.rounds.recovery import recovery_rows
 from bench.rounds.server import Request, Server, running_server
@@ -26,8 +25,6 @@ _COUNTED_MIB = 8
 _TIMED = {(4, 16): 9, (8, 16): 9, (4, 64): 7, (8, 64): 7, (4, 256): 5, (8, 256): 5}
 _TIMED |= {(2, 1024): 5, (4, 1024): 5, (8, 1024): 5}
 _BARE_AIMS = {16: "<= 1.5", 64: "<= 1.25", 256: "<= 1.1", 1024: "<= 1.1"}
-# The gradient, the mean and the contribution in each process, and what the server stores.
-_MEMORY_PER_BYTE = 5.5
 _SCHEMES = ("muster", "all-gather", "scatter-reduce", "bare")
 _GRACE_SECONDS = 2.0
 _DEATHS: dict[str, dict[str, Any]] = {
@@ -46,7 +43,7 @@ def run() -> list[Row]:
             rows += _traffic_rows(server, replicas)
         timed: dict[tuple[int, int], dict[str, list[RoundCost]]] = {}
         for (replicas, mib), repetitions in _TIMED.items():
-            if replicas * mib * MIB * _MEMORY_PER_BYTE > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            if not fits(replicas, mib):
                 note = "not measured: it does not fit into this machine's memory"
                 rows.append(
                     Row(f"round against bare, N={replicas}, B={mib} MiB", nan, "x", _BARE_AIMS[mib], None, note)

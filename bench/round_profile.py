@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench.rounds.group import Group, RoundCost, running_group
+from bench.rounds.group import Group, RoundCost, fits, running_group
 from bench.rounds.server import Server, running_server
 from bench.table import Row
 
@@ -22,19 +22,16 @@ _MIB = 2**20
 _SIZES_MIB = (1, 16, 64, 256, 1024)
 _REPLICAS = (2, 4, 8, 16)
 _ROUNDS = 3
-# The gradient, the mean and the contribution in each process, and the contributions and the mean at the server.
-_MEMORY_PER_BYTE = 5.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def run() -> list[Row]:
     """Rows for each size and number of replicas that fit into the memory."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     rows: list[Row] = []
     with running_server() as server:
         for mib in _SIZES_MIB:
             for replicas in _REPLICAS:
-                if replicas * mib * _MIB * _MEMORY_PER_BYTE <= free:
+                if fits(replicas, mib):
                     rows += _rows(server, replicas, mib)
     return rows
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 
 from bench.peers.store_client import CLIENTS
-from bench.peers.usage import Usage
 from bench.peers.workers import Worker, running_workers
 from bench.rounds.group import BUCKET, client_environment
 from bench.rounds.server import Server, running_server
 from bench.table import Row
+from bench.usage import Usage
 
 MIB = 64
 TURNS = 9

@@ -2,7 +2,7 @@
 
 SYSTEM is `muster`, over the store of the environment (WHERE is an S3 URI), or `torchft`, over its own manager and
 ProcessGroupGloo (WHERE is the lighthouse). For each line of standard input it makes an inner step and the exchange with
-the others that follows it, and answers with what that took (see `usage.py`) and a digest of its parameters.
+the others that follows it, and answers with what that took (see `bench/usage.py`) and a digest of its parameters.
 
 Both have the same model, gradients, inner and outer optimizer. Nothing else is in the time: the gradients are there.
 """
@@ -29,8 +29,8 @@ from torchft.coordination import ManagerServer
 from torchft.local_sgd import DiLoCo as TorchftDiLoCo
 from torchft.process_group import ProcessGroupGloo
 
-from bench.peers.usage import Usage, answer_lines, used
 from bench.rounds.schemes import Place, joined
+from bench.usage import Usage, answer_lines, used
 from muster.contract.layout import split_s3_uri
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.torch import Algorithm, DiLoCo

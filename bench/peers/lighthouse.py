@@ -6,7 +6,7 @@ import sys
 
 from torchft.coordination import LighthouseServer
 
-from bench.peers.usage import answer_lines
+from bench.usage import answer_lines
 
 
 def main(replicas: int) -> None:

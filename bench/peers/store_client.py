@@ -1,7 +1,7 @@
 """One S3 client in a process of its own: `python -m bench.peers.store_client CLIENT MIB`.
 
 For each line of standard input it sends so many MiB to a new object, reads that object, and answers with what each took
-(see `usage.py`). The server is that of the environment.
+(see `bench/usage.py`). The server is that of the environment.
 
 The server speaks HTTP, so the clients are configured as they are over HTTPS, where TLS protects the bodies: none signs
 the hash of a body. What each does by default for the integrity of the values is as it is: boto3 sends a CRC-32, Muster
@@ -26,8 +26,8 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from obstore.store import S3Store
 
-from bench.peers.usage import Usage, answer_lines, used
 from bench.rounds.group import BUCKET
+from bench.usage import Usage, answer_lines, used
 from muster.replica.codecs.base import Floats, Payload
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.wire.binary_format import Encoding, Records, byte_range, encode_records

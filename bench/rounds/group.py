@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from bench.rounds.server import Server
+from bench.usage import available_bytes
 
 BUCKET = "bench"
 _SMALL_BYTES = 65_536
+# The gradient, the mean and the contribution in each process, and the contributions and the mean at the server.
+_MEMORY_PER_BYTE = 5.5
 _END_SECONDS = 60.0  # limit for the end of a replica that the benchmark kills
 
 
@@ -102,6 +105,11 @@ def running_group(
             process.wait()
             for stream in (process.stdin, process.stdout):
                 _open(stream).close()
+
+
+def fits(replicas: int, mib: int) -> bool:
+    """Whether a group that averages so much has room in this machine's memory."""
+    return replicas * mib * 2**20 * _MEMORY_PER_BYTE <= available_bytes()
 
 
 def client_environment(server: Server, name: str) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Site:
     def put(self, each_bytes: float, everyone: int) -> float:
         """One object from each: in parts side by side where it is large."""
         parts = ceil(each_bytes / PART_BYTES)
-        seconds = self.phase(parts, each_bytes / parts, everyone=everyone, rate=self.puts_per_second)
+        seconds = self.put_all(parts, each_bytes / parts, everyone)
         return seconds + (2 * self.first_byte_seconds if parts > 1 else 0)
 
     def put_all(self, objects: int, each_bytes: float, everyone: int) -> float:

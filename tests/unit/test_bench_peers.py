@@ -11,9 +11,9 @@ import pytest
 
 from bench import paced_rounds, store_clients, torchft_sync
 from bench.__main__ import discover
-from bench.peers.usage import Usage, used
 from bench.peers.workers import Worker, running_workers
 from bench.torchft_sync import Sync
+from bench.usage import Usage, used
 
 _MIB = 2**20
 
@@ -90,7 +90,7 @@ def test_the_cpu_of_the_work_is_counted_and_not_its_sleep() -> None:
 
 def test_answers_are_lines_of_json_and_what_is_printed_beside_them_is_none() -> None:
     program = (
-        "from bench.peers.usage import Usage, answer_lines\n"
+        "from bench.usage import Usage, answer_lines\n"
         "def turn(number):\n    print('noise')\n    return {'n': str(number), 'u': Usage(1.0, 2.0, 3.0)}\n"
         "answer_lines(turn)"
     )

@@ -130,11 +130,9 @@ class Clients:
 
     def cluster_token(self, eks_cluster: str) -> str:
         """A new token of this function's role for the Kubernetes API of a cluster. It is a credential."""
-        from boto3.session import Session  # noqa: PLC0415 - not without clusters
-
         from muster.control.kubernetes.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
 
-        return cluster_token(Session(botocore_session=self._session), eks_cluster)
+        return cluster_token(self._session, eks_cluster)
 
     def _client(self, service: str, config: Config, **credentials: Any) -> Any:
         return self._session.create_client(service, config=config, **credentials)

@@ -11,7 +11,7 @@ from botocore.signers import RequestSigner
 from muster.contract.aws.partitions import dns_suffix
 
 if TYPE_CHECKING:
-    from boto3.session import Session
+    from botocore.session import Session
 
 PREFIX = "k8s-aws-v1."
 _CLUSTER_HEADER = "x-k8s-aws-id"
@@ -30,11 +30,12 @@ def cluster_token(session: Session, eks_cluster: str) -> str:
     Raises:
         RuntimeError: the process has no credentials or no region.
     """
-    credentials, region = session.get_credentials(), session.region_name
+    credentials, region = session.get_credentials(), session.get_config_variable("region")
     if credentials is None or region is None:
         message = "the function has no credentials, or no region"
         raise RuntimeError(message)
-    signer = RequestSigner(ServiceId("STS"), region, "sts", "v4", credentials, session.events)
+    events = session.get_component("event_emitter")
+    signer = RequestSigner(ServiceId("STS"), region, "sts", "v4", credentials, events)
     request = {
         "method": "GET",
         "url": f"https://sts.{region}.{dns_suffix(region)}/?Action=GetCallerIdentity&Version=2011-06-15",

@@ -19,7 +19,7 @@ from muster.replica.rounds.contribution import Contribution, Received, Unusable,
 from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
-from muster.replica.rounds.round_context import Polling, RoundContext, done, log
+from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.store.transport import ObjectMissingError
 
 # S3's creation times are in whole seconds, rounded down.
@@ -225,7 +225,7 @@ class _Agreement:
         others = [rank for rank in ranks if rank != self._claim.rank]
         looks = [partial(newer_holder, store, rank, epochs[rank]) for rank in others]
         actions: list[Callable[[], Holder | None]] = [*aside, *looks]
-        holders = self._context.side_by_side(done, actions)[len(aside) :]
+        holders = self._context.side_by_side(_done, actions)[len(aside) :]
         for rank, holder in zip(others, holders, strict=True):
             if holder is not None:
                 self._note_holder(rank, holder)
@@ -313,3 +313,7 @@ class _Agreement:
         present, needed = len(self._tally.members), self._tally.needed
         reasons = "".join(f"; rank {item.rank} does not count: {item.reason}" for item in self._tally.exclusions)
         return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."
+
+
+def _done(action: Callable[[], Holder | None]) -> Holder | None:
+    return action()

@@ -63,11 +63,6 @@ class SystemClock:
         return stop.wait(seconds)
 
 
-def done(action: Callable[[], T]) -> T:
-    """What an action returns: for actions that are done side by side."""
-    return action()
-
-
 @dataclass
 class Expected:
     """What a trainer has said about its training.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import boto3
+import botocore.session
 import pytest
 
 from muster.control.kubernetes.api import TRIES, Connection, KubernetesApi
@@ -183,12 +183,9 @@ def test_a_list_comes_in_pages_and_begins_anew_when_it_has_expired() -> None:
 def test_a_token_is_a_signed_request_for_the_regional_host_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://localhost:1")
     for region, host in (("eu-central-1", "amazonaws.com"), ("cn-north-1", "amazonaws.com.cn")):
-        session = boto3.session.Session(
-            aws_access_key_id="AKIAEXAMPLE",
-            aws_secret_access_key="hidden",
-            aws_session_token="of-a-role",
-            region_name=region,
-        )
+        session = botocore.session.get_session()
+        session.set_credentials("AKIAEXAMPLE", "hidden", "of-a-role")
+        session.set_config_variable("region", region)
         token = cluster_token(session, "eks-one")
         assert token.startswith("k8s-aws-v1.")
         assert "=" not in token

@@ -1,4 +1,4 @@
-"""What a piece of work takes of a process: CPU of all its threads, and wall time."""
+"""What a piece of work takes: CPU and wall time; and how much memory there is for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Seconds: `user` and `kernel` are CPU of all threads of the process, `wall` passed meanwhile."""
+    """Seconds: `user` and `kernel` are CPU of all threads, `wall` passed meanwhile."""
 
     user: float
     kernel: float
@@ -25,12 +27,21 @@ class Usage:
         return self.user + self.kernel
 
 
-def used(work: Callable[[], object]) -> Usage:
-    """What `work` takes."""
-    before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+def used(work: Callable[[], object], *, of: int = resource.RUSAGE_SELF) -> Usage:
+    """What `work` takes of this process, or (`of=RUSAGE_CHILDREN`) of those that it starts and waits for."""
+    before, began = resource.getrusage(of), time.perf_counter()
     work()
-    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+    wall, after = time.perf_counter() - began, resource.getrusage(of)
     return Usage(after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime, wall)
+
+
+def available_bytes() -> float:
+    """The memory that programs can get without swapping; infinite where the system does not say so."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return inf
+    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
 
 def answer_lines(answer: Callable[[int], dict[str, Usage | str]]) -> None:
