@@ -11,6 +11,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 import bench
+from bench.known import Known, known_rows, of_no_row
 from bench.table import Row, print_table, write_rows
 
 _LOG_WIDTH = 180
@@ -37,7 +38,14 @@ def main(names: list[str]) -> int:
         else:
             write_rows(name, results[name])
     # Without a terminal (in a log or a file), notes are not wrapped.
-    print_table(results, Console() if sys.stdout.isatty() else Console(width=_LOG_WIDTH))
+    known = known_rows()
+    print_table(results, known, Console() if sys.stdout.isatty() else Console(width=_LOG_WIDTH))
+    for benchmark, rows in results.items():
+        for name in of_no_row(known.get(benchmark, {}), (row.name for row in rows)):
+            console.print(f"bench/known_rows.toml knows a row that {benchmark} does not print: {name!r}.")
+        for row in rows:
+            if row.ok is False and not known.get(benchmark, {}).get(row.name, Known()).missed:
+                console.print(f"{benchmark} misses the aim of {row.name!r}; bench/known_rows.toml does not say why.")
     if crashed:
         console.print(f"[bold red]Crashed: {', '.join(crashed)}.[/] What happened is said above.")
     return 1 if crashed else 0

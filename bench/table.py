@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.known import Known
+
 DIRECTORY = Path("build/bench")
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -58,17 +60,19 @@ def write_rows(benchmark: str, rows: Iterable[Row], directory: Path = DIRECTORY)
     return path
 
 
-def print_table(results: dict[str, list[Row]], console: Console) -> None:
-    """All rows as one table, benchmarks in the order given."""
-    table = Table("benchmark", "measurement", "value", "unit", "aim", "met", "peer", "note")
-    for column in (2, 6):
+def print_table(results: dict[str, list[Row]], known: dict[str, dict[str, Known]], console: Console) -> None:
+    """All rows as one table, benchmarks in the order given. Below a missed aim stands where the rest goes."""
+    table = Table("benchmark", "measurement", "before", "value", "unit", "aim", "met", "peer", "note")
+    for column in (2, 3, 7):
         table.columns[column].justify = "right"
     for benchmark, rows in results.items():
         for row in rows:
+            entry = known.get(benchmark, {}).get(row.name, Known())
             met = {True: "[green]yes[/]", False: "[bold red]missed[/]", None: ""}[row.ok]
-            peer = "" if row.peer is None else _number(row.peer)
-            cells = (benchmark, row.name, _number(row.value), row.unit, row.aim or "")
-            table.add_row(*map(escape, cells), met, peer, escape(row.note))
+            reason = f"[yellow]{escape(entry.missed)}[/]" if row.ok is False and entry.missed else ""
+            cells = (benchmark, row.name, _optional(entry.before), _number(row.value), row.unit, row.aim or "")
+            notes = "\n".join(filter(None, (escape(row.note), reason)))
+            table.add_row(*map(escape, cells), met, _optional(row.peer), notes)
         table.add_section()
     console.print(table)
 
@@ -80,6 +84,10 @@ def _parse_aim(aim: str) -> tuple[Callable[[float, float], bool], float]:
     except (KeyError, ValueError):
         message = f"the aim {aim!r} is not of the form '<= 1.5' (one of {', '.join(_COMPARISONS)})"
         raise ValueError(message) from None
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else _number(value)
 
 
 def _number(value: float) -> str:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from bench import __main__ as runner
+from bench.known import Known, known_rows
 from bench.table import Row, print_table, write_rows
 
 
@@ -61,10 +62,14 @@ def test_rows_are_written_with_exactly_the_agreed_fields(tmp_path: Path) -> None
 def test_the_table_shows_a_missed_aim_as_missed() -> None:
     output = io.StringIO()
     rows = [Row("slow", 3.0, "s", "<= 2", 4.5), Row("fast", 1.0, "s", "<= 2"), Row("plain [x]", 12_345.6, "s")]
-    print_table({"launcher": rows}, Console(file=output, width=120))
+    known = {"launcher": {"slow": Known(before=7.25, missed="two copies"), "fast": Known(missed="of no use here")}}
+    print_table({"launcher": rows}, known, Console(file=output, width=150))
     slow, fast, plain = (line for line in output.getvalue().splitlines() if "launcher" in line)
     assert "missed" in slow
     assert "4.5" in slow
+    assert "7.25" in slow
+    assert "two copies" in output.getvalue()
+    assert "of no use here" not in output.getvalue()
     assert "yes" in fast
     assert "missed" not in plain + fast
     assert "plain [x]" in plain
@@ -92,6 +97,19 @@ def test_a_missed_aim_is_no_failure_and_a_crash_is(
     assert "the loopback is gone" in shown.err
     assert "missed" in shown.out
     assert [path.name for path in (tmp_path / "build" / "bench").iterdir()] == ["fine.json"]
+
+
+def test_what_is_known_of_rows_belongs_to_benchmarks_and_fits_their_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert known_rows().keys() <= runner.discover().keys()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "discover", lambda: {"loop": lambda: [Row("slow", 3.0, "s", "<= 2")]})
+    monkeypatch.setattr(runner, "known_rows", lambda: {"loop": {"gone": Known(before=1)}})
+    assert runner.main(["loop"]) == 0
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "a row that loop does not print: 'gone'" in shown
+    assert "loop misses the aim of 'slow'" in shown
 
 
 def test_an_unknown_benchmark_is_named_beside_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
