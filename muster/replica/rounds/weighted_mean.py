@@ -18,6 +18,7 @@ from muster.replica.wire import keys
 from muster.replica.wire.binary_format import CodecError, Floats, byte_range, put_values
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
+from muster.replica.wire.weighted_sum import WeightedSum
 
 # What fits into a shard's header; the next revision rejects further members.
 REJECTED_MAX = 8
@@ -38,11 +39,8 @@ class MemberValues(Protocol):
     def begin(self) -> None:
         """Wait for the first bytes."""
 
-    def values(self, run: range, room: Floats) -> Floats:
-        """The values of `run`, which follows the last run, as `decoded` returns them; valid until the next call.
-
-        `room` is for those that are not in memory of their own. Raises CodecError.
-        """
+    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
+        """Add the values of `run`, which follows the last run, times `weight` to `total`. Raises CodecError."""
 
 
 @dataclass(frozen=True)
@@ -114,35 +112,16 @@ class WeightedMean:
             held: whether `target` holds a sum already; otherwise the first member's values replace its content.
         """
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
-        first: Floats | None = None
+        total = WeightedSum(target, self._room, held=held)
         rejected = []
         for source in tuple(sources):
             member = source.member
             try:
-                values = source.values.values(run, self._room)
+                source.values.add(run, total, np.float32(member.weight / average))
             except CodecError as error:
                 rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                 sources.remove(source)
-                continue
-            # Most members have the average weight: nothing to multiply.
-            if member.weight != average:
-                values = np.multiply(
-                    values, np.float32(member.weight / average), out=self._room[: values.size].reshape(values.shape)
-                )
-            if not held and first is None and not np.may_share_memory(values, self._room):
-                first = values
-                continue
-            shape = values.shape if first is None else max(values.shape, first.shape, key=len)
-            into, values = target.reshape(shape), values.reshape(shape)
-            if held:
-                into += values
-            elif first is None:
-                into[...] = values
-            else:
-                np.add(first.reshape(shape), values, out=into)
-            first, held = None, True
-        if first is not None:
-            put_values(target, first)
+        total.complete()
         return rejected
 
     def _records(self, member: Member) -> MemberValues:
@@ -185,15 +164,20 @@ class OwnValues:
         before = range(which.start, max(which.start, min(which.stop, mine.which.start)))
         after = range(min(which.stop, max(which.start, mine.which.stop)), which.stop)
         self._others = [(part, reader(part)) for part in (before, after) if part]
-        self._room = np.empty(blocks.piece_elements if self._others else 0, np.float32)
+        self._room, self._passage = (
+            np.empty(blocks.piece_elements if self._others else 0, np.float32) for _ in range(2)
+        )
 
     def begin(self) -> None:
         """See `MemberValues`."""
         for _, reader in self._others:
             reader.begin()
 
-    def values(self, run: range, room: Floats) -> Floats:
+    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
         """See `MemberValues`."""
+        total.add(self._values(run), weight)
+
+    def _values(self, run: range) -> Floats:
         span = self._blocks.span(run)
         if _both(self._mine.which, run) == run:
             return self._held(run)
@@ -201,7 +185,7 @@ class OwnValues:
         for part, reader in (*self._others, (self._mine.which, None)):
             if both := _both(part, run):
                 span = self._blocks.span(both)
-                found = self._held(both) if reader is None else reader.values(both, room)
+                found = self._held(both) if reader is None else reader.values(both, self._passage)
                 put_values(values[span.start - offset : span.stop - offset], found)
         return values
 
