@@ -3,15 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int32_t muster_encode(int32_t, const float *, int64_t, int64_t, uint8_t *, int64_t, uint32_t, const float *,
+int32_t muster_encode(int32_t, const float *, const float *, int64_t, int64_t, uint8_t *, int64_t, uint32_t, const float *,
                       const uint8_t *, const uint8_t *, float *, float *, uint64_t);
 int32_t muster_decode(int32_t, const uint8_t *, int64_t, int64_t, int64_t, int64_t, uint32_t, uint64_t, float *, float,
-                      int32_t);
-void muster_put(const float *, int64_t, float *, float, int32_t);
+                      float, int32_t);
+void muster_put(const float *, int64_t, float *, float, float, int32_t);
 void muster_nesterov(float *, float *, const float *, int64_t, float, float);
 
-enum { ARRAYS_MAX = 7 };
-static const int ARRAYS[] = {7, 2, 2, 3};
+enum { ARRAYS_MAX = 8 };
+static const int ARRAYS[] = {8, 2, 2, 3};
 
 static void take(void *place, size_t size) {
   if (size && fread(place, size, 1, stdin) != 1) exit(0);
@@ -32,14 +32,14 @@ int main(void) {
       if (a[i]) take(a[i], (size_t)sizes[i]);
     }
     if (which == 0) {
-      float *error = n[6] == 1 ? a[0] : a[5], *decoded = n[7] == 1 ? a[0] : a[6];
-      found = muster_encode((int32_t)n[0], a[0], (int64_t)n[1], (int64_t)n[2], a[1], (int64_t)n[3], (uint32_t)n[4], a[2],
+      float *error = n[6] == 1 ? a[0] : n[6] == 3 ? a[7] : a[5], *decoded = n[7] == 1 ? a[0] : n[7] == 3 ? a[7] : a[6];
+      found = muster_encode((int32_t)n[0], a[0], a[7], (int64_t)n[1], (int64_t)n[2], a[1], (int64_t)n[3], (uint32_t)n[4], a[2],
                             a[3], a[4], error, decoded, n[5]);
     } else if (which == 1) {
       found = muster_decode((int32_t)n[0], a[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[4],
-                            (uint32_t)n[5], n[6], a[1], f[0], (int32_t)n[7]);
+                            (uint32_t)n[5], n[6], a[1], f[0], f[1], (int32_t)n[7]);
     } else if (which == 2) {
-      muster_put(a[0] ? a[0] : a[1], (int64_t)n[0], a[1], f[0], (int32_t)n[1]);
+      muster_put(a[0] ? a[0] : a[1], (int64_t)n[0], a[1], f[0], f[1], (int32_t)n[1]);
     } else {
       muster_nesterov(a[0], a[1], a[2], (int64_t)n[0], f[0], f[1]);
     }

@@ -96,27 +96,32 @@ class RemoteLibrary:
         return int(found)
 
     def _encode(self, *given: Any) -> int:
-        format_, values, blocks, elements, rows, stride, limit, offsets, random, shares, error, decoded, seed = given
+        format_, values, added, blocks, elements, rows, stride, limit, offsets, random, shares, error, decoded, seed = (
+            given
+        )
         count = blocks * elements
         size = (blocks - 1) * stride + 4 + payload_bytes(format_, elements)
         arrays = [(values, 4 * count), (rows, size), (offsets, 4 * count), (random, count), (shares, 256)]
         # The program has the same memory for what is the same here.
-        same = [0 if place is None else 1 if place == values else 2 for place in (error, decoded)]
+        kinds = {None: 0, added: 3, values: 1} if added else {None: 0, values: 1}
+        same = [kinds.get(place, 2) for place in (error, decoded)]
         arrays += [
             (place if kind == 2 else None, 4 * count) for place, kind in zip((error, decoded), same, strict=True)
         ]
+        arrays.append((added, 4 * count))
         return self._call(0, [format_, blocks, elements, stride, limit, seed, *same], [], arrays)
 
     def _decode(self, *given: Any) -> int:
-        format_, rows, stride, blocks, elements, count, limit, seed, place, weight, adds = given
+        format_, rows, stride, blocks, elements, count, limit, seed, place, weight, factor, adds = given
         size = (blocks - 1) * stride + 4 + payload_bytes(format_, elements)
         numbers = [format_, stride, blocks, elements, count, limit, seed, int(adds)]
-        return self._call(1, numbers, [weight], [(rows, size), (place, 4 * count)])
+        return self._call(1, numbers, [weight, factor], [(rows, size), (place, 4 * count)])
 
-    def _put(self, values: int, count: int, place: int, weight: float, adds: int) -> None:
+    def _put(self, *given: Any) -> None:
+        values, count, place, weight, factor, adds = given
         same = values == place
         arrays = [(None if same else values, 4 * count), (place, 4 * count)]
-        self._call(2, [count, int(adds)], [weight], arrays)
+        self._call(2, [count, int(adds)], [weight, factor], arrays)
 
     def _nesterov(self, *given: Any) -> None:
         parameters, momentum, gradient, count, mu, eta = given

@@ -14,6 +14,7 @@ Bytes = NDArray[np.uint8]
 
 # XXH3 treats up to 240 bytes in other ways: what is so small is left to NumPy.
 PAYLOAD_BYTES_MIN = 241
+ONE = np.float32(1)
 
 _INT32, _INT64, _UINT32, _UINT64 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
 _FLOAT, _POINTER = ctypes.c_float, ctypes.c_void_p
@@ -45,6 +46,20 @@ class Rows:
     seed: int
 
 
+@dataclass(frozen=True)
+class Target:
+    """Where values go: each times `weight`, in place of what is there or added to it; the result times `factor`."""
+
+    place: Floats
+    weight: np.float32 = ONE
+    factor: np.float32 = ONE
+    adds: bool = False
+
+    def arguments(self) -> tuple[int | None, np.float32, np.float32, bool]:
+        """As the kernel takes them."""
+        return _address(self.place), self.weight, self.factor, self.adds
+
+
 class Kernel:
     """The functions of a loaded library.
 
@@ -66,14 +81,14 @@ class Kernel:
         self._put.restype = self._nesterov.restype = None
         rows = (_POINTER, _INT64)
         self._encode.argtypes = (
-            *(_INT32, _POINTER, _INT64, _INT64, *rows, _UINT32, _POINTER, _POINTER, _POINTER),
+            *(_INT32, _POINTER, _POINTER, _INT64, _INT64, *rows, _UINT32, _POINTER, _POINTER, _POINTER),
             *(_POINTER, _POINTER, _UINT64),
         )
         self._decode.argtypes = (
             *(_INT32, *rows, _INT64, _INT64, _INT64, _UINT32, _UINT64),
-            *(_POINTER, _FLOAT, _INT32),
+            *(_POINTER, _FLOAT, _FLOAT, _INT32),
         )
-        self._put.argtypes = (_POINTER, _INT64, _POINTER, _FLOAT, _INT32)
+        self._put.argtypes = (_POINTER, _INT64, _POINTER, _FLOAT, _FLOAT, _INT32)
         self._nesterov.argtypes = (_POINTER, _POINTER, _POINTER, _INT64, _FLOAT, _FLOAT)
 
     def encode(
@@ -82,6 +97,7 @@ class Kernel:
         values: Floats,
         limit: np.float32,
         *,
+        added: Floats | None = None,
         dither: tuple[Floats, Bytes, Bytes] | None = None,
         error: Floats | None = None,
         decoded: Floats | None = None,
@@ -91,14 +107,20 @@ class Kernel:
         Then the blocks before it are encoded.
 
         Args:
+            added: is added to the values first.
             dither: for each value, what is added to it before it is rounded, and a random byte; and how many of 256
                 round each whole number up. None: to the nearest.
-            error, decoded: receive the codec's error, and the decoded values; each may be `values`.
+            error, decoded: receive the codec's error, and the decoded values; each may be `values` or `added`.
         """
         offsets, random, shares = (None, None, None) if dither is None else dither
+        sizes = {array.size for array in (values, added, offsets, random, error, decoded) if array is not None}
+        if sizes != {len(rows.content) * rows.elements}:
+            message = f"arrays of {sorted(sizes)} elements do not fit {len(rows.content)} blocks of {rows.elements}"
+            raise ValueError(message)
         found = self._encode(
             rows.format,
             _address(values),
+            _address(added),
             len(rows.content),
             rows.elements,
             rows.content.ctypes.data,
@@ -109,18 +131,18 @@ class Kernel:
         )
         return bool(found == 0)
 
-    def decode(
-        self, rows: Rows, count: int, limit: np.float32, target: Floats | None, *, weight: np.float32, adds: bool
-    ) -> bool:
-        """Verify records, and put the first `count` of their values into `target` (None: nowhere), or add them to it.
+    def decode(self, rows: Rows, count: int, limit: np.float32, target: Target | None) -> bool:
+        """Verify records, and put the first `count` of their values into `target` (None: nowhere).
 
         Args:
             limit: the largest magnitude that a value may have.
-            weight: each value is multiplied by it.
 
         Returns:
             False if a record is damaged, or may hold something that is not allowed. `target` is as it was then.
         """
+        if target is not None and target.place.size != count:
+            message = f"{count} values do not fit {target.place.size} elements"
+            raise ValueError(message)
         found = self._decode(
             rows.format,
             rows.content.ctypes.data,
@@ -130,15 +152,13 @@ class Kernel:
             count,
             _bits(limit),
             rows.seed,
-            _address(target),
-            weight,
-            adds,
+            *(None, 1.0, 1.0, False) if target is None else target.arguments(),
         )
         return bool(found == 0)
 
-    def put(self, values: Floats, target: Floats, weight: np.float32, *, adds: bool) -> None:
-        """Put values, multiplied by `weight`, into `target`, or add them to it."""
-        self._put(_address(values), values.size, _address(target), weight, adds)
+    def put(self, values: Floats, target: Target) -> None:
+        """Put values into `target`."""
+        self._put(_address(values), values.size, *target.arguments())
 
     def nesterov(self, parameters: Floats, momentum: Floats, gradient: Floats, mu: np.float32, eta: np.float32) -> None:
         """One step of SGD with Nesterov momentum, in place."""

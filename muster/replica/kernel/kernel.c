@@ -335,6 +335,7 @@ INLINE void levels_of(const uint8_t *packed, int8_t *levels) {
 typedef struct {
   float *place;
   float weight; /* they are multiplied by it */
+  float factor; /* and the sums by this */
   int adds;     /* to what is there; else they replace it */
 } Target;
 
@@ -342,9 +343,16 @@ typedef struct {
 ONCE void put(const float *values, int count, const Target *target, int64_t at) {
   float *place = target->place + at;
   if (!target->adds)
-    for (int i = 0; i < count; i++) place[i] = values[i] * target->weight;
+    for (int i = 0; i < count; i++) place[i] = values[i] * target->weight * target->factor;
   else
-    for (int i = 0; i < count; i++) place[i] = place[i] + values[i] * target->weight;
+    for (int i = 0; i < count; i++) place[i] = (place[i] + values[i] * target->weight) * target->factor;
+}
+
+/* What is encoded: the values, or in `room` their sums with what is added to them. */
+INLINE const float *summed(const float *values, const float *added, int count, float *room) {
+  if (!added) return values;
+  for (int i = 0; i < count; i++) room[i] = values[i] + added[i];
+  return room;
 }
 
 /* What remains to do with CHUNK or GROUP values that are encoded. */
@@ -355,7 +363,7 @@ ONCE void keep(const float *values, const float *found, int count, float *error,
     for (int i = 0; i < count; i++) decoded[i] = found[i];
 }
 
-INLINE int encode_plain(int format, const float *values, int64_t elements, uint8_t *payload, uint32_t limit,
+INLINE int encode_plain(int format, const float *values, const float *added, int64_t elements, uint8_t *payload, uint32_t limit,
                         float *error, float *decoded, uint64_t seed, uint32_t *sum) {
   const int item = format == FP32 ? 4 : 2;
   const int64_t size = elements * item, blocks = in_blocks(size);
@@ -363,13 +371,14 @@ INLINE int encode_plain(int format, const float *values, int64_t elements, uint8
   Hash hash;
   hash_begin(&hash, seed);
   for (int64_t at = 0; at < elements; at += CHUNK) {
-    const float *chunk = values + at;
-    float found[CHUNK];
+    float found[CHUNK], room[CHUNK];
+    const float *chunk = summed(values + at, added ? added + at : NULL, CHUNK, room);
     float *wrong = error ? error + at : NULL, *kept = decoded ? decoded + at : NULL;
     if (magnitude_of(chunk) > limit) return 0;
     if (format == FP32) {
       Bits *written = (Bits *)(payload + at * 4);
       for (int i = 0; i < CHUNK; i++) written[i] = ((const Bits *)chunk)[i];
+      /* A copy: the error may lie where the values do. */
       for (int i = 0; error && i < CHUNK; i++) found[i] = chunk[i];
       keep(chunk, error ? found : chunk, CHUNK, wrong, kept);
     } else {
@@ -393,13 +402,13 @@ INLINE int encode_plain(int format, const float *values, int64_t elements, uint8
   return 1;
 }
 
-INLINE int encode_groups(int format, const float *values, int64_t elements, uint8_t *payload, uint32_t limit,
+INLINE int encode_groups(int format, const float *values, const float *added, int64_t elements, uint8_t *payload, uint32_t limit,
                          const Dither *dither, int64_t random, float *error, float *decoded) {
   const int count = format == INT4 ? GROUP4 : GROUP8;
   uint8_t *codes = payload + elements / count * 2;
   for (int64_t at = 0; at < elements; at += count) {
-    const float *group = values + at;
-    float found[GROUP8];
+    float found[GROUP8], room[GROUP8];
+    const float *group = summed(values + at, added ? added + at : NULL, count, room);
     int8_t numbers[GROUP8];
     uint32_t scale;
     if (!scale_of(group, count, format == INT4, limit, &scale)) return 0;
@@ -431,12 +440,13 @@ INLINE int64_t payload_bytes(int format, int64_t elements) {
  *
  * elements: a multiple of 256, so many that a payload has more than 240 bytes.
  * limit: the largest magnitude that can be encoded, as bits.
+ * added: NULL, or what is added to the values first.
  * offsets, bytes, shares: of the first value on; NULL: rounded to the nearest.
- * error, decoded: NULL, or the place of the first value's; they may be `values`.
+ * error, decoded: NULL, or the place of the first value's; they may be `values` or `added`.
  * seed: of the first block's checksum; each of the next one's is larger by one.
  * Returns 0, or 1 where a value is NaN, infinite or too large: the blocks before its own are encoded then.
  */
-EXPORT int32_t muster_encode(int32_t format, const float *values, int64_t blocks, int64_t elements, uint8_t *rows,
+EXPORT int32_t muster_encode(int32_t format, const float *values, const float *added, int64_t blocks, int64_t elements, uint8_t *rows,
                              int64_t stride, uint32_t limit, const float *offsets, const uint8_t *bytes,
                              const uint8_t *shares, float *error, float *decoded, uint64_t seed) {
   const Dither dither = {offsets, bytes, shares};
@@ -444,16 +454,17 @@ EXPORT int32_t muster_encode(int32_t format, const float *values, int64_t blocks
   for (int64_t block = 0; block < blocks; block++) {
     int64_t at = block * elements;
     uint8_t *row = rows + block * stride, *payload = row + CHECKSUM_BYTES;
+    const float *more = added ? added + at : NULL;
     float *wrong = error ? error + at : NULL, *kept = decoded ? decoded + at : NULL;
     uint32_t sum;
     int done = 0;
     /* A constant format, so that each has a loop of its own. */
     switch (format) {
-      case FP32: done = encode_plain(FP32, values + at, elements, payload, limit, wrong, kept, seed + block, &sum); break;
-      case BF16: done = encode_plain(BF16, values + at, elements, payload, limit, wrong, kept, seed + block, &sum); break;
-      case FP16: done = encode_plain(FP16, values + at, elements, payload, limit, wrong, kept, seed + block, &sum); break;
-      case INT8: done = encode_groups(INT8, values + at, elements, payload, limit, &dither, at, wrong, kept); break;
-      case INT4: done = encode_groups(INT4, values + at, elements, payload, limit, &dither, at, wrong, kept); break;
+      case FP32: done = encode_plain(FP32, values + at, more, elements, payload, limit, wrong, kept, seed + block, &sum); break;
+      case BF16: done = encode_plain(BF16, values + at, more, elements, payload, limit, wrong, kept, seed + block, &sum); break;
+      case FP16: done = encode_plain(FP16, values + at, more, elements, payload, limit, wrong, kept, seed + block, &sum); break;
+      case INT8: done = encode_groups(INT8, values + at, more, elements, payload, limit, &dither, at, wrong, kept); break;
+      case INT4: done = encode_groups(INT4, values + at, more, elements, payload, limit, &dither, at, wrong, kept); break;
     }
     if (!done) return 1;
     if (format == INT8 || format == INT4) sum = checksum(payload, size, seed + block);
@@ -531,14 +542,15 @@ INLINE void put_record(int format, const uint8_t *row, int64_t elements, int64_t
  *
  * limit: the largest magnitude that a value may have, as bits: of 1e30.
  * target: where they go; NULL: nowhere, they are only verified.
- * weight, adds: each is multiplied by it, and is then added to what is there or replaces it.
+ * weight, factor, adds: each is multiplied by `weight`, is added to what is there or replaces it, and the result is
+ *     multiplied by `factor`.
  * Returns 0; or 1 where a record is damaged, holds what no encoder writes, or may hold values beyond the limit: then the
  * target is as it was.
  */
 EXPORT int32_t muster_decode(int32_t format, const uint8_t *rows, int64_t stride, int64_t blocks, int64_t elements,
                              int64_t count, uint32_t limit, uint64_t seed, float *place, float weight,
-                             int32_t adds) {
-  const Target target = {place, weight, adds};
+                             float factor, int32_t adds) {
+  const Target target = {place, weight, factor, adds};
   for (int64_t block = 0; block < blocks; block++) {
     const uint8_t *row = rows + block * stride;
     int sound = 0;
@@ -566,8 +578,8 @@ EXPORT int32_t muster_decode(int32_t format, const uint8_t *rows, int64_t stride
 }
 
 /* Values into a target, as muster_decode puts them; they may lie where it does. */
-EXPORT void muster_put(const float *values, int64_t count, float *place, float weight, int32_t adds) {
-  const Target target = {place, weight, adds};
+EXPORT void muster_put(const float *values, int64_t count, float *place, float weight, float factor, int32_t adds) {
+  const Target target = {place, weight, factor, adds};
   for (int64_t at = 0; at < count; at += CHUNK)
     put(values + at, count - at < CHUNK ? (int)(count - at) : CHUNK, &target, at);
 }

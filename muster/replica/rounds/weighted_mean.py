@@ -11,6 +11,7 @@ import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.errors import RoundGoneError
+from muster.replica.kernel.calls import ONE
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectMissingError
@@ -89,9 +90,11 @@ class WeightedMean:
                     span = self._blocks.span(run)
                     target = sums[start : start + span.stop - span.start]
                     start += target.size if len(batches) > 1 else 0
-                    rejected += self._add(sources, target, run, held=number > 0)
-                    if number + 1 == len(batches) and not rejected:
-                        target *= np.float32(1 / len(members))
+                    is_last = number + 1 == len(batches)
+                    factor = np.float32(1 / len(members)) if is_last else ONE
+                    total = WeightedSum(target, self._room, held=number > 0, factor=factor, terms=len(sources))
+                    rejected += self._add(sources, total, run)
+                    if is_last and not rejected:
                         yield target
         except ObjectMissingError:
             # A committed contribution did exist: its absence is not the sender's fault.
@@ -104,15 +107,13 @@ class WeightedMean:
         span = self._blocks.span(self._which)
         return int(span.stop - span.start)
 
-    def _add(self, sources: list[_Source], target: Floats, run: range, *, held: bool) -> list[Exclusion]:
+    def _add(self, sources: list[_Source], total: WeightedSum, run: range) -> list[Exclusion]:
         """Add the values of `run` in the members' order, while they are in the cache.
 
         Args:
             sources: those whose data are unusable are removed; they are returned.
-            held: whether `target` holds a sum already; otherwise the first member's values replace its content.
         """
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
-        total = WeightedSum(target, self._room, held=held)
         rejected = []
         for source in tuple(sources):
             member = source.member

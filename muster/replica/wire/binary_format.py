@@ -40,8 +40,9 @@ from muster.replica.codecs.base import (
     refuse_unusable,
 )
 from muster.replica.codecs.scratch import scratch
+from muster.replica.kernel.calls import Target
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
-from muster.replica.wire.compiled_records import ONE, compiled_records
+from muster.replica.wire.compiled_records import compiled_records
 
 __all__ = [
     "HEADER_BYTES",
@@ -83,13 +84,16 @@ class Encoding:
     Attributes:
         codec: encodes the blocks.
         dither: round at random, by numbers that follow from the key alone (see `Dither`).
-        error: receives the codec's error, values minus decoded values; may be the array of the values itself.
-        decoded: receives the decoded values; may be the array of the values itself.
+        added: is added to the values first.
+        error: receives the codec's error, what was encoded minus decoded values; may be the array of the values itself
+            or `added`.
+        decoded: receives the decoded values; may be the array of the values itself or `added`, if `error` is another.
         room: allocates the object's memory, given its size; None: new memory.
     """
 
     codec: Codec = FP32
     dither: bool = False
+    added: Floats | None = None
     error: Floats | None = None
     decoded: Floats | None = None
     room: Callable[[int], Payload] | None = None
@@ -184,28 +188,32 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
     offset = blocks.span(records.which).start
     span = blocks.span(piece)
     span = slice(span.start - offset, span.stop - offset)
+    dither = Dither(seed, piece.start) if encoding.dither and not encoding.codec.elementwise else None
     source = values[span]
+    compiled = compiled_records(records.key, blocks)
+    added, error, kept = (
+        None if room is None else room[span] for room in (encoding.added, encoding.error, encoding.decoded)
+    )
+    if compiled is not None and not source.size % blocks.elements:
+        compiled.encode(source, rows, piece, dither, added=added, error=error, decoded=kept)
+        return
+    if added is not None:
+        source = source + added
     full = source
     if source.size % blocks.elements:
         full = np.zeros(len(piece) * blocks.elements, np.float32)
         full[: source.size] = source
-    dither = Dither(seed, piece.start) if encoding.dither and not encoding.codec.elementwise else None
-    compiled = compiled_records(records.key, blocks)
-    if compiled is not None and source is full:
-        kept = tuple(None if room is None else room[span] for room in (encoding.error, encoding.decoded))
-        compiled.encode(full, rows, piece, dither, kept=kept)
-        return
     full = full.reshape(len(piece), -1)
-    if encoding.error is None and encoding.decoded is None:
+    if error is None and kept is None:
         encoding.codec.encode(full, payload, dither)
     else:
         found = scratch(full.size).decoded
         encoding.codec.encode_both(full, payload, dither, found.reshape(full.shape))
         decoded = found[: source.size]
-        if encoding.error is not None:
-            np.subtract(source, decoded, out=encoding.error[span])
-        if encoding.decoded is not None:
-            encoding.decoded[span] = decoded
+        if error is not None:
+            np.subtract(source, decoded, out=error)
+        if kept is not None:
+            kept[...] = decoded
     checksums = [_checksum(seed, index, record) for index, record in zip(piece, rows, strict=True)]
     rows[:, :CHECKSUM_BYTES] = np.array(checksums, _CHECKSUM_DTYPE).view(np.uint8).reshape(-1, CHECKSUM_BYTES)
 
@@ -300,29 +308,20 @@ def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, whic
         span = blocks.span(piece)
         rows = body[(piece.start - start) * blocks.record_bytes : (piece.stop - start) * blocks.record_bytes]
         target = values[span.start - offset : span.stop - offset]
-        if not put_decoded(target, key, rows, blocks, piece):
+        if not put_decoded(Target(target), key, rows, blocks, piece):
             room = np.empty(blocks.piece_elements, np.float32) if room is None else room
             put_values(target, decoded(key, rows, blocks, piece, room))
 
 
-def put_decoded(
-    target: Floats,
-    key: str,
-    body: memoryview,
-    blocks: Blocks,
-    piece: range,
-    *,
-    weight: np.float32 = ONE,
-    adds: bool = False,
-) -> bool:
-    """The values of `decoded`, times `weight`, into `target`, or added to it; whether the compiled kernel has done it.
+def put_decoded(target: Target, key: str, body: memoryview, blocks: Blocks, piece: range) -> bool:
+    """The values of `decoded` into `target`; whether the compiled kernel has done it.
 
     If it has not, `target` is as it was: there is no kernel, or something is wrong, and `decoded` says what.
     """
     compiled = compiled_records(key, blocks)
     if compiled is None or len(body) != len(piece) * blocks.record_bytes:
         return False
-    return compiled.decode(_records(body, blocks), piece, target, weight=weight, adds=adds)
+    return compiled.decode(_records(body, blocks), piece, target)
 
 
 def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floats) -> Floats:
@@ -347,7 +346,7 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
     if (compiled := compiled_records(key, blocks)) is not None:
         # float32 is only verified: it is used where it lies.
         target = room[:count] if blocks.codec.loses else None
-        if compiled.decode(records, piece, target):
+        if compiled.decode(records, piece, None if target is None else Target(target)):
             return _trimmed(blocks.codec.values(records[:, CHECKSUM_BYTES:], full), count) if target is None else target
     found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0].tolist()
     start = _seed(key) << 32

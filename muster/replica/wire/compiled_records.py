@@ -5,15 +5,11 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-import numpy as np
-
 from muster.replica.codecs.base import MAGNITUDE_MAX, Dither, Floats, Payload, unusable
 from muster.replica.codecs.grouped import SHARES
 from muster.replica.kernel import Kernel, kernel
-from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Format, Rows
+from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Format, Rows, Target
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
-
-ONE = np.float32(1)
 
 
 @dataclass(frozen=True)
@@ -26,36 +22,38 @@ class CompiledRecords:
     seed: int
 
     def encode(
-        self, values: Floats, rows: Payload, piece: range, dither: Dither | None, *, kept: tuple[Floats | None, ...]
+        self,
+        values: Floats,
+        rows: Payload,
+        piece: range,
+        dither: Dither | None,
+        *,
+        added: Floats | None,
+        error: Floats | None,
+        decoded: Floats | None,
     ) -> None:
         """Encode the whole blocks `piece` into `rows`.
 
         Args:
-            kept: what receives the codec's error, and the decoded values; None: nothing does.
+            added: is added to the values first.
+            error, decoded: receive the codec's error, and the decoded values.
 
         Raises:
             CodecError: values that are NaN, infinite or beyond the codec's limit.
         """
         random = None if dither is None else (dither.offsets(values.size), dither.bytes(values.size), SHARES)
-        error, decoded = kept
-        limit = self.blocks.codec.limit
-        if not self.kernel.encode(self._rows(rows, piece), values, limit, dither=random, error=error, decoded=decoded):
+        limit, records = self.blocks.codec.limit, self._rows(rows, piece)
+        if not self.kernel.encode(records, values, limit, added=added, dither=random, error=error, decoded=decoded):
             raise unusable(limit)
 
-    def decode(
-        self, rows: Payload, piece: range, target: Floats | None, *, weight: np.float32 = ONE, adds: bool = False
-    ) -> bool:
-        """Verify the records of `piece`, and put their values times `weight` into `target`, or add them to it.
-
-        Args:
-            target: None: they are only verified.
+    def decode(self, rows: Payload, piece: range, target: Target | None) -> bool:
+        """Verify the records of `piece`, and put their values into `target` (None: nowhere).
 
         Returns:
             Whether it is done. If not, `target` is as it was, and something is wrong with the records.
         """
         span = self.blocks.span(piece)
-        count = int(span.stop - span.start)
-        return self.kernel.decode(self._rows(rows, piece), count, MAGNITUDE_MAX, target, weight=weight, adds=adds)
+        return self.kernel.decode(self._rows(rows, piece), int(span.stop - span.start), MAGNITUDE_MAX, target)
 
     def _rows(self, rows: Payload, piece: range) -> Rows:
         return Rows(self.format, rows, self.blocks.elements, self.seed << 32 | piece.start)

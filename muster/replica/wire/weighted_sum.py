@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.replica.kernel import kernel
+from muster.replica.kernel.calls import ONE, Target
 from muster.replica.wire.binary_format import Floats, decoded, put_decoded, put_values
 from muster.replica.wire.blocks import Blocks
 
@@ -15,16 +16,20 @@ class WeightedSum:
     A term that cannot be decoded leaves the sum as it was.
     """
 
-    def __init__(self, target: Floats, room: Floats, *, held: bool) -> None:
+    def __init__(self, target: Floats, room: Floats, *, held: bool, factor: np.float32 = ONE, terms: int = 0) -> None:
         """For the values of `target`.
 
         Args:
             room: of a piece of blocks, for values on their way.
             held: whether `target` holds a sum already; otherwise the first term replaces its content.
+            factor: by which the sum is multiplied in the end.
+            terms: how many are added before it is complete, if that is known: the last one's pass does both.
         """
         self._target = target
         self._room = room
         self._held = held
+        self._factor = factor
+        self._left = terms
         self._first: Floats | None = None  # a first term that is still where it was found
 
     def add(self, values: Floats, weight: np.float32) -> None:
@@ -32,14 +37,15 @@ class WeightedSum:
         compiled = kernel()
         if compiled is not None and values.flags.c_contiguous:
             self._settle()
-            compiled.put(values, self._target, weight, adds=self._held)
-            self._held = True
+            compiled.put(values, self._place(weight))
+            self._added()
             return
         # Most members have the average weight: nothing to multiply.
         if weight != 1:
             values = np.multiply(values, weight, out=self._room[: values.size].reshape(values.shape))
         if not self._held and self._first is None and not np.may_share_memory(values, self._room):
             self._first = values
+            self._left -= 1
             return
         first = self._first
         shape = values.shape if first is None else max(values.shape, first.shape, key=len)
@@ -51,6 +57,7 @@ class WeightedSum:
         else:
             np.add(first.reshape(shape), values, out=into)
         self._first, self._held = None, True
+        self._left -= 1
 
     def add_records(self, key: str, body: memoryview, blocks: Blocks, run: range, weight: np.float32) -> None:
         """Add the values of one piece of blocks, times `weight`, from exactly their records.
@@ -59,14 +66,27 @@ class WeightedSum:
             CodecError: as `decoded`.
         """
         self._settle()
-        if put_decoded(self._target, key, body, blocks, run, weight=weight, adds=self._held):
-            self._held = True
+        if put_decoded(self._place(weight), key, body, blocks, run):
+            self._added()
         else:
             self.add(decoded(key, body, blocks, run, self._room), weight)
 
     def complete(self) -> None:
         """All terms are added: the sum is in `target`."""
         self._settle()
+        if self._factor != 1:
+            self._target *= self._factor
+
+    def _place(self, weight: np.float32) -> Target:
+        """Where the next term goes, by the kernel."""
+        return Target(self._target, weight, self._factor if self._left == 1 else ONE, self._held)
+
+    def _added(self) -> None:
+        """The kernel has added a term."""
+        self._held = True
+        if self._left == 1:
+            self._factor = ONE
+        self._left -= 1
 
     def _settle(self) -> None:
         if self._first is not None:

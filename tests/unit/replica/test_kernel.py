@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,11 +17,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
+from muster.infra.places import PACKAGE
+from muster.infra.release.kernels import FOLDER
+from muster.infra.release.kernels import compiled as compile_kernel
 from muster.replica.algorithms.outer_optimizer import Nesterov
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec
 from muster.replica.codecs.grouped import _NEAREST, LEVELS
-from muster.replica.kernel import Kernel, kernel
+from muster.replica.kernel import Format, Kernel, kernel
+from muster.replica.kernel.calls import Rows, Target
+from muster.replica.kernel.library import MACHINES, SOURCE, library_name
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
     CodecError,
@@ -65,10 +72,13 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         library = arm64(tmp_path_factory.mktemp("arm64"))
         yield Kernel(library)  # type: ignore[arg-type] # has the functions of one
         library.close()
-    elif (found := kernel()) is None:
-        pytest.skip("needs a compiled kernel: make setup, on a machine with a C compiler")
+    elif shutil.which("cc") is None or platform.machine() not in MACHINES:
+        pytest.skip("needs a C compiler, and a machine that the kernel is for")
     else:
-        yield found
+        # What this tree's source makes, whichever library lies beside it.
+        library = tmp_path_factory.mktemp("native") / library_name(platform.machine())
+        compile_kernel(["cc"], platform.machine(), PACKAGE / FOLDER / SOURCE, library)
+        yield Kernel(ctypes.CDLL(str(library)))
 
 
 @st.composite
@@ -109,18 +119,24 @@ def encoded(values: Floats, codec: Codec, mode: str, *, dither: bool) -> tuple[b
     """Everything that encoding has made, or what is wrong with the values."""
     given = unaligned(values)
     blocks = Blocks(given.size, codec)
-    error = {"error": np.zeros_like(given), "both": np.zeros_like(given), "error in place": given}.get(mode)
-    kept = {"both": given, "decoded in place": given, "decoded": np.zeros_like(given)}.get(mode)
+    added = unaligned(given[::-1].copy()) if mode == "residual" else None
+    error = {
+        "error": np.zeros_like(given),
+        "both": np.zeros_like(given),
+        "error in place": given,
+        "residual": added,
+    }.get(mode)
+    kept = {"both": given, "decoded in place": given, "residual": given, "decoded": np.zeros_like(given)}.get(mode)
     body = np.zeros(blocks.number * blocks.record_bytes, np.uint8)
     try:
-        encoding = Encoding(codec, dither=dither, error=error, decoded=kept)
+        encoding = Encoding(codec, dither=dither, added=added, error=error, decoded=kept)
         encode_into(body.data, Records(KEY, blocks, range(blocks.number)), given, encoding)
     except CodecError as wrong:
         return (str(wrong),)
     return tuple(b"" if array is None else array.tobytes() for array in (body, error, kept, given))
 
 
-MODES = ["alone", "error", "error in place", "decoded", "decoded in place", "both"]
+MODES = ["alone", "error", "error in place", "decoded", "decoded in place", "both", "residual"]
 
 
 @every_codec
@@ -209,7 +225,7 @@ def total(terms: list[tuple[np.ndarray | Floats, float]], count: int, codec: Cod
     sums, room, wrong = np.empty(count, np.float32), np.empty(blocks.piece_elements, np.float32), []
     for number, run in enumerate(blocks.pieces(range(blocks.number))):
         span = blocks.span(run)
-        found = WeightedSum(sums[span], room, held=False)
+        found = WeightedSum(sums[span], room, held=False, factor=np.float32(1 / 3), terms=len(terms))
         for term, weight in terms:
             try:
                 if term.dtype == np.float32:
@@ -282,6 +298,28 @@ def test_every_whole_number_gets_the_nearest_level_of_int4(compiled: Kernel, num
         encode_into(found.data, Records(KEY, blocks, range(1)), values, Encoding(codec, decoded=kept))
     scale = np.float32(127)
     assert kept[1] == np.float32(LEVELS[_NEAREST[np.int8(number).view(np.uint8)]]) * (scale / np.float32(127))
+
+
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_each_piece_of_blocks_has_its_own_random_numbers(compiled: Kernel, name: str) -> None:
+    values = np.random.default_rng(0).standard_normal(200_000).astype(np.float32)
+    with using(None):
+        expected = encoded(values, CODECS[name], "decoded", dither=True)
+    with using(compiled):
+        assert encoded(values, CODECS[name], "decoded", dither=True) == expected
+
+
+def test_memory_of_other_sizes_is_refused(compiled: Kernel) -> None:
+    rows = Rows(Format.FP32, np.empty((2, 4 + 4 * 256), np.uint8), 256, 0)
+    values, limit = np.zeros(512, np.float32), np.float32(1)
+    assert compiled.encode(rows, values, limit)
+    for wrong in (values[:511], np.zeros(1024, np.float32)):
+        with pytest.raises(ValueError, match="do not fit"):
+            compiled.encode(rows, values, limit, error=wrong)
+        with pytest.raises(ValueError, match="do not fit"):
+            compiled.decode(rows, 512, limit, Target(wrong))
+    with pytest.raises(ValueError, match="contiguous"):
+        compiled.decode(rows, 512, limit, Target(np.zeros(1024, np.float32)[::2]))
 
 
 def test_threads_can_call_it_together(compiled: Kernel) -> None:
