@@ -4,7 +4,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready build/.ready
+# The compiled kernel of this machine, if it has a compiler.
+KERNEL := build/.ready-kernel
+SETUP := $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready build/.ready $(KERNEL)
 # uv with pip's settings of this machine (index, certificates, proxy), which uv itself does not read.
 UV_PIP := $(BIN)/python -m muster.infra.packages
 # The browser and the terminal for the tests of pages and of the terminal: the system's.
@@ -26,6 +28,8 @@ GATE := build/gate/.ready
 SITE := build/zensical/.ready
 # What the benchmarks compare Muster with. botocore uses awscrt wherever it is installed.
 PEERS := build/peers/.ready
+# The compiler of the kernel for all machines, which distributions carry.
+ZIG := build/zig/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
@@ -133,6 +137,16 @@ $(PEERS): requirements-peers.txt $(DEV)
 	$(packages_behind)
 	@touch $@
 
+$(KERNEL): muster/replica/kernel/kernel.c infra/release/kernels.py $(VENV)/.ready
+	@mkdir -p build
+	@$(BIN)/python -m muster.infra.release.kernels
+	@touch $@
+
+$(ZIG): requirements-zig.txt $(VENV)/.ready
+	@echo "Installing the compiler of the kernels into build/zig (once)"
+	$(call own_environment)
+	@touch $@
+
 $(GATE): requirements-gate.txt $(VENV)/.ready
 	@echo "Installing the static gate's checkers into build/gate (once)"
 	$(call own_environment)
@@ -206,7 +220,7 @@ upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE
 soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(PEERS) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(PEERS) $(ZIG) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
@@ -262,6 +276,8 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  --group site -o requirements-site.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group peers -o requirements-peers.txt
+	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
+	  --group zig -o requirements-zig.txt
 
 # The models of AWS's SDK for HyperPod as a JSON schema; `make test` compares it with the SDK that is pinned.
 job-schema: | $(KUBERNETES) ## Derive the schema of HyperPodPyTorchJob from AWS's SDK again

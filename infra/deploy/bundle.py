@@ -33,6 +33,7 @@ _DATA = ("report/assets", "contract/hyperpod")  # the parts of the page, and the
 _HANDLERS = "muster/lambdas/"
 _REQUIREMENTS = "lambdas/requirements.txt"
 _REPLICA_SOURCES = ("__init__.py", "torch.py", "torchft.py", "contract", "replica")
+_REPLICA_DATA = ("replica/kernel",)  # the kernel's source, and the libraries that this Muster has
 _REPLICA_MAIN = "replica/entry/package_main.py"
 _REPLICA_REQUIREMENTS = "replica/requirements.txt"
 _OLDEST_TIME = (1980, 1, 1, 0, 0, 0)  # zip: the earliest
@@ -56,7 +57,7 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
     dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         install(requirements, target, dependencies)
-    sources = {_name(path, package): path for path in [*_modules(package, _SOURCES), *_data(package)]}
+    sources = {_name(path, package): path for path in [*_modules(package, _SOURCES), *_data(package, _DATA)]}
     parts = (part for name, path in sources.items() for part in (name.encode(), path.read_bytes()))
     replica_package = build_replica_package(package, folder)
     content = f"{dependencies.name} {_digest([*parts, replica_package.read_bytes()])}"
@@ -73,7 +74,8 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
 def build_replica_package(package: Path = PACKAGE, folder: Path | None = None) -> Path:
     """The path of the replica package, made of the package `muster` in `package` and written to `folder`."""
     archive = _made(folder) / PACKAGE_FILE
-    files = {_name(path, package): path for path in _modules(package, _REPLICA_SOURCES)}
+    sources = [*_modules(package, _REPLICA_SOURCES), *_data(package, _REPLICA_DATA)]
+    files = {_name(path, package): path for path in sources}
     _write_zip(
         {**files, "__main__.py": package / _REPLICA_MAIN, "requirements.txt": package / _REPLICA_REQUIREMENTS}, archive
     )
@@ -103,9 +105,9 @@ def _modules(package: Path, names: tuple[str, ...]) -> Iterator[Path]:
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
-def _data(package: Path) -> Iterator[Path]:
-    """What the functions read beside their code."""
-    for name in _DATA:
+def _data(package: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """What is read beside the code, in these folders."""
+    for name in names:
         yield from sorted(path for path in (package / name).iterdir() if path.is_file() and path.suffix != ".py")
 
 

@@ -26,6 +26,7 @@ from muster.infra.release.artifacts import (
     user_environment,
     write_sums,
 )
+from muster.infra.release.kernels import KernelError
 from muster.infra.release.readiness import Candidate, release_problems
 
 CLONE = PACKAGE.parent
@@ -58,7 +59,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     try:
         build_release(folder, candidate.version)
-    except (ReleaseError, subprocess.CalledProcessError) as error:
+    except (ReleaseError, KernelError, subprocess.CalledProcessError) as error:
         print(f"{candidate.version} is not released: {error}", file=sys.stderr)
         return 1
     print("\n".join(_steps(folder.relative_to(CLONE), candidate)))
@@ -70,6 +71,7 @@ def build_release(folder: Path, version: str) -> None:
 
     Raises:
         ReleaseError: one is not what it must be.
+        KernelError: the replica's kernel cannot be compiled.
         subprocess.CalledProcessError: a command failed.
     """
     with tempfile.TemporaryDirectory() as name:

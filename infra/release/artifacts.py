@@ -14,6 +14,7 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from muster.infra.packages import uv_pip
+from muster.infra.release.kernels import add_kernels
 
 PACKAGE = "muster/"
 
@@ -21,9 +22,10 @@ PACKAGE = "muster/"
 def build_distributions(tree: Path, folder: Path) -> tuple[Path, Path]:
     """The sdist of a clean tree, and the wheel that is built from that sdist; both in `folder`.
 
-    Nothing is downloaded: setuptools is installed here.
+    Nothing is downloaded: setuptools is installed here, and so is the compiler of the kernels.
 
     Raises:
+        KernelError: the replica's kernel cannot be compiled.
         subprocess.CalledProcessError: setuptools failed; its output was printed.
     """
     _build(tree, folder)
@@ -35,6 +37,7 @@ def build_wheel(tree: Path, folder: Path) -> Path:
     """The wheel that is built from a clean tree itself.
 
     Raises:
+        KernelError: the replica's kernel cannot be compiled.
         subprocess.CalledProcessError: setuptools failed; its output was printed.
     """
     _build(tree, folder, "--wheel")
@@ -43,6 +46,7 @@ def build_wheel(tree: Path, folder: Path) -> Path:
 
 
 def _build(tree: Path, folder: Path, *options: str) -> None:
+    add_kernels(tree)
     command = [find_uv_bin(), "build", "--quiet", "--no-build-isolation", "--python", sys.executable, *options]
     subprocess.run([*command, "--out-dir", str(folder), str(tree)], check=True)
 

@@ -26,8 +26,10 @@ from muster.infra.release.artifacts import (
     make_environment,
     user_environment,
 )
+from muster.replica.kernel.library import MACHINES, SOURCE, library_name, source_digest
 from tests.support.distribution import Installation
 from tests.support.dockerfile import instructions
+from tests.support.shared_object import SharedObject
 from tests.support.source_patch import ROOT, copied_tree
 from tests.support.waiting import wait_until
 
@@ -97,8 +99,24 @@ def test_the_wheel_is_the_same_from_the_sdist_and_holds_one_package(distribution
     linked = ("infra/", "lambdas/", "statemachine/")
     held = {f"muster/{name}" if name.startswith(linked) else name for name in listed}
     ours = {name for name in held if name.startswith("muster/") and not (ROOT / name).is_dir()}
-    assert {name for name in ours if not name.startswith(CLONES)} == {n for n in files if n.startswith("muster/")}
+    ours = {name for name in ours if not name.startswith(CLONES)}
+    libraries = {f"muster/replica/kernel/{library_name(machine)}" for machine in MACHINES}
+    assert ours | libraries == {n for n in files if n.startswith("muster/")}
     assert {"CHANGELOG.md", "SECURITY.md", "README.md", "LICENSE"} <= contents(sdist).keys()
+
+
+def test_the_wheel_carries_the_kernel_of_every_machine(distributions: tuple[Path, Path, Path]) -> None:
+    files = contents(distributions[1])
+    folder = "muster/replica/kernel/"
+    found = {machine: SharedObject(files[f"{folder}{library_name(machine)}"]) for machine in MACHINES}
+    assert {machine: library.machine for machine, library in found.items()} == {"x86_64": 62, "aarch64": 183}
+    functions = {"muster_encode", "muster_decode", "muster_put", "muster_nesterov"}
+    for library in found.values():
+        assert library.exported == functions | {"muster_kernel_source"}
+        # Of every libc, or none.
+        assert library.needed == []
+        assert library.imported <= {"memcpy", "memset", "memmove"}
+        assert source_digest(files[f"{folder}{SOURCE}"]).encode() in library.content
 
 
 _PIP = """#!/bin/sh

@@ -298,8 +298,8 @@ DEFECTS = (
     Defect(
         "the weights are left out",
         weighted_mean.WeightedMean._add,
-        "member.weight != average",
-        "False",
+        "member.weight / average",
+        "1.0",
     ),
     Defect(
         "a damaged shard is repaired in the threads that the repair needs",

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from muster.replica.kernel import kernel
 from muster.replica.parts.cut import Cut
 from muster.replica.wire.binary_format import Floats
 
@@ -76,6 +77,9 @@ class Nesterov:
     def _step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
         """Advance a run at a time: the update takes memory, and the cache."""
         mu, eta = np.float32(self.momentum), np.float32(self.learning_rate)
+        if (compiled := kernel()) and all(each.flags.c_contiguous for each in (parameters, momentum, gradient)):
+            compiled.nesterov(parameters, momentum, gradient, mu, eta)
+            return
         room = np.empty(min(RUN_ELEMENTS, parameters.size), np.float32)
         for start in range(0, parameters.size, RUN_ELEMENTS):
             run = slice(start, start + RUN_ELEMENTS)

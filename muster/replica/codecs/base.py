@@ -8,6 +8,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.replica.kernel import Format
+
 Floats = NDArray[np.float32]
 Payload = NDArray[np.uint8]
 N = TypeVar("N", bound=np.generic)
@@ -40,6 +42,8 @@ class Codec(ABC):
     """Whether each value is encoded by itself, so that decoded values do not depend on where a vector is cut."""
     loses: ClassVar[bool] = True
     """Whether the decoded values may differ from the encoded ones."""
+    kernel_format: ClassVar[Format | None] = None
+    """The format of the compiled kernel that has the same bytes; None: it has none."""
 
     @property
     def label(self) -> str:
@@ -107,8 +111,12 @@ def refuse_unusable(values: Floats, limit: np.float32) -> None:
         CodecError: a value is beyond ±limit, or NaN.
     """
     if not is_usable(values, limit):
-        message = f"it holds NaN, infinity or values beyond {limit:.0e}"
-        raise CodecError(message)
+        raise unusable(limit)
+
+
+def unusable(limit: np.float32) -> CodecError:
+    """The error for a value that is beyond ±limit, or NaN."""
+    return CodecError(f"it holds NaN, infinity or values beyond {limit:.0e}")
 
 
 class Dither:

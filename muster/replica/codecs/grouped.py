@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from muster.replica.codecs.base import Codec, Dither, Floats, Payload, refuse_unusable
 from muster.replica.codecs.scales import SCALE_BYTES, decode_scales, inverse, put_scales, rounded_scales
 from muster.replica.codecs.scratch import Scratch, scratch
+from muster.replica.kernel import Format
 
 TOP = 127  # a group's largest magnitude, in whole numbers
 
@@ -89,6 +90,7 @@ class Int8(_Grouped):
     """
 
     name = "int8"
+    kernel_format = Format.INT8
     group = 128
     bits = 8
 
@@ -124,7 +126,8 @@ def _packed(codes: NDArray[np.integer]) -> NDArray[np.uint8]:
 # One look-up for two values, whose int8 are the bytes of an index: the byte that holds the codes of both.
 _TWO = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
 _NEAREST_TABLE, _BELOW_TABLE = _packed(_NEAREST[_TWO]), _packed(_BELOW[_TWO])
-_SHARES_TABLE = _SHARES.astype(np.uint8)[_TWO].view(np.uint16).reshape(-1)
+SHARES = _SHARES.astype(np.uint8)  # by the whole number as an unsigned byte
+_SHARES_TABLE = SHARES[_TWO].view(np.uint16).reshape(-1)
 # One for four, whose codes are two bytes: their levels.
 _LEVELS_TABLE = LEVELS.astype(np.int8)[_TWO[:, :, None] >> np.array([0, 4]) & 15].reshape(-1, 4).view(np.uint32)[:, 0]
 
@@ -151,6 +154,7 @@ class Int4(_Grouped):
     """
 
     name = "int4"
+    kernel_format = Format.INT4
     group = 64
     bits = 4
 

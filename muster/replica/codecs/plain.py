@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither, Floats, Payload, refuse_unusable
+from muster.replica.kernel import Format
 
 
 class _Plain(Codec):
@@ -33,6 +34,7 @@ class Fp32(_Plain):
     """float32 as it is, 4 bytes per value."""
 
     name = "fp32"
+    kernel_format = Format.FP32
     limit = MAGNITUDE_MAX
     loses = False
     dtype = np.dtype("<f4")
@@ -47,6 +49,7 @@ class Fp16(_Plain):
     """float16 (IEEE 754 binary16), to the nearest: |error| <= max(2^-11 |value|, 2^-25), for values up to 65,504."""
 
     name = "fp16"
+    kernel_format = Format.FP16
     limit = np.float32(65_504)
     dtype = np.dtype("<f2")
 
@@ -55,6 +58,7 @@ class Bf16(_Plain):
     """The upper half of a float32, to the nearest, ties to even: |error| <= 2^-8 |value| (and 2^-134 near zero)."""
 
     name = "bf16"
+    kernel_format = Format.BF16
     dtype = np.dtype("<u2")
 
     def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:  # noqa: ARG002 - not needed at this precision

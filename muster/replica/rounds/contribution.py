@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
 from muster.contract.run.commit import Member, Resumed
 from muster.replica.codecs.base import Codec
 from muster.replica.parts.link import by_first, each
@@ -165,7 +163,7 @@ def make_contribution(
 def _encode(context: RoundContext, records: Records, update: LocalUpdate) -> tuple[memoryview, bytes]:
     """The contribution of a single process, behind room for a header, and the checksums of its blocks."""
     room = partial(context.buffers.take, "contribution")
-    return encode_records(records, _sum(update), replace(_encoding(context, update), room=room))
+    return encode_records(records, update.gradient, replace(_encoding(context, update), room=room))
 
 
 def _store_part(context: RoundContext, records: Records, update: LocalUpdate, header: PartHeader) -> bytes:
@@ -180,7 +178,7 @@ def _store_part(context: RoundContext, records: Records, update: LocalUpdate, he
     try:
         writer.write(start)
         checksums = []
-        for piece, found in encoded_pieces(records, _sum(update), _encoding(context, update)):
+        for piece, found in encoded_pieces(records, update.gradient, _encoding(context, update)):
             writer.write(piece)
             checksums.append(found)
     except BaseException:
@@ -190,15 +188,12 @@ def _store_part(context: RoundContext, records: Records, update: LocalUpdate, he
     return b"".join(checksums)
 
 
-def _sum(update: LocalUpdate) -> Floats:
-    """What is encoded: the pseudo-gradient and the residual."""
-    return update.gradient if update.residual is None else np.add(update.gradient, update.residual, out=update.residual)
-
-
 def _encoding(context: RoundContext, update: LocalUpdate) -> Encoding:
-    """The residual receives the error, and the pseudo-gradient's memory what was sent of it."""
+    """The residual is added, and receives the error; the pseudo-gradient's memory receives what was sent of it."""
     codec = context.codec
-    return Encoding(codec, error=update.residual, decoded=update.gradient if codec.loses else None)
+    return Encoding(
+        codec, added=update.residual, error=update.residual, decoded=update.gradient if codec.loses else None
+    )
 
 
 def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.errors import RoundGoneError
+from muster.replica.kernel.calls import ONE
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectMissingError
@@ -18,6 +19,7 @@ from muster.replica.wire import keys
 from muster.replica.wire.binary_format import CodecError, Floats, byte_range, put_values
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
+from muster.replica.wire.weighted_sum import WeightedSum
 
 # What fits into a shard's header; the next revision rejects further members.
 REJECTED_MAX = 8
@@ -38,11 +40,8 @@ class MemberValues(Protocol):
     def begin(self) -> None:
         """Wait for the first bytes."""
 
-    def values(self, run: range, room: Floats) -> Floats:
-        """The values of `run`, which follows the last run, as `decoded` returns them; valid until the next call.
-
-        `room` is for those that are not in memory of their own. Raises CodecError.
-        """
+    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
+        """Add the values of `run`, which follows the last run, times `weight` to `total`. Raises CodecError."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +90,11 @@ class WeightedMean:
                     span = self._blocks.span(run)
                     target = sums[start : start + span.stop - span.start]
                     start += target.size if len(batches) > 1 else 0
-                    rejected += self._add(sources, target, run, held=number > 0)
-                    if number + 1 == len(batches) and not rejected:
-                        target *= np.float32(1 / len(members))
+                    is_last = number + 1 == len(batches)
+                    factor = np.float32(1 / len(members)) if is_last else ONE
+                    total = WeightedSum(target, self._room, held=number > 0, factor=factor, terms=len(sources))
+                    rejected += self._add(sources, total, run)
+                    if is_last and not rejected:
                         yield target
         except ObjectMissingError:
             # A committed contribution did exist: its absence is not the sender's fault.
@@ -106,43 +107,22 @@ class WeightedMean:
         span = self._blocks.span(self._which)
         return int(span.stop - span.start)
 
-    def _add(self, sources: list[_Source], target: Floats, run: range, *, held: bool) -> list[Exclusion]:
+    def _add(self, sources: list[_Source], total: WeightedSum, run: range) -> list[Exclusion]:
         """Add the values of `run` in the members' order, while they are in the cache.
 
         Args:
             sources: those whose data are unusable are removed; they are returned.
-            held: whether `target` holds a sum already; otherwise the first member's values replace its content.
         """
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
-        first: Floats | None = None
         rejected = []
         for source in tuple(sources):
             member = source.member
             try:
-                values = source.values.values(run, self._room)
+                source.values.add(run, total, np.float32(member.weight / average))
             except CodecError as error:
                 rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                 sources.remove(source)
-                continue
-            # Most members have the average weight: nothing to multiply.
-            if member.weight != average:
-                values = np.multiply(
-                    values, np.float32(member.weight / average), out=self._room[: values.size].reshape(values.shape)
-                )
-            if not held and first is None and not np.may_share_memory(values, self._room):
-                first = values
-                continue
-            shape = values.shape if first is None else max(values.shape, first.shape, key=len)
-            into, values = target.reshape(shape), values.reshape(shape)
-            if held:
-                into += values
-            elif first is None:
-                into[...] = values
-            else:
-                np.add(first.reshape(shape), values, out=into)
-            first, held = None, True
-        if first is not None:
-            put_values(target, first)
+        total.complete()
         return rejected
 
     def _records(self, member: Member) -> MemberValues:
@@ -185,15 +165,20 @@ class OwnValues:
         before = range(which.start, max(which.start, min(which.stop, mine.which.start)))
         after = range(min(which.stop, max(which.start, mine.which.stop)), which.stop)
         self._others = [(part, reader(part)) for part in (before, after) if part]
-        self._room = np.empty(blocks.piece_elements if self._others else 0, np.float32)
+        self._room, self._passage = (
+            np.empty(blocks.piece_elements if self._others else 0, np.float32) for _ in range(2)
+        )
 
     def begin(self) -> None:
         """See `MemberValues`."""
         for _, reader in self._others:
             reader.begin()
 
-    def values(self, run: range, room: Floats) -> Floats:
+    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
         """See `MemberValues`."""
+        total.add(self._values(run), weight)
+
+    def _values(self, run: range) -> Floats:
         span = self._blocks.span(run)
         if _both(self._mine.which, run) == run:
             return self._held(run)
@@ -201,7 +186,7 @@ class OwnValues:
         for part, reader in (*self._others, (self._mine.which, None)):
             if both := _both(part, run):
                 span = self._blocks.span(both)
-                found = self._held(both) if reader is None else reader.values(both, room)
+                found = self._held(both) if reader is None else reader.values(both, self._passage)
                 put_values(values[span.start - offset : span.stop - offset], found)
         return values
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -40,7 +40,9 @@ from muster.replica.codecs.base import (
     refuse_unusable,
 )
 from muster.replica.codecs.scratch import scratch
+from muster.replica.kernel.calls import Target
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
+from muster.replica.wire.compiled_records import compiled_records
 
 __all__ = [
     "HEADER_BYTES",
@@ -82,13 +84,16 @@ class Encoding:
     Attributes:
         codec: encodes the blocks.
         dither: round at random, by numbers that follow from the key alone (see `Dither`).
-        error: receives the codec's error, values minus decoded values; may be the array of the values itself.
-        decoded: receives the decoded values; may be the array of the values itself.
+        added: is added to the values first.
+        error: receives the codec's error, what was encoded minus decoded values; may be the array of the values itself
+            or `added`.
+        decoded: receives the decoded values; may be the array of the values itself or `added`, if `error` is another.
         room: allocates the object's memory, given its size; None: new memory.
     """
 
     codec: Codec = FP32
     dither: bool = False
+    added: Floats | None = None
     error: Floats | None = None
     decoded: Floats | None = None
     room: Callable[[int], Payload] | None = None
@@ -142,15 +147,26 @@ def encode_records(records: Records, values: Floats, encoding: Encoding) -> tupl
     body = np.empty(size, np.uint8) if encoding.room is None else encoding.room(size)
     body[:HEADER_BYTES] = 0
     rows = _records(body[HEADER_BYTES:].data, blocks)
-    for piece in blocks.pieces(which):
-        _encode_piece(records, values, encoding, piece, rows[piece.start - which.start : piece.stop - which.start])
+    _encode_rows(records, values, encoding, rows)
     return body.data, np.ascontiguousarray(rows[:, :CHECKSUM_BYTES]).tobytes()
 
 
 def encode_into(body: memoryview, records: Records, values: Floats, encoding: Encoding) -> None:
     """Write the bytes of `records` into `body`, which has exactly their size; raises as `encode_records`."""
-    rows, start = _records(body, records.blocks), records.which.start
-    for piece in records.blocks.pieces(records.which):
+    _encode_rows(records, values, encoding, _records(body, records.blocks))
+
+
+def _encode_rows(records: Records, values: Floats, encoding: Encoding, rows: Payload) -> None:
+    start, which = records.which.start, records.which
+    if compiled_records(records.key, records.blocks) is not None and (
+        encoding.codec.elementwise or not encoding.dither
+    ):
+        # In one call; a dither is that of its piece. The last block may need padding.
+        full = min(which.stop, records.blocks.count // records.blocks.elements)
+        pieces: Iterable[range] = (run for run in (range(start, full), range(max(start, full), which.stop)) if run)
+    else:
+        pieces = records.blocks.pieces(which)
+    for piece in pieces:
         _encode_piece(records, values, encoding, piece, rows[piece.start - start : piece.stop - start])
 
 
@@ -172,23 +188,32 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
     offset = blocks.span(records.which).start
     span = blocks.span(piece)
     span = slice(span.start - offset, span.stop - offset)
+    dither = Dither(seed, piece.start) if encoding.dither and not encoding.codec.elementwise else None
     source = values[span]
+    compiled = compiled_records(records.key, blocks)
+    added, error, kept = (
+        None if room is None else room[span] for room in (encoding.added, encoding.error, encoding.decoded)
+    )
+    if compiled is not None and not source.size % blocks.elements:
+        compiled.encode(source, rows, piece, dither, added=added, error=error, decoded=kept)
+        return
+    if added is not None:
+        source = source + added
     full = source
     if source.size % blocks.elements:
         full = np.zeros(len(piece) * blocks.elements, np.float32)
         full[: source.size] = source
-    dither = Dither(seed, piece.start) if encoding.dither else None
     full = full.reshape(len(piece), -1)
-    if encoding.error is None and encoding.decoded is None:
+    if error is None and kept is None:
         encoding.codec.encode(full, payload, dither)
     else:
         found = scratch(full.size).decoded
         encoding.codec.encode_both(full, payload, dither, found.reshape(full.shape))
         decoded = found[: source.size]
-        if encoding.error is not None:
-            np.subtract(source, decoded, out=encoding.error[span])
-        if encoding.decoded is not None:
-            encoding.decoded[span] = decoded
+        if error is not None:
+            np.subtract(source, decoded, out=error)
+        if kept is not None:
+            kept[...] = decoded
     checksums = [_checksum(seed, index, record) for index, record in zip(piece, rows, strict=True)]
     rows[:, :CHECKSUM_BYTES] = np.array(checksums, _CHECKSUM_DTYPE).view(np.uint8).reshape(-1, CHECKSUM_BYTES)
 
@@ -277,12 +302,26 @@ def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, whic
         CodecError: as `decoded`. The content of `values` is then undefined.
     """
     _check_length(body, blocks, which)
-    room = np.empty(blocks.piece_elements, np.float32)
+    room: Floats | None = None
     start, offset = which.start, blocks.span(which).start
     for piece in blocks.pieces(which):
         span = blocks.span(piece)
         rows = body[(piece.start - start) * blocks.record_bytes : (piece.stop - start) * blocks.record_bytes]
-        put_values(values[span.start - offset : span.stop - offset], decoded(key, rows, blocks, piece, room))
+        target = values[span.start - offset : span.stop - offset]
+        if not put_decoded(Target(target), key, rows, blocks, piece):
+            room = np.empty(blocks.piece_elements, np.float32) if room is None else room
+            put_values(target, decoded(key, rows, blocks, piece, room))
+
+
+def put_decoded(target: Target, key: str, body: memoryview, blocks: Blocks, piece: range) -> bool:
+    """The values of `decoded` into `target`; whether the compiled kernel has done it.
+
+    If it has not, `target` is as it was: there is no kernel, or something is wrong, and `decoded` says what.
+    """
+    compiled = compiled_records(key, blocks)
+    if compiled is None or len(body) != len(piece) * blocks.record_bytes:
+        return False
+    return compiled.decode(_records(body, blocks), piece, target)
 
 
 def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floats) -> Floats:
@@ -301,19 +340,28 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
     """
     _check_length(body, blocks, piece)
     records = _records(body, blocks)
+    span = blocks.span(piece)
+    count = span.stop - span.start
+    full = room[: len(piece) * blocks.elements].reshape(len(piece), -1)
+    if (compiled := compiled_records(key, blocks)) is not None:
+        # float32 is only verified: it is used where it lies.
+        target = room[:count] if blocks.codec.loses else None
+        if compiled.decode(records, piece, None if target is None else Target(target)):
+            return _trimmed(blocks.codec.values(records[:, CHECKSUM_BYTES:], full), count) if target is None else target
     found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0].tolist()
     start = _seed(key) << 32
     for row, index in enumerate(piece):
         if xxh3_64_intdigest(records[row, CHECKSUM_BYTES:].data, start | index) & 0xFFFF_FFFF != found[row]:
             message = f"the checksum of block {index} does not match"
             raise CodecError(message)
-    full = room[: len(piece) * blocks.elements].reshape(len(piece), -1)
-    values = blocks.codec.values(records[:, CHECKSUM_BYTES:], full)
-    span = blocks.span(piece)
-    if span.stop - span.start < values.size:
-        values = values.reshape(-1)[: span.stop - span.start]
+    values = _trimmed(blocks.codec.values(records[:, CHECKSUM_BYTES:], full), count)
     refuse_unusable(values, MAGNITUDE_MAX)
     return values
+
+
+def _trimmed(values: Floats, count: int) -> Floats:
+    """The first `count` values."""
+    return values.reshape(-1)[:count] if count < values.size else values
 
 
 def put_values(target: Floats, values: Floats, within: slice | None = None) -> None:

@@ -1,0 +1,145 @@
+"""Which library of the kernel a process loads: from a folder or a zip file, or none, which one line of the log says."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from muster.infra.deploy.bundle import build_replica_package
+from muster.infra.release.kernels import FOLDER, KernelError, compile_native, compiled
+from muster.replica.kernel import library
+from muster.replica.kernel.library import SOURCE, library_name, source_digest
+from tests.support.kernels import with_other_digest
+from tests.support.source_patch import ROOT
+
+LIBRARY = library_name(platform.machine())
+PROGRAM = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+import numpy as np
+from muster.replica.algorithms.outer_optimizer import Nesterov
+from muster.replica.kernel import kernel
+for _ in range(3):
+    Nesterov().step(*(np.ones(4, np.float32) for _ in range(3)))
+print("kernel" if kernel() else "NumPy")
+"""
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+def package(folder: Path) -> Path:
+    """A copy of the package with a library for this machine."""
+    names = ("__init__.py", "contract", "replica")
+    for name in names:
+        source, target = ROOT / "muster" / name, folder / "muster" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        else:
+            shutil.copy(source, target)
+    assert compile_native(folder / "muster") == f"The kernel for {platform.machine()} is compiled."
+    return folder
+
+
+def run(place: Path) -> list[str]:
+    """What a program prints that imports Muster from `place`."""
+    command = [sys.executable, "-P", "-c", PROGRAM]
+    environment = {"PYTHONPATH": str(place), "PATH": "/usr/bin:/bin"}
+    result = subprocess.run(command, cwd=place.parent, env=environment, capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    return result.stdout.splitlines()
+
+
+@needs_compiler
+def test_the_library_beside_the_source_is_loaded(tmp_path: Path) -> None:
+    assert run(package(tmp_path)) == ["kernel"]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, f"{LIBRARY} is not installed"),
+        (b"", "file too short"),
+        (b"#!/bin/sh\n" + bytes(5000), "invalid ELF header"),
+        ("other", "was made from another source"),
+    ],
+    ids=["missing", "empty", "damaged", "of another version"],
+)
+def test_without_a_library_that_fits_numpy_takes_its_place_and_one_line_says_why(
+    tmp_path: Path, content: bytes | str | None, reason: str
+) -> None:
+    place = package(tmp_path)
+    path = place / "muster" / FOLDER / LIBRARY
+    before = path.read_bytes()
+    path.unlink()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.write_bytes(with_other_digest(before, source_digest(path.with_name(SOURCE).read_bytes())))
+    line, answer = run(place)
+    assert answer == "NumPy"
+    assert line.startswith("event=no-kernel reason=")
+    assert reason in line
+    assert line.endswith("NumPy codes and averages instead, more slowly")
+
+
+@needs_compiler
+def test_the_replica_package_brings_its_library_and_needs_no_folder(tmp_path: Path) -> None:
+    place = package(tmp_path / "tree")
+    for name in ("torch.py", "torchft.py"):
+        shutil.copy(ROOT / "muster" / name, place / "muster")
+    archive = build_replica_package(place / "muster", tmp_path / "built")
+    with zipfile.ZipFile(archive) as built:
+        assert {f"muster/{FOLDER}/{SOURCE}", f"muster/{FOLDER}/{LIBRARY}"} <= set(built.namelist())
+    assert run(archive) == ["kernel"]
+    (place / "muster" / FOLDER / LIBRARY).unlink()
+    archive = build_replica_package(place / "muster", tmp_path / "built")
+    assert [line.partition(" reason=")[0] for line in run(archive)] == ["event=no-kernel", "NumPy"]
+
+
+@pytest.fixture
+def fresh() -> None:
+    library._loaded.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("riscv64", "", "there is none for linux on riscv64"),
+        ("x86_64", "flags : fpu sse2 f16c\n", "this processor lacks avx2"),
+        ("x86_64", None, "this processor lacks avx2 and f16c"),
+    ],
+)
+def test_a_processor_that_cannot_run_it_uses_numpy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    case: tuple[str, str | None, str],
+) -> None:
+    machine, cpus, reason = case
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(library, "_CPUS", tmp_path / "cpuinfo")
+    if cpus is not None:
+        (tmp_path / "cpuinfo").write_text(cpus, encoding="utf-8")
+    caplog.set_level("INFO", "muster.replica")
+    try:
+        assert library.kernel() is None
+        assert library.kernel() is None
+    finally:
+        library._loaded.cache_clear()
+    assert [reason in record.message for record in caplog.records] == [True]
+
+
+def test_a_compiler_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    source = tmp_path / SOURCE
+    source.write_text("this is no C", encoding="utf-8")
+    with pytest.raises(KernelError, match="false failed"):
+        compiled(["false"], "x86_64", source, tmp_path / LIBRARY)
+    assert [path.name for path in tmp_path.iterdir()] == [SOURCE]
