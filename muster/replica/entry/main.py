@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
@@ -39,6 +39,7 @@ from muster.replica.errors import (
 from muster.replica.group.board import BoardError
 from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
+from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.result import Result
@@ -47,6 +48,7 @@ from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
 from muster.replica.store.open_store import open_store
+from muster.replica.store.read_ahead import ReadAhead, is_reading
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.watching.training_watch import TrainingWatch
 
@@ -96,8 +98,8 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     The reason of a failure is written to output/failure; a member of a group reports it to its launcher.
     """
     code = _ended(variables, read, member or Member())
-    if has_hanging_sinks():
-        # A library may wait for its service when the interpreter ends; the job is billed meanwhile.
+    if has_hanging_sinks() or is_reading():
+        # A library may wait for its service when the interpreter ends, or a request for its answer; the job is billed.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -170,11 +172,12 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     member = process.member
     tree = Tree(environment.base_dir)
     tree.prepare()
+    round_context = _round_context(environment, document, process)
     trainer = load_trainer(document.trainer or "", document.kwargs)
     # The first process of a replica reports for all of them.
     writer = open_sinks(document, environment.rank, tree) if member.group.is_first else MetricsWriter()
     process.at_the_end.callback(writer.close)
-    context = _context(environment, document, process.stops, member, Metrics(writer))
+    context = _context(environment, document, round_context, Metrics(writer))
     try:
         result, ended = _train(trainer, context, document, process)
     except StoppedError:
@@ -223,13 +226,13 @@ def _suspicions(document: RunDocument) -> Suspicions:
     return Suspicions(open_store(document.notices_uri), document.run, document.cluster_ranks)
 
 
-def _context(
-    environment: Environment, document: RunDocument, stops: Stops, member: Member, metrics: Metrics
-) -> Context:
-    tree = Tree(environment.base_dir)
+def _round_context(environment: Environment, document: RunDocument, process: _Process) -> RoundContext:
+    """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
+    member, stops = process.member, process.stops
+    ahead = ReadAhead(open_store(document.rendezvous_uri))
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
-    round_context = RoundContext(
-        open_store(document.rendezvous_uri),
+    context = RoundContext(
+        ahead,
         document.rendezvous_name,
         quorum,
         document.timeout_seconds,
@@ -249,6 +252,14 @@ def _context(
         checkpoints=document.checkpoints,
         local_states=environment.local_states,
     )
+    prefetch = Prefetch(context, ahead, member.beside)
+    prefetch.start()
+    process.at_the_end.callback(prefetch.close)
+    return replace(context, joined=prefetch.close)
+
+
+def _context(environment: Environment, document: RunDocument, round_context: RoundContext, metrics: Metrics) -> Context:
+    tree = Tree(environment.base_dir)
     rank = document.member(environment.rank)
     rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics)
     return Context(
@@ -257,10 +268,10 @@ def _context(
         world_size=document.replicas,
         attempt=environment.attempt,
         incarnation=rendezvous.incarnation,
-        group=member.group,
+        group=round_context.group,
         rendezvous=rendezvous,
         metrics=metrics,
-        stop=stops.trainer,
+        stop=round_context.trainer_stop,
         input_dir=tree.input_data,
         checkpoint_dir=tree.checkpoints,
         output_dir=tree.output_data,

@@ -29,13 +29,16 @@ class Member:
     group: InnerGroup = field(default_factory=InnerGroup)
     board: Board = field(default_factory=LocalBoard)
     folder: GroupFolder | None = None
+    beside: int = 1
+    """The processes of the group on this instance, with this one."""
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Member:
         """The member that the launcher has started with these variables."""
         host, _, port = variables[ENV_BOARD].rpartition(":")
         group = InnerGroup(int(variables["RANK"]), int(variables["WORLD_SIZE"]), int(variables["LOCAL_RANK"]))
-        return cls(group, NetworkBoard(host, int(port)), GroupFolder(Path(variables[ENV_FOLDER])))
+        beside = int(variables.get("LOCAL_WORLD_SIZE", "1"))
+        return cls(group, NetworkBoard(host, int(port)), GroupFolder(Path(variables[ENV_FOLDER])), beside)
 
     def ready(self) -> None:
         """From now on SIGTERM is handled, and the launcher may send it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 import numpy as np
@@ -14,6 +14,7 @@ from muster.replica.free_memory import pages
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection, WeightedMean, regrouped
+from muster.replica.store.read_ahead import ByteRange
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
@@ -99,6 +100,15 @@ class ReducedShards:
     def held_by(self, rank: int, size: int) -> slice:
         """The elements that process `rank` of `size` of a replica holds."""
         return self._blocks.span(self._blocks.shard(rank, size))
+
+    def ranges(self, rank: int, size: int) -> Iterator[ByteRange]:
+        """What process `rank` of `size` of a replica that makes no shard asks the store for, besides single headers."""
+        held = self.held_by(rank, size)
+        for shard in range(self.number):
+            span = self.span(shard)
+            first, last = max(span.start, held.start), min(span.stop, held.stop)
+            if first < last:
+                yield self._range(shard, slice(first - span.start, last - span.start))
 
     def maker(self, shard: int, size: int) -> int:
         """Which of a replica's `size` processes makes a shard of it: the one that holds its first element."""
@@ -204,22 +214,27 @@ class ReducedShards:
 
     def _read(self, shard: int, sink: Sink, within: slice | None) -> None:
         key, store = self._key(shard), self._context.store
-        blocks = self._blocks_of(shard)
-        if within is None:
-            which = range(blocks.number)
-            # Request one byte more than the object can have, to detect one that is too long.
-            stream = ByteStream(store.stream(key, 0, object_bytes(blocks.count, self._codec) + 1))
+        blocks, wanted = self._blocks_of(shard), self._range(shard, within)
+        which = range(blocks.number) if within is None else blocks.covering(within)
+        stream = ByteStream(store.stream(key, wanted.start, wanted.stop))
+        if wanted.start == 0:
             self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
         else:
-            which = blocks.covering(within)
             found = store.read(key, 0, HEADER_BYTES)
             self._check(decode_header(key, found.body, ReducedHeader), shard)
             if found.size != object_bytes(blocks.count, self._codec):
                 message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
                 raise CodecError(message)
-            stream = ByteStream(store.stream(key, *byte_range(blocks, which)))
         for run, values in decoded_stream(key, stream, blocks, which):
             sink(blocks.span(run), values)
+
+    def _range(self, shard: int, within: slice | None) -> ByteRange:
+        """The bytes of a shard's elements `within`; of all its elements with the header."""
+        blocks = self._blocks_of(shard)
+        if within is None or within == slice(0, blocks.count):
+            # One byte more than the object can have, to detect one that is too long.
+            return ByteRange(self._key(shard), 0, object_bytes(blocks.count, self._codec) + 1)
+        return ByteRange(self._key(shard), *byte_range(blocks, blocks.covering(within)))
 
     def _covering(self, shard: int, within: slice) -> tuple[Blocks, range]:
         blocks = self._blocks_of(shard)

@@ -83,6 +83,7 @@ class ReplicatedState(Trained):
         )
         rendezvous.enter(joined)
         joined._catch_up()
+        context.joined()
         rendezvous.ready()
         give_back()
         log.info("event=joined round=%d replayed=%d", state.round, state.round - began)

@@ -102,6 +102,7 @@ class RoundContext:
         suspicions: reports a rank on a cluster that a round misses.
         checkpoints: how often inner states are saved between rounds; None: never.
         local_states: a folder of the instance for them that is not copied to S3; None: there is none.
+        joined: called once this process has loaded the run's state.
     """
 
     store: Store
@@ -132,6 +133,7 @@ class RoundContext:
     suspicions: Suspicions = NO_SUSPICIONS
     checkpoints: CheckpointTiers | None = None
     local_states: Path | None = None
+    joined: Callable[[], object] = lambda: None
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

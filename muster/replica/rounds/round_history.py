@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
 from muster.contract.run.commit import last_round
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
 from muster.replica.parts.link import by_first
-from muster.replica.rounds.round_context import log
-from muster.replica.rounds.snapshots import Snapshots
+from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.rounds.snapshots import Snapshots, read_manifest, rounds_with_snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire import keys
+from muster.replica.wire.headers import SnapshotManifest
+
+T = TypeVar("T")
 
 # How often a snapshot may be replaced by a newer one while it is read before this counts as an error.
 LOADS_MAX = 8
@@ -21,25 +28,37 @@ def last_committed(store: Store) -> int:
 
 
 def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
-    """The newest complete snapshot of a round after `after`; None if there is none.
+    """The newest complete snapshot of a round after `after`; None if there is none. Raises as `newest_snapshot`.
 
     Raises:
         ParametersError: it belongs to another model.
+    """
+    return newest_snapshot(snapshots.context, snapshots.load, after)
+
+
+def newest_snapshot(context: RoundContext, load: Callable[[SnapshotManifest], T], after: int = -1) -> T | None:
+    """What `load` makes of the newest complete snapshot of a round after `after`; None if there is none.
+
+    If it raises RendezvousError, the snapshot before is loaded, and if ObjectMissingError, the newest one by then.
+
+    Raises:
         RendezvousError: every snapshot is damaged.
     """
     damaged: RendezvousError | None = None
-    link, store = snapshots.context.link, snapshots.context.store
+    link, store = context.link, context.store
     for _ in range(LOADS_MAX):
         try:
-            for round_ in snapshots.rounds(by_first(link, lambda: last_committed(store)), after):
+            for round_ in rounds_with_snapshots(context, by_first(link, lambda: last_committed(store)), after):
                 try:
-                    state = snapshots.load(round_)
+                    # One look for all processes of the replica: it may be written between two of theirs.
+                    manifest = by_first(link, partial(read_manifest, context, round_))
+                    found = None if manifest is None else load(manifest)
                 except RendezvousError as error:
                     log.warning("round=%d event=damaged-snapshot reason=%r", round_, str(error))
                     damaged = error
                     continue
-                if state is not None:
-                    return state
+                if found is not None:
+                    return found
         except ObjectMissingError:
             # Deleted while it was read: a newer one is complete.
             continue

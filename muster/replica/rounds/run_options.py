@@ -37,17 +37,26 @@ def agree_on_options(context: RoundContext, settings: Mapping[str, Setting]) -> 
     own = RunOptions(run=context.run, codec=context.codec.label, settings=dict(settings))
     try:
         context.store.create(keys.OPTIONS, own.to_json())
-    except ObjectExistsError:
-        _compare(own, _read(context))
+    except ObjectExistsError as error:
+        if (stored := stored_options(context)) is None:
+            raise RendezvousError(str(error)) from None
+        _compare(own, stored)
     else:
         log.info("event=options codec=%s", own.codec)
 
 
-def _read(context: RoundContext) -> RunOptions:
+def stored_options(context: RoundContext) -> RunOptions | None:
+    """The settings of the run; None if no process has joined it yet.
+
+    Raises:
+        RendezvousError: the object does not hold the options of this run.
+    """
     uri = context.store.uri(keys.OPTIONS)
     try:
         options = RunOptions.from_json(bytes(context.store.read(keys.OPTIONS).body), uri)
-    except (DocumentError, ObjectMissingError) as error:
+    except ObjectMissingError:
+        return None
+    except DocumentError as error:
         raise RendezvousError(str(error)) from None
     if options.run != context.run:
         message = f"{uri} holds the options of the run {options.run}, not of {context.run}."

@@ -18,8 +18,9 @@ from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import ParametersError, RendezvousError
 from muster.replica.parts.cut import Cut, window_elements
-from muster.replica.parts.link import by_first, jointly
+from muster.replica.parts.link import jointly
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.store.read_ahead import ByteRange
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, ObjectWriter
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
@@ -159,35 +160,37 @@ class Snapshots:
             log.info("round=%d event=snapshot shards=%d", round_, self.shards(round_))
         return True
 
-    def rounds(self, last: int, after: int = 0) -> range:
-        """The rounds after `after` that may have a snapshot, from `last` down."""
-        every = self.context.snapshot_rounds
-        return range(last - last % every, after, -every)
+    def rounds(self, last: int) -> range:
+        """The rounds from 1 on that may have a snapshot, from `last` down."""
+        return rounds_with_snapshots(self.context, last)
 
     def folder(self, shard: int) -> str:
         """The folder of that shard of all snapshots."""
         return keys.snapshots_of(shard)
 
-    def load(self, round_: int) -> GlobalState | None:
-        """The state after `round_`; None if there is no such snapshot.
+    def load(self, manifest: SnapshotManifest) -> GlobalState:
+        """The state that a complete snapshot holds.
 
         Raises:
             ObjectMissingError: it was deleted meanwhile, because a newer one is complete.
             ParametersError: it belongs to another model.
             RendezvousError: it is damaged.
         """
-        # One look for all processes of the replica: the manifest may be written between two of theirs.
-        manifest = by_first(self.context.link, lambda: self._manifest(round_))
-        if manifest is None:
-            return None
-        return jointly(self.context.link, lambda: self._loaded(round_, manifest))
+        return jointly(self.context.link, lambda: self._loaded(manifest))
 
-    def _loaded(self, round_: int, manifest: SnapshotManifest) -> GlobalState:
+    def ranges(self, manifest: SnapshotManifest) -> list[ByteRange]:
+        """What `load` asks the store for in this process, in this order."""
+        return [self._range(piece, manifest) for piece in self._all_pieces(manifest)]
+
+    def _loaded(self, manifest: SnapshotManifest) -> GlobalState:
+        self._check_model(manifest)
         length = self.cut.length
-        state = GlobalState(round_, np.empty(length, np.float32), np.zeros(length, np.float32))
-        pieces = [piece for shard in range(manifest.shards) for piece in self._pieces(round_, shard)]
-        self.context.side_by_side(lambda piece: self._load(state, piece, manifest.source), pieces)
+        state = GlobalState(manifest.round, np.empty(length, np.float32), np.zeros(length, np.float32))
+        self.context.side_by_side(lambda piece: self._load(state, piece, manifest), self._all_pieces(manifest))
         return state
+
+    def _all_pieces(self, manifest: SnapshotManifest) -> list[_Window]:
+        return [piece for shard in range(manifest.shards) for piece in self._pieces(manifest.round, shard)]
 
     def _pieces(self, round_: int, shard: int) -> Iterator[_Window]:
         """What this process holds of a shard, in as many pieces as it has connections for each shard."""
@@ -203,28 +206,15 @@ class Snapshots:
             first, last = (len(needed) * edge // pieces for edge in (number, number + 1))
             yield _Window(shard, needed[first:last], blocks)
 
-    def _manifest(self, round_: int) -> SnapshotManifest | None:
-        key = keys.manifest(round_)
-        try:
-            body = self.context.store.read(key).body
-        except ObjectMissingError:
-            return None
-        try:
-            manifest = SnapshotManifest.from_json(bytes(body), self.context.store.uri(key))
-        except DocumentError as error:
-            raise RendezvousError(str(error)) from None
+    def _check_model(self, manifest: SnapshotManifest) -> None:
         if (manifest.layout, manifest.count) != (self.layout, self.count):
             message = (
                 f"This trainer's parameters ({self.count:,} elements) differ in names or shapes from the run's initial "
                 f"parameters ({manifest.count:,} elements). Every replica must build the same model."
             )
             raise ParametersError(message)
-        if (manifest.run, manifest.round, manifest.shards) != (self.context.run, round_, self.shards(round_)):
-            message = (
-                f"{self.context.store.uri(key)} is not a manifest of round {round_} of the run {self.context.run}."
-            )
-            raise RendezvousError(message)
-        return manifest
+        if manifest.shards != self.shards(manifest.round):
+            raise _foreign(self.context, manifest.round)
 
     def _values(self, state: GlobalState, shard: int) -> Floats:
         """The values of a shard, all of which this process holds."""
@@ -244,32 +234,34 @@ class Snapshots:
         except ObjectExistsError:
             return
 
-    def _load(self, state: GlobalState, piece: _Window, source: str) -> None:
-        key = keys.snapshot(state.round, source, piece.shard)
+    def _load(self, state: GlobalState, piece: _Window, manifest: SnapshotManifest) -> None:
+        wanted = self._range(piece, manifest)
         reason = ""
         for _ in range(READ_TRIES):
             try:
-                self._read(state, key, piece)
+                self._read(state, wanted, piece)
             except CodecError as error:
                 # A retry helps against damage in transfer, not against damage in the bucket.
                 reason = str(error)
             else:
                 return
-        message = f"{self.context.store.uri(key)} is damaged: {reason}."
+        message = f"{self.context.store.uri(wanted.key)} is damaged: {reason}."
         raise RendezvousError(message)
 
-    def _read(self, state: GlobalState, key: str, piece: _Window) -> None:
-        """Load what this process holds of a piece of a shard, while it arrives."""
-        store, blocks, which = self.context.store, piece.blocks, piece.which
+    def _range(self, piece: _Window, manifest: SnapshotManifest) -> ByteRange:
+        """The bytes of a piece of a shard."""
+        blocks, which = piece.blocks, piece.which
         first, last = byte_range(blocks, which)
-        # One byte more than the object can have.
-        last += which.stop == blocks.number
-        if which.start:
-            # What the header says is also in the key, to which each block's checksum is bound: who reads the shard's
-            # first block reads it.
-            stream = ByteStream(store.stream(key, first, last))
-        else:
-            stream = ByteStream(store.stream(key, 0, last))
+        # What the header says is also in the key, to which each block's checksum is bound: who reads the shard's first
+        # block reads it. And one byte more than the object can have.
+        start, stop = first if which.start else 0, last + (which.stop == blocks.number)
+        return ByteRange(keys.snapshot(manifest.round, manifest.source, piece.shard), start, stop)
+
+    def _read(self, state: GlobalState, wanted: ByteRange, piece: _Window) -> None:
+        """Load what this process holds of a piece of a shard, while it arrives."""
+        key, blocks, which = wanted.key, piece.blocks, piece.which
+        stream = ByteStream(self.context.store.stream(key, wanted.start, wanted.stop))
+        if wanted.start == 0:
             self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
         arrays = (state.parameters, state.momentum)
         for run, values in decoded_stream(key, stream, blocks, which):
@@ -355,6 +347,37 @@ class _OwnShards:
         """Give up the shard that is being written."""
         if self._writer is not None:
             self._writer.discard()
+
+
+def rounds_with_snapshots(context: RoundContext, last: int, after: int = 0) -> range:
+    """The rounds after `after` that may have a snapshot, from `last` down."""
+    every = context.snapshot_rounds
+    return range(last - last % every, after, -every)
+
+
+def read_manifest(context: RoundContext, round_: int) -> SnapshotManifest | None:
+    """The manifest of a round's snapshot; None if there is no complete one.
+
+    Raises:
+        RendezvousError: the object is not a manifest of this round.
+    """
+    key = keys.manifest(round_)
+    try:
+        body = context.store.read(key).body
+    except ObjectMissingError:
+        return None
+    try:
+        manifest = SnapshotManifest.from_json(bytes(body), context.store.uri(key))
+    except DocumentError as error:
+        raise RendezvousError(str(error)) from None
+    if (manifest.run, manifest.round) != (context.run, round_):
+        raise _foreign(context, round_)
+    return manifest
+
+
+def _foreign(context: RoundContext, round_: int) -> RendezvousError:
+    uri = context.store.uri(keys.manifest(round_))
+    return RendezvousError(f"{uri} is not a manifest of round {round_} of the run {context.run}.")
 
 
 def _arrays(round_: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,6 +191,40 @@ def test_a_replica_that_is_killed_comes_back_as_another_process_and_all_hold_the
     assert [(claim["incarnation"], claim.get("loads", False)) for claim in said] == [(1, False), (2, True), (2, False)]
     checksums = {containers.manifest(rank).checksum for rank in range(3)}
     assert checksums == {hashlib.sha256(Run(containers.root, rounds=40).replayed_by_hand()).hexdigest()}
+
+
+def lines_until(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stderr is not None
+    assert any(word in line for line in process.stderr), f"it has ended without {word}"
+
+
+def test_what_a_rerun_loads_is_read_while_its_trainer_is_imported(containers: Containers) -> None:
+    containers.write_document(kwargs={"rounds": 3}, snapshot_rounds=2)
+    assert ended(containers.start())[0] is ReplicaExit.DONE
+    gate = containers.root / "gate"
+    slow = "tests.support.jobs.slow_import:train"
+    containers.write_document(trainer=slow, kwargs={"rounds": 4}, snapshot_rounds=2)
+    again = containers.start(attempt=2, MUSTER_TEST_GATE=str(gate))
+    lines_until(again, "event=prefetched")
+    assert len(list((containers.meeting_place / "claims" / "00000").iterdir())) == 1, "it claims no rank before that"
+    # What it has is all that it needs.
+    for folder in (keys.SNAPSHOTS, keys.REDUCED):
+        shutil.rmtree(containers.meeting_place / folder)
+    gate.touch()
+    code, _, error = ended(again)
+    assert code is ReplicaExit.DONE, error
+    assert containers.weights().tobytes() == Run(containers.root, replicas=1, rounds=4).replayed_by_hand()
+
+
+def test_a_prefetch_that_hangs_keeps_no_process_that_has_failed(containers: Containers) -> None:
+    containers.write_document(kwargs={"rounds": 3}, snapshot_rounds=2)
+    assert ended(containers.start())[0] is ReplicaExit.DONE
+    shard = containers.meeting_place / keys.snapshot(2, "shared", 0)
+    shard.unlink()
+    os.mkfifo(shard)  # reading it ends when something is written to it
+    containers.write_document(trainer=f"{PROGRAMS}:absent", kwargs={}, snapshot_rounds=2)
+    code, _, _ = ended(containers.start(attempt=2))
+    assert code is ReplicaExit.BAD_INPUT
 
 
 def test_everything_that_is_missing_is_said_at_once(containers: Containers) -> None:

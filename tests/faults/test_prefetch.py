@@ -1,0 +1,208 @@
+"""A recovery that is read ahead: what it takes, what it leaves, and what may go wrong meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from muster.replica.codecs import FP32
+from muster.replica.recovery import prefetch
+from muster.replica.rounds import snapshots
+from muster.replica.rounds.reduced_shards import shards_of
+from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.wire import blocks, keys
+from tests.support.peers import SHARDED, Faults, Run, all_ended, kill_at, missing_only_in, returns_before
+from tests.support.prefetching import DATA, Joined, Recovering
+from tests.support.rendezvous_keys import is_like, of_round
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _many_requests(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(snapshots, "READ_BYTES_MIN", 2**18)
+    monkeypatch.setattr(blocks, "FILLED_SHARD_BYTES_MIN", 2**18)
+    caplog.set_level(logging.INFO)
+
+
+def trained(root: Path, rounds: int) -> Run:
+    """A run of two replicas that was given up: a snapshot after round 2, and later rounds."""
+    run = Run(root, replicas=2, min_participants=1, rounds=rounds, count=SHARDED, snapshot_rounds=2)
+    peers = run.start_all()
+    with all_ended(peers):
+        assert len({peer.parameters() for peer in peers}) == 1
+    return run
+
+
+def read_ahead(process: Recovering, caplog: pytest.LogCaptureFixture) -> None:
+    process.prefetch.start()
+    wait_until("the end of the prefetch", lambda: "event=prefetched" in caplog.text)
+
+
+def parameters_of(joined: Joined) -> bytes:
+    return joined.rendezvous.training.state.parameters.tobytes() if joined.rendezvous.training else b""
+
+
+def rounds_read(process: Recovering, round_: int) -> set[str]:
+    return {key for key in process.store.read_keys if is_like(key, of_round(keys.REDUCED, round_))}
+
+
+def test_a_rejoining_replica_is_back_in_the_round_after_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A wait in any other round would last as long as the test may.
+    missing_only_in(monkeypatch, 3)
+    run = Run(tmp_path, min_participants=2, rounds=7, count=SHARDED, snapshot_rounds=2)
+    process, joined, read_again = Recovering(run, 1), list[Joined](), list[str]()
+
+    def hold(round_: int) -> None:
+        if round_ == 5:
+            # The current round: the trainer of the lost replica is being imported.
+            read_ahead(process, caplog)
+        if round_ == 6:
+            # Round 5 was committed meanwhile, and was read ahead as well, after the snapshot that it completes.
+            wait_until("the newer snapshot", lambda: "event=prefetched from=4" in caplog.text)
+            wait_until("the means of round 5", lambda: len(rounds_read(process, 5)) == shards_of(run.commit(5), FP32))
+            process.ahead.settle()
+            before = len(process.store.read_keys)
+            joined.append(process.join())
+            read_again.extend(process.store.read_keys[before:])
+
+    lost = run.start(1, faults=Faults(before_create=kill_at(f"{keys.contributions_of(1)}00000003")))
+    others = [run.start(0, before_step=hold), run.start(2)]
+    with all_ended([lost, *others]):
+        wait_until("the rerun", lambda: joined or others[0].error)
+        assert others[0].error is None, others[0].error
+        assert joined[0].outer.round == 5
+        assert read_again == []
+        joined[0].train(run.rounds)
+        finals = {peer.parameters() for peer in others} | {joined[0].parameters.tobytes()}
+    assert len(finals) == 1
+    members = {round_: [member.rank for member in run.commit(round_).members] for round_ in range(3, 8)}
+    assert members == {3: [0, 2], 4: [0, 2], 5: [0, 2], 6: [0, 1, 2], 7: [0, 1, 2]}
+
+
+def test_a_snapshot_that_is_deleted_while_it_is_read_ahead_is_left_for_the_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing_only_in(monkeypatch, 4)
+    run = Run(tmp_path, replicas=2, min_participants=1, rounds=7, count=SHARDED, snapshot_rounds=2)
+    loading, first = threading.Event(), of_round(keys.SNAPSHOTS, 2)
+
+    def delete_first(key: str) -> None:
+        if is_like(key, first):
+            loading.set()
+            wait_until("the deletion", lambda: not (tmp_path / key).exists())
+
+    def hold(round_: int) -> None:
+        if round_ == 4:
+            assert loading.wait(60)
+
+    process = Recovering(run, 1, faults=Faults(before_read=delete_first))
+    others = [run.start(0, before_step=hold)]
+    others.append(run.start(1, before_step=returns_before(4)))
+    with all_ended(others):
+        wait_until("the snapshot", (tmp_path / keys.manifest(2)).exists)
+        process.prefetch.start()
+        last = others[0].parameters()
+        # The newer one is found in the middle of it, and read ahead instead.
+        wait_until("the end of the prefetch", lambda: "event=prefetched from=6" in caplog.text)
+        before = len(process.store.read_keys)
+        assert parameters_of(process.join()) == last
+    assert process.store.read_keys[before:] == []
+    assert any(is_like(key, first) for key in process.store.read_keys)
+
+
+@pytest.mark.parametrize("kind", ["foreign", "damaged", "truncated", "empty"])
+def test_what_was_read_ahead_is_checked_and_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    run = trained(tmp_path / "run", rounds=3)
+    other = trained(tmp_path / "other", rounds=3)
+    process, spoilt = Recovering(run, 1), set[tuple[str, int]]()
+
+    def spoil(key: str, body: bytes) -> bytes:
+        if not key.startswith(DATA) or (key, len(body)) in spoilt:
+            return body
+        spoilt.add((key, len(body)))
+        # The same key of another run, whose values have checksums that match.
+        foreign = (other.root / key).read_bytes().replace(b'"run":"test"', b'"run":"tost"')
+        changed = body[:-2] + bytes([body[-2] ^ 1]) + body[-1:]
+        return {"foreign": foreign, "damaged": changed, "truncated": body[: len(body) // 2], "empty": b""}[kind]
+
+    process.store.rewrite = spoil
+    read_ahead(process, caplog)
+    assert spoilt
+    joined = process.join()
+    assert joined.outer.round == 3
+    assert parameters_of(joined) == run.replayed_by_hand()
+
+
+def test_a_snapshot_that_is_superseded_after_it_was_read_ahead_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = trained(tmp_path, rounds=3)
+    process = Recovering(run, 1)
+    read_ahead(process, caplog)
+    process.prefetch._over.set()  # it does not see what follows
+    longer = replace(run, rounds=6)
+    again = [longer.start(0, attempt=2), longer.start(1, attempt=2)]
+    with all_ended(again):
+        last = {peer.parameters() for peer in again}
+    later = Recovering(longer, 1, attempt=3)
+    later.ahead = process.ahead
+    before = len(process.store.read_keys)
+    later.context = replace(longer.context(process.ahead), joined=process.prefetch.close)
+    assert {parameters_of(later.join())} == last
+    read = process.store.read_keys[before:]
+    assert any(is_like(key, of_round(keys.SNAPSHOTS, 4)) for key in read)
+    assert not any(is_like(key, of_round(keys.SNAPSHOTS, 2)) for key in read)
+
+
+@pytest.mark.parametrize("kind", ["unavailable", "denied", "defect"])
+@pytest.mark.parametrize("where", [keys.OPTIONS, keys.COMMITS, "manifests/", keys.SNAPSHOTS, keys.REDUCED])
+def test_a_prefetch_that_fails_fails_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str, kind: str
+) -> None:
+    run = trained(tmp_path, rounds=3)
+    errors = {
+        "unavailable": StoreUnavailableError("s3://bucket/key", 8, "503"),
+        "denied": StoreDeniedError("s3://bucket/key", "403"),
+        "defect": ValueError("a defect"),
+    }
+    joining = threading.Event()
+
+    def fail(key: str) -> None:
+        if key.startswith(where) and not joining.is_set():
+            raise errors[kind]
+
+    process = Recovering(run, 1, faults=Faults(before_read=fail))
+    process.prefetch.start()
+    wait_until("the end of the prefetch", lambda: "event=prefetch" in caplog.text)
+    process.ahead.settle()
+    joining.set()
+    assert parameters_of(process.join()) == run.replayed_by_hand()
+
+
+def test_a_replica_that_comes_first_reads_nothing_ahead(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1, rounds=2)
+    process = Recovering(run, 0, attempt=1)
+    process.prefetch.start()
+    joined = process.join()
+    joined.train(run.rounds)
+    assert parameters_of(joined) == run.replayed_by_hand()
+
+
+def test_a_model_that_does_not_fit_beside_itself_is_read_as_without_a_prefetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "room", lambda *_: 100_000)
+    run = trained(tmp_path, rounds=3)
+    process = Recovering(run, 1)
+    process.prefetch.start()
+    wait_until("the end of the prefetch", lambda: not process.prefetch._thread.is_alive())
+    assert process.store.read_keys == []
+    assert parameters_of(process.join()) == run.replayed_by_hand()

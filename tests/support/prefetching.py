@@ -1,0 +1,92 @@
+"""A replica in a thread whose recovery is read ahead, as its program does it while the trainer is imported."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.metrics import Metrics
+from muster.replica.recovery.prefetch import Prefetch
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round_context import RoundContext
+from muster.replica.store.read_ahead import ReadAhead
+from muster.replica.store.transport import Part, Store
+from muster.replica.wire import keys
+from tests.support.peers import Faults, FaultyStore, Run, gradient_of
+
+DATA = (keys.SNAPSHOTS, keys.REDUCED)
+
+
+def _same(_: str, body: bytes) -> bytes:
+    return body
+
+
+class WatchedStore(FaultyStore):
+    """A store that counts the reads of data, in the order in which they begin; `rewrite` changes what they get."""
+
+    def __init__(self, inner: Store, faults: Faults | None = None) -> None:
+        super().__init__(inner, faults or Faults())
+        self.read_keys: list[str] = []
+        self.rewrite: Callable[[str, bytes], bytes] = _same
+        self._guard = threading.Lock()
+
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+        with self._guard:
+            if key.startswith(DATA):
+                self.read_keys.append(key)
+        part = super().read(key, start, stop)
+        return replace(part, body=memoryview(self.rewrite(key, bytes(part.body))))
+
+    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+        yield self.read(key, start, stop).body
+
+
+@dataclass
+class Recovering:
+    """A process of a rank that was lost: `prefetch` reads ahead, `join` recovers."""
+
+    run: Run
+    rank: int
+    attempt: int = 2
+    faults: Faults | None = None
+    store: WatchedStore = field(init=False)
+    ahead: ReadAhead = field(init=False)
+    prefetch: Prefetch = field(init=False)
+    context: RoundContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = WatchedStore(self.run.store, self.faults)
+        self.ahead = ReadAhead(self.store)
+        context = self.run.context(self.ahead)
+        self.prefetch = Prefetch(context, self.ahead)
+        self.context = replace(context, joined=self.prefetch.close)
+
+    def join(self) -> Joined:
+        """Recover, as the front end does."""
+        parameters = np.zeros(self.run.count, np.float32)
+        rendezvous = Rendezvous.open(self.context, self.rank, self.attempt, Metrics())
+        outer = DiLoCo(rendezvous, parameters, Algorithm(codec=self.run.codec))
+        return Joined(self, rendezvous, parameters, outer)
+
+
+@dataclass
+class Joined:
+    """The same process, once it has loaded the run's state."""
+
+    process: Recovering
+    rendezvous: Rendezvous
+    parameters: np.ndarray[tuple[int], np.dtype[np.float32]]
+    outer: DiLoCo
+
+    def train(self, rounds: int) -> None:
+        """Train to the last round, and finish."""
+        rank, count = self.process.rank, self.process.run.count
+        while self.outer.round < rounds:
+            self.parameters -= gradient_of(rank, self.outer.round + 1, count)
+            self.outer.step(rank + 1)
+        self.rendezvous.finish("its trainer returned")
