@@ -26,7 +26,7 @@ _REPLICAS = 1_000
 _OF_RUN_INVOCATIONS = 3
 _OF_RUN_TRANSITIONS = 7  # Plan, Choice, Map, Settle, Choice, Succeed, and the start
 _MEASURED = "measured on the embedded cloud, the run's own included"
-_EVENTS_PER_JOB = 4  # that reach react: Downloading, Training, Uploading, and the job's end
+_EVENTS_PER_JOB = 2  # that reach react: Training, and the job's end
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,7 @@ def bill_rows(clean: Counts, rerun: Counts) -> list[Row]:
         aim = "<= 12" if jobs == 2 else None
         rows += [
             Row(f"state transitions of a replica {what}", steps.transitions, "transitions", aim, note="stepped"),
-            Row(
-                f"function calls of a replica {what}", invocations, "calls", note="attempt, and react four times a job"
-            ),
+            Row(f"function calls of a replica {what}", invocations, "calls", note="attempt, and react twice a job"),
             Row(f"S3 PUT and LIST of a replica {what}", counts.puts, "requests", note=_MEASURED),
             Row(f"S3 GET of a replica {what}", counts.gets, "requests", note=_MEASURED),
             Row(f"PutEvents of a replica {what}", counts.events, "requests", note=_MEASURED),
