@@ -41,7 +41,7 @@ def run() -> list[Row]:
 
 
 def requests(replicas: int, reruns: int) -> Counter[str]:
-    """The calls of S3 from the first launch to the page of the run."""
+    """The calls of S3 and of EventBridge from the first launch to the page of the run."""
     harness = ControlHarness()
     with harness.installed():
         run_ = harness.plan(replicas=replicas, **_PROGRAM)
@@ -61,7 +61,8 @@ def requests(replicas: int, reruns: int) -> Counter[str]:
                     harness.cloud.training.complete(harness.job(rank, attempt))
             _deliver(harness)
         finish_run(harness.plane, run_, budget())
-        return Counter(call.operation for call in harness.cloud.calls.log if call.service == "s3")
+        billed = {"s3", "events"}
+        return Counter(call.operation for call in harness.cloud.calls.log if call.service in billed)
 
 
 def _deliver(harness: ControlHarness) -> None:
