@@ -1,6 +1,7 @@
 """The CPU of a function's cold start: importing its handler, against `import boto3` and making the same clients.
 
-Both import from the bundle that is deployed, unpacked as Lambda unpacks it, each time in a fresh interpreter.
+The handler is imported from the bundle that is deployed, unpacked as Lambda unpacks it; boto3 as it is installed, which
+has the descriptions of all services. Each time in a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+
+import boto3
 
 from bench.table import Row
 from muster.infra.deploy.bundle import build_bundle
@@ -103,7 +106,8 @@ def _rows(handler: str, made: list[str], pairs: list[_Pair]) -> list[Row]:
 
 
 def _boto3(clients: list[str]) -> str:
-    return "; ".join(["import boto3", *(f"boto3.client({name!r})" for name in clients)])
+    here = f"import sys; sys.path[0] = {str(Path(boto3.__file__).parents[1])!r}"
+    return "; ".join([here, "import boto3", *(f"boto3.client({name!r})" for name in clients)])
 
 
 class _Interpreter:

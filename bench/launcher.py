@@ -6,7 +6,6 @@ There is no peer: the executors that Muster replaces launch one job after the ot
 from __future__ import annotations
 
 import json
-from collections import Counter
 from itertools import chain
 from typing import Any
 
@@ -15,6 +14,7 @@ from bench.launches.bill import Counts, bill_rows
 from bench.launches.pacing import Launched, launch, slots
 from bench.launches.shard_writes import end_storm, launch_storm
 from bench.launches.steps import life, step_through
+from bench.s3_requests import requests
 from bench.table import Row
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
@@ -22,16 +22,13 @@ from muster.contract.run.execution_input import execution_input
 from muster.contract.run.workflow_history import HISTORY_MAX
 from muster.contract.spec.spec_reader import parse_spec
 from muster.infra.settings.stack_settings import RunsTable
-from muster.local.faults import LostInstance
 
 _DAY = 86_400
 _PER_SECOND = RunsTable().launches_per_second
 _REARM = RunsTable().rearm_seconds
 _NOOP = {"entrypoint": ["python", "-c", "pass"]}
-# Long enough that the job still runs when its instance is lost.
-_BRIEF = {"entrypoint": ["python", "-c", "import time; time.sleep(2)"]}
 _LAUNCHED = 64
-_COUNTED = 8
+_BILLED = 1_000
 _KWARGS_BYTES = 200 * 1_024
 _PAYLOAD_MAX = 262_144  # Step Functions: input and output of a state
 
@@ -41,16 +38,13 @@ def run() -> list[Row]:
     with open_stack() as stack:
         stack.train("warm-up", {**_NOOP, "replicas": 4})
         measured = _measured_launch(stack)
-        clean = stack.count_calls("clean", {**_NOOP, "replicas": _COUNTED})
-        stack.cloud.faults.add(LostInstance(job="*-rerun-r*-a1", count=_COUNTED))
-        rerun = stack.count_calls("rerun", {**_BRIEF, "replicas": _COUNTED})
         payloads = _payload_rows(stack)
     return [
         measured,
         *_simulated_launches(),
         *_shard_rows(),
         *_step_rows(),
-        *bill_rows(_counts(clean), _counts(rerun)),
+        *bill_rows(_counts(0), _counts(1)),
         *payloads,
     ]
 
@@ -120,7 +114,7 @@ def _step_rows() -> list[Row]:
 
 def _shard_rows() -> list[Row]:
     """Writes of the roll-up that meet another one of the same shard."""
-    note = "simulated: a launch at the stack's pace, and four statuses of each job within three minutes"
+    note = "simulated: a launch at the stack's pace, and each job is training within three minutes"
     storms = [(replicas, launch_storm(replicas, _PER_SECOND)) for replicas in (32, 1_000, 10_000)]
     rows = [
         Row(f"roll-up in a launch of {replicas:,}: tries beyond the first", storm.retried, "per write", note=note)
@@ -140,12 +134,12 @@ def _shard_rows() -> list[Row]:
     ]
 
 
-def _counts(calls: Counter[str]) -> Counts:
-    """Requests per replica of a run, by what they are billed as."""
-    puts = sum(calls[kind] for kind in ("s3 PutObject", "s3 ListObjectsV2", "s3 ListObjects"))
-    gets = sum(calls[kind] for kind in ("s3 GetObject", "s3 HeadObject"))
-    events = calls["events PutEvents"]
-    return Counts(puts / _COUNTED, gets / _COUNTED, events / _COUNTED)
+def _counts(reruns: int) -> Counts:
+    """Requests per replica of a run in which each has so many reruns, by what they are billed as."""
+    calls = requests(_BILLED, reruns)
+    puts = calls["PutObject"] + calls["ListObjectsV2"]
+    gets = calls["GetObject"] + calls["HeadObject"]
+    return Counts(puts / _BILLED, gets / _BILLED, calls["PutEvents"] / _BILLED)
 
 
 def _payload_rows(stack: Stack) -> list[Row]:

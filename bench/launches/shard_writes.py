@@ -1,7 +1,7 @@
 """How often functions that write the same shard of a roll-up meet, in the storm of a launch and in that of the ends.
 
 Simulated with the product's shards and with the pauses of its compare-and-swap. Assumed: a GET of S3 takes 0.05 s and a
-PUT 0.1 s, and a job reports a status several times in its first minutes.
+PUT 0.1 s, and a job is training within its first minutes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Storm:
         return self.tries / self.writes - 1
 
 
-def launch_storm(replicas: int, per_second: float, statuses: int = 4, seed: int = 1) -> Storm:
+def launch_storm(replicas: int, per_second: float, statuses: int = 1, seed: int = 1) -> Storm:
     """Every replica is launched at the pace of the stack, and its job reports so many statuses within 3 minutes."""
     dice = random.Random(seed)  # noqa: S311 - a simulation
     begins = [(rank / per_second, rank) for rank in range(replicas)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jsonata import Jsonata
 
@@ -17,7 +17,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
-from muster.control.aws.task_tokens import workflow_state
+from muster.control.aws.task_tokens import caught_error, workflow_state
 from muster.control.decide import Facts, judge
 from muster.control.runtime import clock
 
@@ -28,8 +28,13 @@ _OF_EXECUTION = 2
 _START = 1  # transitions: the one into the first state
 
 TIMEOUT = "States.Timeout"
-TaskEnd = dict[str, Any] | str
-"""The outcome of a task: its output, or the error that the definition catches."""
+
+
+class TaskEnd(NamedTuple):
+    """The outcome of a task: the error that the definition catches, if any, and the state with which it continues."""
+
+    error: str | None
+    state: dict[str, Any]
 
 
 @dataclass
@@ -58,10 +63,12 @@ def step_through(ends: Iterator[TaskEnd], rearm_seconds: int) -> Steps:
         if state["Type"] == "Task":
             steps.tasks += 1
             end = next(ends)
-            if isinstance(end, str):
-                name = next(catch["Next"] for catch in state["Catch"] if end in catch["ErrorEquals"])
+            state_input = {**state_input, **end.state}
+            if end.error is not None:
+                name = next(catch["Next"] for catch in state["Catch"] if end.error in catch["ErrorEquals"])
                 continue
-            state_input = end
+            if state.get("End"):
+                return steps
         name = state["Next"]
 
 
@@ -86,14 +93,14 @@ def life(spec: Spec, failures: list[FailureClass], job_seconds: float, rearm_sec
         ended = Attempt(attempt=number, job=f"job-a{number}", launched_at=Timestamp("t"), failure_class=failure)
         attempts = (*attempts, ended)
         for _ in range(int(job_seconds // rearm_seconds)):
-            yield TIMEOUT
+            yield TaskEnd(TIMEOUT, {})
         decision = judge(0, attempts, Facts(spec, stopping=False, ceiling=None, now=clock.now()))
         if decision.lost:
             raise ValueError(decision.reason)
         left = decision.delay_seconds
         while True:
             state = workflow_state("run", 0, _due_in(decision, left))
-            yield state
+            yield TaskEnd(caught_error(state), state)
             left -= int(state["delay_seconds"])
             if failure is None or left <= 0:
                 break

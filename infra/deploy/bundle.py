@@ -20,11 +20,11 @@ from pathlib import Path
 from muster.contract.run.source_delivery import PACKAGE_FILE
 from muster.infra.deploy.function_dependencies import (
     INSTALLATION_NOTES,
-    SERVICE_MODELS,
     compile_sources,
     install,
     target_of,
 )
+from muster.infra.deploy.service_models import OPERATIONS
 from muster.infra.places import PACKAGE, build_folder
 from muster.infra.settings.stack_settings import Platform
 
@@ -53,7 +53,8 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
     target = target_of(platform)
     folder = _made(folder)
     requirements = package / _REQUIREMENTS
-    pruning = ",".join([*sorted(SERVICE_MODELS), *INSTALLATION_NOTES]).encode()
+    operations = sorted(f"{service}:{name}" for service, names in OPERATIONS.items() for name in names)
+    pruning = ",".join([*operations, *INSTALLATION_NOTES]).encode()
     dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         install(requirements, target, dependencies)

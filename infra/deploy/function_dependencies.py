@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.contract.errors import ConfigurationError
+from muster.infra.deploy.service_models import OPERATIONS, cut_down
 from muster.infra.packages import uv_pip
 from muster.infra.settings.stack_settings import Platform
 
 LAMBDA_PYTHON = "3.13"
 LAMBDA_WHEELS = "aarch64-manylinux2014"
-# 27 of botocore's 29 MB describe services that no function calls.
-SERVICE_MODELS = frozenset({"eks", "events", "logs", "s3", "sagemaker", "scheduler", "sns", "stepfunctions", "sts"})
 # Notes of where each wheel came from and when, and the list that names them: they differ between machines.
 INSTALLATION_NOTES = ("uv_cache.json", "RECORD")
 
@@ -103,9 +102,12 @@ def _prune(folder: Path) -> None:
             path.unlink()
     for name in _SCRIPTS_AND_EXAMPLES:
         shutil.rmtree(folder / name, ignore_errors=True)
-    for path in (folder / "botocore" / "data").iterdir():
-        if path.is_dir() and path.name not in SERVICE_MODELS:
+    data = folder / "botocore" / "data"
+    # 27 of botocore's 29 MB describe services that no function calls.
+    for path in data.iterdir():
+        if path.is_dir() and path.name not in OPERATIONS:
             shutil.rmtree(path)
+    cut_down(data)
 
 
 def compile_sources(target: Target, folder: Path) -> None:

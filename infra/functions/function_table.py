@@ -23,7 +23,7 @@ LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 
 
 # SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
-# control/ only.
+# control/ only. A decision for a rerun is sent as an error, which the workflow catches.
 _COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess")
 _FAIL_TASKS = allow(Target.ANY, "states:SendTaskFailure")
 _EMIT = allow(Target.BUS, "events:PutEvents")
@@ -175,6 +175,7 @@ FUNCTIONS = (
             _SEE_CLUSTERS,
             Statement(("s3:GetObject",), Target.NOTICES, ("notices/*",)),
             _COMPLETE_TASKS,
+            _FAIL_TASKS,
             _EMIT,
         ),
         on_clusters=_LOOK_AFTER,
@@ -201,6 +202,7 @@ FUNCTIONS = (
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             # For a replica that cannot be launched.
+            _FAIL_TASKS,
             _CHANGE_RECORDS,
             write("control/*/lost/*"),
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
 
+from muster.contract.aws.job_status import PASSING
 from muster.contract.run.run_events import (
     RUN_REQUESTED,
     SOURCE,
@@ -21,9 +22,6 @@ from muster.infra.functions.event_delivery import RuleSettings
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.stack_settings import StackSettings
 
-# An attempt that was launched and of which nothing was reported yet is starting. Clients read the later statuses from
-# the roll-up, which react writes.
-_FIRST_STATUS = "Starting"
 _NOTIFIED = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused)
 
 
@@ -37,7 +35,10 @@ class TriggerContext:
 
 
 def job_events(context: TriggerContext) -> list[RuleSettings]:
-    """React is called when a training job of the stack changes its status, except when it was just created."""
+    """React is called when a training job of the stack changes its status, but not for those that it passes through.
+
+    Each call writes what clients see. Every event has the times of all statuses before it, so none of them is lost.
+    """
     pattern = events.EventPattern(
         source=["aws.sagemaker"],
         detail_type=["SageMaker Training Job State Change"],
@@ -45,7 +46,7 @@ def job_events(context: TriggerContext) -> list[RuleSettings]:
             "TrainingJobName": [{"prefix": f"{context.settings.job_prefix}-"}],
             "$or": [
                 {"TrainingJobStatus": ["Completed", "Failed", "Stopped"]},
-                {"SecondaryStatus": [{"anything-but": [_FIRST_STATUS]}]},
+                {"SecondaryStatus": [{"anything-but": [*PASSING]}]},
             ],
         },
     )

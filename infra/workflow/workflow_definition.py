@@ -18,7 +18,7 @@ class State(TypedDict):
     """The fields of a state that Muster's code reads or sets; the file has more."""
 
     Resource: NotRequired[str]
-    TimeoutSeconds: NotRequired[int]
+    TimeoutSeconds: NotRequired[int | str]
     TimeoutSecondsPath: NotRequired[str]
     ItemProcessor: NotRequired[Machine]
 
@@ -32,10 +32,10 @@ class Machine(TypedDict):
 def armed_definition(path: Path, rearm_seconds: int) -> Machine:
     """The definition in the file `path`, with the re-arm period of every wait for a task token.
 
-    Where the wait names a path (TimeoutSecondsPath), the states before it compute the period: the smaller one of the
-    run's own and this one, which is in the file as `REARM_SECONDS`. Otherwise it is a number literal. The ARNs of the
-    service's integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and aws-cn; the
-    file has `aws`, which Workflow Studio and the validators of the language can read.
+    Where the wait has an expression or names a path (TimeoutSecondsPath), the states before it compute the period: the
+    smaller one of the run's own and this one, which is in the file as `REARM_SECONDS`. Otherwise it is a literal. The
+    ARNs of the service's integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and
+    aws-cn; the file has `aws`, which Workflow Studio and the validators of the language can read.
 
     Raises:
         ValueError: nothing in the definition waits for a task token.
@@ -47,7 +47,7 @@ def armed_definition(path: Path, rearm_seconds: int) -> Machine:
         message = f"{path} has no task that waits for a token: nothing would ever be re-armed"
         raise ValueError(message)
     for state in waiting:
-        if "TimeoutSecondsPath" not in state:
+        if isinstance(state.get("TimeoutSeconds"), int):
             state["TimeoutSeconds"] = rearm_seconds
     for state in _states(definition):
         if "Resource" in state:

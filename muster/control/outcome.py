@@ -13,6 +13,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.aws.task_tokens import Waiting
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen, Updated
@@ -59,7 +60,7 @@ def end_attempt(
         # A repeated event: the decision stands, and no fact is needed again.
         if seen.record.current.attempt != ended.attempt:
             return None
-        replica.write_entry(Updated(seen.record, written=False))
+        _write_entry(replica, Updated(seen.record, written=False))
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     documents = replica.run.documents
@@ -73,14 +74,23 @@ def end_attempt(
             count(_METRICS[record.decision.next])
         if record.decision.next is Next.RERUN:
             announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
-    replica.write_entry(updated)
+    _write_entry(replica, updated)
     if record.current.attempt != ended.attempt or record.decision is None:
         return None
     return replace(announce_end(plane, replica, record), fresh=written)
 
 
-def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, token: str | None = None) -> Outcome:
-    """Write the marks for the decision in `record`, and complete `token`, by default the record's.
+def _write_entry(replica: ActiveReplica, updated: Updated) -> None:
+    """Write the roll-up, unless the next attempt is launched at once: it writes this end too, before its job exists."""
+    decision = updated.record.decision if updated.record else None
+    if decision is None or not decision.reruns_at_once:
+        replica.write_entry(updated)
+
+
+def announce_end(
+    plane: ControlPlane, replica: ActiveReplica, record: Record, waiting: Waiting | None = None
+) -> Outcome:
+    """Write the marks for the decision in `record`, and complete the task `waiting`, by default the record's.
 
     Raises:
         ValueError: the record holds no decision.
@@ -90,7 +100,7 @@ def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, to
         raise ValueError(message)
     _write_marks(replica, record.current, record.decision)
     decision = for_workflow(replica.run, record.decision)
-    plane.tokens.complete(token or record.token, record.run, record.rank, decision)
+    plane.tokens.complete(waiting or Waiting.of(record), record.run, record.rank, decision)
     return Outcome(decision, fresh=False)
 
 

@@ -13,7 +13,6 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import run_name
-from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import SOURCE
@@ -24,12 +23,12 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
 from muster.control.aws.clients import Clients
 from muster.control.aws.store import Store
-from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
+    from muster.contract.run.lineage import Lineage
     from muster.control.kubernetes.cluster_apis import ClusterApis
     from muster.control.recipes import PreparedSpec
 
@@ -101,11 +100,7 @@ def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan
         _keep_source(store, spec.source_dir)
         place = place.model_copy(update={"package_uri": deployment.package.store(store)})
     run = run_name(request.execution_name)
-    lineage = (
-        None
-        if spec.resume_from is None
-        else register_continuation(store, spec, Continuation(run=run, execution_arn=request.execution_arn))
-    )
+    lineage = None if spec.resume_from is None else _continued(store, spec, run, request.execution_arn)
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
     _prepare_clusters(deployment, plan)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
@@ -140,6 +135,15 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
 
     account = Locality.of_arn(request.execution_arn).account
     return prepared_spec(store, given, FunctionReader(deployment.clients, account), deployment.defaults)
+
+
+def _continued(store: Store, spec: Spec, run: str, execution_arn: str) -> Lineage:
+    """Register the run as the continuation of another one: its lineage."""
+    # Most runs continue none, and the result's models would add to every cold start.
+    from muster.contract.run.continuation import Continuation  # noqa: PLC0415
+    from muster.control.continuation_registry import register_continuation  # noqa: PLC0415
+
+    return register_continuation(store, spec, Continuation(run=run, execution_arn=execution_arn))
 
 
 def _keep_source(store: Store, uri: str) -> None:

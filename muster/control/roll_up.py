@@ -51,7 +51,8 @@ def _follows(documents: RunDocuments, key: str, before: Record | None, record: R
     if before is None:
         return store.create(key, body)
     old = ReplicaEntry.of(before)
-    if entry.says_the_same(old) or not store.names_md5:
+    left_out = before.decision is not None and before.decision.reruns_at_once
+    if left_out or entry.says_the_same(old) or not store.names_md5:
         # Nothing to write where all is well, and only a read shows that; or the ETag is not known without one.
         return False
     return store.replace(key, body, etag_of(empty.updated([old]).to_json()))

@@ -16,6 +16,7 @@ from tests.memory import MemoryCloud
 from tests.simulation.kernel import Kernel
 from tests.simulation.simulated_aws import KernelClock
 from tests.simulation.state_machine import Failed, Interpreter, StateError
+from tests.support.source_patch import ROOT
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop
 
@@ -377,3 +378,83 @@ def test_a_child_that_fails_ends_its_siblings() -> None:
     """As on AWS. The embedded cloud waits for them."""
     ended = mapped(SimulatedMachines(), lambda message: Failure("Broken") if message["rank"] == 1 else Silence())
     assert (ended.status, ended.error, ended.cause) == ("FAILED", "States.ExceedToleratedFailureThreshold", "caught")
+
+
+# --- the state that launches a replica --------------------------------------------------------------
+
+LAUNCH = "Launch the job and wait for its end"
+
+
+def launched(machines: Machines, *answers: Answer) -> Ended:
+    """Run the definition's own state. It sends a message here; each state after it ends the machine."""
+    definition = json.loads((ROOT / "statemachine" / "run.asl.json").read_text(encoding="utf-8"))
+    state = definition["States"]["Train the replicas"]["ItemProcessor"]["States"][LAUNCH]
+    message = {name: state["Arguments"]["Payload"][name] for name in ("attempt", "token", "retry")}
+    own = {
+        "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
+        "Arguments": {"QueueUrl": machines.queue, "MessageBody": message},
+        "Retry": state["Retry"][:1],
+    }
+    begin = {
+        "Type": "Wait",
+        "QueryLanguage": "JSONata",
+        "Seconds": "{% 0 %}",
+        "Assign": {"rearm_seconds": "{% 2 %}"},
+        "Output": "{% $states.input %}",
+        "Next": LAUNCH,
+    }
+    states: dict[str, Any] = {"Begin": begin, LAUNCH: {**state, **own}}
+    for following in {catch["Next"] for catch in state["Catch"]} - {LAUNCH}:
+        states[following] = {"Type": "Pass", "Parameters": {"by": following, "given.$": "$"}, "End": True}
+    left = list(answers)
+    given = {"run": "one", "rank": 3, "attempt": 1}
+    return machines.run({"StartAt": "Begin", "States": states}, given, lambda _: left.pop(0))
+
+
+def answer(following: str, attempt: int = 2) -> dict[str, Any]:
+    return {"run": "one", "rank": 3, "attempt": attempt, "next": following, "delay_seconds": 0, "reason": "why {}"}
+
+
+@pytest.mark.parametrize("following", ["done", "fail"])
+def test_a_replica_that_is_not_rerun_ends_with_its_task(machines: Machines, following: str) -> None:
+    ended = launched(machines, Success(answer(following)))
+    assert (ended.status, ended.output, len(ended.messages)) == ("SUCCEEDED", {}, 1)
+
+
+def test_a_rerun_that_is_sent_as_an_error_launches_the_next_attempt(machines: Machines) -> None:
+    again = Failure("Muster.Rerun", json.dumps(answer("rerun")))
+    ended = launched(machines, again, Success(answer("done")))
+    assert (ended.status, ended.output) == ("SUCCEEDED", {})
+    assert [(one["attempt"], one["retry"]) for one in ended.messages] == [(1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("error", "following", "by"),
+    [
+        ("Muster.RerunLater", "rerun", "Wait before the rerun"),
+        ("Muster.Stop", "stop", "Stop the whole run"),
+    ],
+)
+def test_what_follows_a_caught_error_gets_the_state_in_its_cause(
+    machines: Machines, error: str, following: str, by: str
+) -> None:
+    ended = launched(machines, Failure(error, json.dumps(answer(following))))
+    assert ended.output == {"by": by, "given": answer(following)}
+
+
+@pytest.mark.parametrize("following", ["rerun", "stop"])
+def test_an_older_version_that_sends_a_rerun_as_an_output_is_asked_again(machines: Machines, following: str) -> None:
+    ended = launched(machines, Success(answer(following)))
+    assert ended.output == {"by": "Ask for the decision", "given": {"run": "one", "rank": 3, "attempt": 1}}
+
+
+def test_an_error_of_muster_itself_is_handed_on(machines: Machines) -> None:
+    ended = launched(machines, Failure("Muster.ValueError", "what it is"))
+    failure = {"Error": "Muster.ValueError", "Cause": "what it is"}
+    given = {"run": "one", "rank": 3, "attempt": 1, "failure": failure}
+    assert ended.output == {"by": "The launch failed", "given": given}
+
+
+def test_a_launch_that_times_out_is_repeated_with_its_attempt(machines: Machines) -> None:
+    ended = launched(machines, Silence(), Success(answer("done")))
+    assert (ended.status, [one["attempt"] for one in ended.messages]) == ("SUCCEEDED", [1, 1])

@@ -271,13 +271,14 @@ def test_only_attempt_assumes_the_launcher_role_and_only_with_the_tags_of_a_run(
     }
 
 
-def test_only_functions_that_emit_events_may_and_only_those_that_report_their_own_failure_fail_tasks(
+def test_only_functions_that_emit_events_may_and_only_those_that_report_a_failure_or_a_rerun_fail_tasks(
     template: Template,
 ) -> None:
     bus = "arn:aws:events:REGION:ACCOUNT:event-bus/Events"
     emitting = ["Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start"]
     assert [role for role in ROLES if template.allows(role, "events:PutEvents", bus)] == emitting
-    assert [role for role in ROLES if template.allows(role, "states:SendTaskFailure", "*")] == ["Attempt", "Admit"]
+    failing = ["Attempt", "React", "Stop", "Admit"]
+    assert [role for role in ROLES if template.allows(role, "states:SendTaskFailure", "*")] == failing
     completing = ["Attempt", "React", "Stop", "Settle", "Sweep", "Admit"]
     assert [role for role in ROLES if template.allows(role, "states:SendTaskSuccess", "*")] == completing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import shutil
@@ -12,12 +13,16 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
+from botocore import xform_name
+from botocore.loaders import Loader
+from botocore.model import OperationModel, ServiceModel, Shape
 from packaging.requirements import Requirement
 
 from muster.contract.run.exits import ReplicaExit
 from muster.control.aws.clients import Clients
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
-from muster.infra.deploy.function_dependencies import SERVICE_MODELS, BundleError
+from muster.infra.deploy.function_dependencies import BundleError
+from muster.infra.deploy.service_models import OPERATIONS
 from muster.infra.settings.stack_settings import Platform
 from tests.support.template import ROOT
 
@@ -77,7 +82,7 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
         assert wanted <= sources
     assert {"muster/report/assets/page.html", "muster/report/assets/uplot.min.js"} <= set(names)
     assert not [name for name in names if name.startswith(("muster/client", "muster/replica", "muster/local", "infra"))]
-    assert "botocore/data/sagemaker/2017-07-24/service-2.json.gz" in names
+    assert "botocore/data/sagemaker/2017-07-24/service-2.json" in names
     assert not [name for name in names if name.startswith("botocore/data/ec2/")]
     # What says where and when a package was installed would give every machine a bundle of its own.
     assert not [name for name in names if name.endswith(("uv_cache.json", "RECORD", ".lock"))]
@@ -86,7 +91,59 @@ def test_it_holds_our_packages_and_no_other_part_of_the_house(platform: Platform
 def test_it_describes_every_service_that_a_function_calls() -> None:
     opened = {name for name, member in vars(Clients).items() if isinstance(member, cached_property)}
     clients = {name for name in opened if not name.startswith("_")}
-    assert clients == SERVICE_MODELS
+    assert clients == set(OPERATIONS)
+
+
+def test_it_describes_every_operation_that_the_code_of_the_functions_names() -> None:
+    """An attribute, or the name of a paginator, with the name of an operation of one of the services."""
+    loader = Loader()
+    known: dict[str, set[tuple[str, str]]] = {}
+    for service in OPERATIONS:
+        for operation in loader.load_service_model(service, "service-2")["operations"]:
+            known.setdefault(xform_name(operation), set()).add((service, operation))
+    kept = {(service, operation) for service, operations in OPERATIONS.items() for operation in operations}
+    named: set[str] = set()
+    for folder in ("muster/control", "lambdas"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute):
+                    named.add(node.attr)
+                elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get_paginator":
+                    [argument] = node.args
+                    assert isinstance(argument, ast.Constant)
+                    named.add(str(argument.value))
+    used = {name for name in named if name in known} - {"search"}  # that of a regular expression
+    assert {name for name in used if not known[name] & kept} == set()
+    of_botocore = {("s3", "HeadBucket"), ("s3", "CreateSession")}
+    assert {one for one in kept if xform_name(one[1]) not in used} == of_botocore
+
+
+@pytest.mark.parametrize("service", sorted(OPERATIONS))
+def test_what_it_describes_is_what_botocore_knows(unpacked: Path, service: str) -> None:
+    whole, cut = Loader(), Loader(include_default_search_paths=False)
+    cut.search_paths.append(str(unpacked / "botocore" / "data"))
+    models = [ServiceModel(loader.load_service_model(service, "service-2"), service) for loader in (whole, cut)]
+    assert set(models[1].operation_names) == OPERATIONS[service]
+    assert models[0].metadata == models[1].metadata
+    for name in OPERATIONS[service]:
+        before, after = (described(model.operation_model(name)) for model in models)
+        assert before == after
+
+
+def described(operation: OperationModel) -> object:
+    """An operation with everything that its shapes say."""
+
+    def shape(one: Shape | None, seen: tuple[str, ...] = ()) -> object:
+        if one is None or one.name in seen:
+            return None
+        parts = [*getattr(one, "members", {}).items()] if one.type_name == "structure" else []
+        if one.type_name in {"list", "map"}:
+            parts += [(part, getattr(one, part)) for part in ("member", "key", "value") if hasattr(one, part)]
+        inner = [(name, shape(part, (*seen, one.name))) for name, part in parts]
+        return one.name, one.type_name, one.serialization, one.metadata, inner
+
+    errors = [shape(error) for error in operation.error_shapes]
+    return operation.http, shape(operation.input_shape), shape(operation.output_shape), errors
 
 
 def test_it_is_small_enough_to_start_fast(aws: Path, local: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from moto.events.models import EventPattern
 
+from muster.contract.aws.job_status import PASSING
 from tests.support.template import Template, construct_name
 
 EVENTS = Path(__file__).parent / "events"
@@ -34,9 +35,7 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
     ("status", "secondary"),
     [
         ("InProgress", "Pending"),
-        ("InProgress", "Downloading"),
         ("InProgress", "Training"),
-        ("InProgress", "Uploading"),
         ("InProgress", "Interrupted"),
         ("InProgress", "Restarting"),
         ("InProgress", "SomethingNew"),
@@ -45,6 +44,8 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
         ("Failed", "Failed"),
         ("Stopped", "MaxRuntimeExceeded"),
         ("Failed", "Starting"),
+        ("Failed", "Downloading"),
+        ("Stopped", "Uploading"),
     ],
 )
 def test_what_decides_about_a_job_of_ours_or_is_shown_calls_react(
@@ -54,8 +55,12 @@ def test_what_decides_about_a_job_of_ours_or_is_shown_calls_react(
     assert matches(template, "React", event)
 
 
-def test_the_first_status_of_a_job_which_follows_from_its_launch_calls_nothing(template: Template) -> None:
-    event = sample("training_job_completed", TrainingJobStatus="InProgress", SecondaryStatus="Starting")
+@pytest.mark.parametrize("status", ["InProgress", "Stopping"])
+@pytest.mark.parametrize("secondary", PASSING)
+def test_a_status_that_the_event_of_the_next_one_reports_as_well_calls_nothing(
+    template: Template, status: str, secondary: str
+) -> None:
+    event = sample("training_job_completed", TrainingJobStatus=status, SecondaryStatus=secondary)
     assert not matches(template, "React", event)
 
 

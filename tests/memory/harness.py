@@ -25,7 +25,7 @@ from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
 from muster.control.aws.launcher import Launcher
-from muster.control.aws.task_tokens import workflow_state
+from muster.control.aws.task_tokens import caught_error, workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
@@ -167,7 +167,8 @@ class ControlHarness:
     def request(self, rank: int = 0, attempt: int = 1, run: str = RUN, **fields: Any) -> AttemptRequest:
         """What the workflow sends to attempt: a fresh token, a state entered now."""
         values = {"token": self.cloud.workflow.token(run), "entered_at": clock.now(), "retry": next(self._retries)}
-        return AttemptRequest.model_validate({"run": run, "rank": rank, "attempt": attempt, **values, **fields})
+        given = {"run": run, "rank": rank, "attempt": attempt, "catches_reruns": True, **values, **fields}
+        return AttemptRequest.model_validate(given)
 
     def arm(self, rank: int = 0, attempt: int = 1, run: str = RUN) -> Launch:
         """Call attempt as the workflow does."""
@@ -182,9 +183,15 @@ class ControlHarness:
         return self.output(self.record(rank, run).token)
 
     def output(self, token: str) -> dict[str, Any] | None:
-        """What a token was completed with."""
+        """The state that a token was completed with; the workflow catches some of them as errors."""
         found: Answer | None = self.cloud.workflow.answer(token)
-        return None if found is None else dict(found.output)
+        if found is None:
+            return None
+        if found.error is None:
+            return dict(found.output)
+        state = dict(json.loads(found.cause or ""))
+        assert found.error == caught_error(state)
+        return state
 
     def decided(self, rank: int = 0, run: str = RUN) -> dict[str, Any]:
         """What a workflow gets that asks for the decision in the record."""

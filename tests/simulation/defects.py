@@ -84,7 +84,7 @@ DEFECTS = (
     Defect(
         "a re-arm does not store its token",
         "muster/control/attempt.py",
-        'return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})',
+        'return record.model_copy(update={**request.waiting._asdict(), "armed_at": request.armed_at})',
         "return None",
     ),
     Defect(
@@ -114,7 +114,7 @@ DEFECTS = (
     Defect(
         "a repeated event does not complete the token",
         "muster/control/outcome.py",
-        "        replica.write_entry(Updated(seen.record, written=False))\n"
+        "        _write_entry(replica, Updated(seen.record, written=False))\n"
         "        return announce_end(plane, replica, seen.record)\n",
         "        return None\n",
     ),
@@ -151,7 +151,7 @@ DEFECTS = (
     Defect(
         "the roll-up misses the ends of attempts",
         "muster/control/outcome.py",
-        "    replica.write_entry(updated)\n    if record",
+        "    _write_entry(replica, updated)\n    if record",
         "    if record",
     ),
     Defect(
@@ -223,7 +223,7 @@ DEFECTS = (
         "statemachine/run.asl.json",
         """              {
                 "ErrorEquals": ["States.Timeout"],
-                "ResultPath": null,
+                "Output": "{% $states.input %}",
                 "Next": "Launch the job and wait for its end"
               },
 """,
@@ -232,10 +232,55 @@ DEFECTS = (
     Defect(
         "a launch is tried for minutes, not for hours",
         "statemachine/run.asl.json",
-        """                  "Muster.Unavailable",
+        """                "MaxAttempts": 0
+              },
+              {
+                "ErrorEquals": [
+                  "Muster.Unavailable",
                   "TokenNotSentError",
+                  "Lambda.ServiceException",
+                  "Lambda.AWSLambdaException",
+                  "Lambda.SdkClientException",
+                  "Lambda.TooManyRequestsException",
+                  "Lambda.ClientExecutionTimeoutException",
+                  "Lambda.Unknown"
+                ],
+                "IntervalSeconds": 2,
+                "BackoffRate": 2,
+                "MaxAttempts": 60,
+                "MaxDelaySeconds": 300,
+                "JitterStrategy": "FULL"
+              },
+              {
+                "ErrorEquals": ["States.ALL"],
+                "IntervalSeconds": 2,
+                "BackoffRate": 2,
+                "MaxAttempts": 5,
+                "MaxDelaySeconds": 60,
+                "JitterStrategy": "FULL"
+              }
+            ],
+            "Catch": [
+              {
+                "ErrorEquals": ["States.Timeout"],
+                "Output": "{% $states.input %}",
 """,
-        "",
+        """                "MaxAttempts": 0
+              },
+              {
+                "ErrorEquals": ["States.ALL"],
+                "IntervalSeconds": 2,
+                "BackoffRate": 2,
+                "MaxAttempts": 5,
+                "MaxDelaySeconds": 60,
+                "JitterStrategy": "FULL"
+              }
+            ],
+            "Catch": [
+              {
+                "ErrorEquals": ["States.Timeout"],
+                "Output": "{% $states.input %}",
+""",
     ),
     Defect(
         "the sweep takes new jobs for orphans",

@@ -79,6 +79,10 @@ class KernelClock(VirtualClock):
         self._kernel.after(seconds, action)
 
 
+CAUGHT = {"Muster.Rerun", "Muster.RerunLater", "Muster.Stop"}
+"""The errors that no failure is: the workflow catches them, and continues with their causes."""
+
+
 class SimulatedCloud(MemoryCloud):
     """The services, with a clock that the kernel keeps, and calls that meet the faults of a schedule."""
 
@@ -93,6 +97,8 @@ class SimulatedCloud(MemoryCloud):
         """A job's name and who calls StopTrainingJob."""
         self.rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, parameters: parameters
         """What the code of another version writes instead."""
+        self.catches_reruns: Callable[[Any], bool] = lambda _: True
+        """Whether a caller's code sends reruns as errors."""
         self.is_direct = False
         """Whether calls take no time: those of a client that looks at the end, in threads of its own."""
         self._clients: dict[str, SimulatedClient] = {}
@@ -190,6 +196,9 @@ class SimulatedCloud(MemoryCloud):
         answer: dict[str, Any] | AwsError | None
         if name == "PutObject":
             parameters = self.rewrite(caller, parameters)
+        if name == "SendTaskFailure" and parameters["error"] in CAUGHT and not self.catches_reruns(caller):
+            name, operation = "SendTaskSuccess", self.workflow.operations["SendTaskSuccess"]
+            parameters = {"taskToken": parameters["taskToken"], "output": parameters["cause"]}
         fault = self.faults.of_call(caller, service, name, parameters)
         if fault is None:
             self.kernel.sleep(caller.pace)

@@ -7,12 +7,14 @@ that it does not have raises NotImplementedError.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from tests.memory.workflow import Answer, Workflow
@@ -21,7 +23,7 @@ from tests.simulation.kernel import Activity, Kernel
 _FIELDS = {
     "Task": {
         *("Resource", "Parameters", "TimeoutSeconds", "TimeoutSecondsPath"),
-        *("Retry", "Catch", "ResultPath", "OutputPath"),
+        *("Retry", "Catch", "ResultPath", "OutputPath", "Arguments", "Output"),
     },
     "Map": {"ItemsPath", "ItemSelector", "MaxConcurrency", "Label", "ItemProcessor", "ResultPath", "Catch"},
     "Choice": {"Choices", "Default"},
@@ -30,7 +32,9 @@ _FIELDS = {
     "Succeed": {"OutputPath"},
     "Fail": {"Error", "Cause", "ErrorPath", "CausePath"},
 }
-_RUNTIME = "States.Runtime"
+_QUERY = "States.QueryEvaluationError"
+# Muster's definition catches these where nothing has failed.
+_PLANNED = {"States.Timeout", _QUERY, "Muster.Rerun", "Muster.RerunLater", "Muster.Stop"}
 _EVERYWHERE = {"Type", "Comment", "Next", "End", "QueryLanguage"}
 _TOKEN = ".waitForTaskToken"
 _RUNTIME = "States.Runtime"
@@ -103,9 +107,27 @@ class Flow:
     ended: bool = False
     error: StateError | None = None
 
-    def evaluated(self, text: str, data: Any, random: float = 0.0) -> Any:
-        """A field of a JSONata state."""
-        return _evaluated(text, data, random, self.variables)
+    def evaluated(self, text: str, data: Any, random: float = 0.0, **states: Any) -> Any:
+        """A field of a JSONata state; `states` is what `$states` has besides the input."""
+        return _evaluated(text, data, random, self.variables, states)
+
+    def rendered(self, template: Any, data: Any, **states: Any) -> Any:
+        """A template of a JSONata state.
+
+        Raises:
+            StateError: an expression cannot be evaluated, or has no result.
+        """
+        if isinstance(template, Mapping):
+            return {name: self.rendered(value, data, **states) for name, value in template.items()}
+        if not isinstance(template, str) or not template.startswith("{%"):
+            return template
+        try:
+            found = self.evaluated(template, data, **states)
+        except JException as error:
+            raise StateError(_QUERY, str(error)) from None
+        if found is None:
+            raise StateError(_QUERY, f"{template} has no result")
+        return found
 
 
 class Interpreter:
@@ -179,6 +201,8 @@ class Interpreter:
         while True:
             try:
                 result = self._map(flow, state, context) if state["Type"] == "Map" else self._task(flow, state, context)
+                if state.get("QueryLanguage") == "JSONata":
+                    return flow.rendered(state["Output"], data, result=result), state.get("Next")
                 return _out(state, _put(state, data, result)), state.get("Next")
             except StateError as error:
                 tries.append(error)
@@ -190,9 +214,11 @@ class Interpreter:
                 for catcher in state.get("Catch", ()):
                     if _matches(catcher["ErrorEquals"], error):
                         self._host.caught(flow.name, name, error)
-                        if error.error != "States.Timeout":
+                        if error.error not in _PLANNED:
                             self._host.gave_up(flow.name, name, tries)
                         found = {"Error": error.error, "Cause": error.cause}
+                        if state.get("QueryLanguage") == "JSONata":
+                            return flow.rendered(catcher["Output"], data, errorOutput=found), catcher["Next"]
                         return _put(catcher, data, found), catcher["Next"]
                 self._host.gave_up(flow.name, name, tries)
                 raise
@@ -214,7 +240,11 @@ class Interpreter:
         resource = state["Resource"]
         waits = resource.endswith(_TOKEN)
         token = self._host.workflow.token() if waits else None
-        parameters = _rendered(state.get("Parameters", {}), flow.data, {**context, "Task": {"Token": token}})
+        context = {**context, "Task": {"Token": token}}
+        if "Arguments" in state:
+            parameters = flow.rendered(state["Arguments"], flow.data, context=context)
+        else:
+            parameters = _rendered(state.get("Parameters", {}), flow.data, context)
         wake = self._kernel.park()
         found: list[Any] = []
 
@@ -232,7 +262,7 @@ class Interpreter:
                 copy.deepcopy(answer.output),
                 None if answer.error is None and answer.output is not None else Failed(*_failure(answer)),
             )
-        seconds = state.get("TimeoutSeconds")
+        seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data)
         if "TimeoutSecondsPath" in state:
             seconds = _at(state["TimeoutSecondsPath"], flow.data, {})
             if not isinstance(seconds, int) or seconds <= 0:
@@ -410,13 +440,21 @@ def _out(state: Mapping[str, Any], data: Any) -> Any:
 
 @cache
 def _expression(text: str) -> Jsonata:
-    return Jsonata(text)
+    expression = Jsonata(text)
+    expression.register_lambda("parse", json.loads)  # Step Functions adds it
+    return expression
 
 
-def _evaluated(text: str, data: Any, random: float, variables: Mapping[str, Any] | None = None) -> Any:
+def _evaluated(
+    text: str,
+    data: Any,
+    random: float,
+    variables: Mapping[str, Any] | None = None,
+    states: Mapping[str, Any] | None = None,
+) -> Any:
     expression = _expression(text.removeprefix("{%").removesuffix("%}").strip().replace("$random()", "$drawn"))
     frame = expression.create_frame()
-    frame.bind("states", {"input": data})
+    frame.bind("states", {"input": data, **(states or {})})
     frame.bind("drawn", random)
     for name, value in (variables or {}).items():
         frame.bind(name, value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from muster.contract.aws.job_status import PASSING
 from muster.contract.spec.stack_defaults import StackDefaults
 from tests.memory.cloud import ACCOUNT
 from tests.memory.workflow import Workflow
@@ -27,7 +28,7 @@ from tests.simulation.functions import (
 from tests.simulation.kernel import Activity, Kernel
 from tests.simulation.lives import Lives
 from tests.simulation.scenario import Scenario
-from tests.simulation.simulated_aws import SimulatedCloud
+from tests.simulation.simulated_aws import CAUGHT, SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
 from tests.support.source_patch import ROOT
 
@@ -166,6 +167,7 @@ class World:
             }
         cloud.on_stop = self.scenario.judge_.job_stopped
         cloud.rewrite = _with_new_field
+        cloud.catches_reruns = _catches_reruns
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
         cloud.workflow.on_end = self._ended
@@ -242,7 +244,7 @@ class World:
         detail = event["detail"]
         if event["source"] == "aws.sagemaker":
             self.lives.changed(detail)
-            if detail["TrainingJobStatus"] not in _ENDS and detail["SecondaryStatus"] == "Starting":
+            if detail["TrainingJobStatus"] not in _ENDS and detail["SecondaryStatus"] in PASSING:
                 return
             self.deliver("react", event, f"{detail['TrainingJobName']} {detail['SecondaryStatus']}")
         elif event["source"] == "aws.states" and detail["status"] in _EARLY_ENDS:
@@ -327,13 +329,18 @@ class World:
 
     def caught(self, who: str, state: str, error: StateError) -> None:
         """A state has caught an error."""
-        self.reach(f"re-armed: {state}" if error.error == "States.Timeout" else f"caught: {state}")
+        if error.error not in CAUGHT:
+            self.reach(f"re-armed: {state}" if error.error == "States.Timeout" else f"caught: {state}")
 
     def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
         """A state of an execution, or of a child of it, failed after its retries."""
         execution = self.executions[who.partition("/")[0]]
         execution.gave_up.append((state, tries))
         self.tell(who, f"gives up in {state!r} after {len(tries)} tries")
+
+
+def _catches_reruns(caller: Any) -> bool:
+    return not isinstance(caller, Invocation) or caller.environment.version is not Version.BEFORE
 
 
 def _with_new_field(caller: Any, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -195,7 +195,12 @@ def _throttle_calls(run: PlannedRun, choice: random.Random, _: str) -> None:
 def _break_the_workflows_calls(run: PlannedRun, choice: random.Random, _: str) -> None:
     """Of whichever run is next: these calls do not name theirs."""
     service, operation = choice.choice(
-        (("states", "SendTaskSuccess"), ("events", "PutEvents"), ("sagemaker", "ListTrainingJobs"))
+        (
+            ("states", "SendTaskSuccess"),
+            ("states", "SendTaskFailure"),
+            ("events", "PutEvents"),
+            ("sagemaker", "ListTrainingJobs"),
+        )
     )
     run.faults.append(CallError(service=service, operation=operation, count=choice.randint(1, 4), caller=_CALLER))
 

@@ -22,11 +22,11 @@ RUN = {"replicas": 1, "trainer": "m:f"}
 
 def test_a_replica_that_succeeds_at_once_takes_few_steps():
     steps = step_through(life(parse_spec(RUN), [], 3_600, REARM), REARM)
-    # Slot, launch, what follows, end; and the start. The events are those that Step Functions documents.
-    assert (steps.transitions, steps.events, steps.tasks) == (5, 2 + 2 + 6 + 2 + 2, 1)
+    # Slot and launch; and the start. The events are those that Step Functions documents.
+    assert (steps.transitions, steps.events, steps.tasks) == (3, 2 + 2 + 6, 1)
 
 
-def test_a_rerun_takes_two_more_steps_one_more_to_wait_and_a_long_wait_three_more_for_each_piece(
+def test_a_rerun_takes_one_more_step_one_more_to_wait_and_a_long_wait_two_more_for_each_piece(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(clock, "seconds_since", lambda _: 0.0)
@@ -34,9 +34,9 @@ def test_a_rerun_takes_two_more_steps_one_more_to_wait_and_a_long_wait_three_mor
     waits = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1, "delay_seconds": 500}}}
     waits_long = {**RUN, "reruns": {"infrastructure": {"max_reruns": 1, "delay_seconds": 1_000}}}
     lost = [FailureClass.INFRASTRUCTURE]
-    assert step_through(life(parse_spec(none), lost, 3_600, REARM), REARM).transitions == 7
-    assert step_through(life(parse_spec(waits), lost, 3_600, REARM), REARM).transitions == 8
-    assert step_through(life(parse_spec(waits_long), lost, 3_600, REARM), REARM).transitions == 11
+    assert step_through(life(parse_spec(none), lost, 3_600, REARM), REARM).transitions == 4
+    assert step_through(life(parse_spec(waits), lost, 3_600, REARM), REARM).transitions == 5
+    assert step_through(life(parse_spec(waits_long), lost, 3_600, REARM), REARM).transitions == 7
 
 
 @pytest.mark.parametrize("rearm_seconds", [REARM, REARM_SECONDS_MIN[Platform.AWS]])

@@ -10,6 +10,12 @@ BEFORE_INSTANCE = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrai
 """Secondary statuses of a job that has no instance yet and costs nothing."""
 BEFORE_TRAINING = (*BEFORE_INSTANCE, "PreparingTraining", "Downloading", "DownloadingTrainingImage")
 """Secondary statuses of a job that is not training yet."""
+PASSING = (
+    *("Starting", "LaunchingMLInstances", "PreparingTrainingStack", "PreparingTraining"),
+    *("Downloading", "DownloadingTrainingImage", "Uploading"),
+)
+"""Secondary statuses of a training job that follow from its launch, or come right before its end. They are recorded
+with the status after them, whose event has the times of all that came before it."""
 
 
 class JobStatus(StrEnum):

@@ -35,6 +35,11 @@ class Decision(StoredPart):
     decided_at: Timestamp | None = None
     reason: str = ""
 
+    @property
+    def reruns_at_once(self) -> bool:
+        """Whether the next attempt is launched without a wait."""
+        return self.next is Next.RERUN and self.delay_seconds == 0
+
 
 class Record(StoredDocument):
     """The state of a replica. Every write is a compare-and-swap on the object's ETag."""
@@ -46,6 +51,9 @@ class Record(StoredDocument):
     armed_at: str = Field(description="when the workflow created the token; a later token replaces it")
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     decision: Decision | None = None
+    catches_reruns: bool = Field(
+        default=False, description="whether the workflow waits for a rerun or stop as an error"
+    )
 
     @property
     def current(self) -> Attempt:

@@ -397,6 +397,30 @@ def test_a_first_launch_reads_the_fence_alone(harness: ControlHarness) -> None:
     assert written == [layout.record(0), layout.roll_up_shard(0)]
 
 
+def test_a_workflow_that_got_an_answer_of_an_older_version_asks_for_the_decision(harness: ControlHarness) -> None:
+    """After a rollback: a rerun came as an output. The workflow asks without the marker, and gets an output again."""
+    harness.plan()
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "InternalServerError")
+    harness.deliver()
+    asking = harness.request(catches_reruns=False)
+    assert harness.attempt(asking) is Launch.CONCLUDED
+    found = harness.cloud.workflow.answer(asking.token)
+    assert found is not None
+    assert (found.error, found.output) == (None, harness.decided())
+    assert harness.record().catches_reruns
+    assert harness.arm(attempt=2) is Launch.CREATED
+
+
+def test_a_re_arm_says_how_its_workflow_gets_a_rerun(harness: ControlHarness) -> None:
+    harness.plan()
+    harness.arm()
+    harness.attempt(harness.request(catches_reruns=False))
+    assert not harness.record().catches_reruns
+    harness.arm()
+    assert harness.record().catches_reruns
+
+
 def test_a_first_call_that_comes_twice_finds_what_the_other_one_has_done(harness: ControlHarness) -> None:
     """Lambda can invoke a function twice for one call of the workflow."""
     run = harness.plan()

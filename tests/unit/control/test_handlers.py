@@ -394,7 +394,11 @@ def spoken(harness: ControlHarness, load: Callable[..., Handler]) -> dict[str, d
     states: dict[str, Any] = json.loads(DEFINITION.read_text(encoding="utf-8"))["States"]
     train = states.pop("Train the replicas")
     children = train.pop("ItemProcessor")["States"]
-    tasks = [state["Parameters"] for state in (*states.values(), *children.values()) if state["Type"] == "Task"]
+    tasks = [
+        state.get("Parameters", state.get("Arguments"))
+        for state in (*states.values(), *children.values())
+        if state["Type"] == "Task"
+    ]
     sends = {
         str(task["FunctionName"]).removesuffix("FunctionArn}").removeprefix("${"): {
             name.removesuffix(".$") for name in task["Payload"]

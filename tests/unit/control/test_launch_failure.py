@@ -215,7 +215,8 @@ def test_a_foreign_job_under_the_name_is_left_alone(harness: ControlHarness) -> 
 def test_the_workflow_gives_the_replica_up_before_it_stops_the_run() -> None:
     machine = json.loads(DEFINITION.read_text(encoding="utf-8"))
     states = machine["States"]["Train the replicas"]["ItemProcessor"]["States"]
-    assert {"ErrorEquals": ["States.ALL"], "ResultPath": "$.failure", "Next": "The launch failed"} in states[
+    with_failure = "{% $merge([$states.input, {'failure': $states.errorOutput}]) %}"
+    assert {"ErrorEquals": ["States.ALL"], "Output": with_failure, "Next": "The launch failed"} in states[
         "Launch the job and wait for its end"
     ]["Catch"]
     given_up = states[states["The launch failed"]["Next"]]

@@ -45,7 +45,7 @@ def test_the_workflow_hears_of_an_end_only_after_the_roll_up(harness: ControlHar
     harness.arm()
     harness.cloud.training.fail(harness.job(), BROKEN)
     seen: list[bool] = []
-    harness.cloud.calls.inject(Fault("SendTaskSuccess", action=lambda: seen.append(is_current(harness))))
+    harness.cloud.calls.inject(Fault("SendTaskFailure", action=lambda: seen.append(is_current(harness))))
     harness.deliver()
     assert seen == [True]
 
@@ -187,3 +187,32 @@ def test_functions_that_write_the_same_shard_lose_no_entry(harness: ControlHarne
     body = run.documents.store.get(run.documents.layout.roll_up_shard(5))
     assert body is not None
     assert [one.rank for one in RollUpShard.from_json(body.body, "shard").replicas] == ranks
+
+
+def test_an_end_whose_rerun_follows_at_once_is_written_by_the_launch(harness: ControlHarness) -> None:
+    run = harness.plan()
+    harness.arm()
+    harness.deliver()
+    key = run.documents.layout.roll_up_shard(0)
+    harness.cloud.training.fail(harness.job(), "InternalServerError")
+    event = harness.last_event(harness.job())
+    harness.cloud.calls.reset()
+    harness.react(event)
+    harness.react(event)
+    assert key not in [call["Key"] for call in harness.cloud.calls.of("PutObject")]
+    seen: list[bool] = []
+    harness.cloud.calls.reset()
+    harness.cloud.calls.inject(Fault("CreateTrainingJob", action=lambda: seen.append(is_current(harness))))
+    harness.arm(attempt=2)
+    assert seen == [True]
+    assert [one.attempt for one in entry(harness).attempts] == [1, 2]
+    # The shard is not what the record before says, so it is read and not written in vain.
+    assert harness.cloud.calls.counts()["PutObject"] == 2
+
+
+def test_an_end_with_a_wait_before_its_rerun_is_written_at_once(harness: ControlHarness) -> None:
+    harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 30}})
+    harness.arm()
+    harness.cloud.training.fail(harness.job(), "InternalServerError")
+    harness.deliver()
+    assert is_current(harness)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from muster.contract.errors import ConflictError, MissingDocumentError, NewerDoc
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import is_transient
-from muster.control.aws.task_tokens import remaining_delay, workflow_state
+from muster.control.aws.task_tokens import Waiting, remaining_delay, workflow_state
 from muster.control.runtime import clock
 from tests.memory import AwsError, server_error
 from tests.memory.harness import RUN, ControlHarness
@@ -47,12 +48,39 @@ def test_a_token_is_completed_once_and_one_that_is_gone_is_no_error(harness: Con
     token, expired, orphaned = workflow.token(RUN), workflow.token(RUN), workflow.token(RUN)
     workflow.expire(expired)
     decision = Decision(next=Next.DONE, attempt=1)
-    assert tokens.complete(token, RUN, 0, decision)
-    assert not tokens.complete(token, RUN, 0, decision)
+    assert tokens.complete(Waiting(token, catches_reruns=False), RUN, 0, decision)
+    assert not tokens.complete(Waiting(token, catches_reruns=False), RUN, 0, decision)
     assert not tokens.release(expired)
     workflow.fail(RUN, "States.Runtime")
-    assert not tokens.complete(orphaned, RUN, 0, decision)
-    assert not tokens.complete("no token of this state machine", RUN, 0, decision)
+    assert not tokens.complete(Waiting(orphaned, catches_reruns=False), RUN, 0, decision)
+    assert not tokens.complete(Waiting("no token of this state machine", catches_reruns=False), RUN, 0, decision)
+
+
+@pytest.mark.parametrize(
+    ("following", "delay", "ago", "error"),
+    [
+        (Next.DONE, 0, 0, None),
+        (Next.FAIL, 0, 0, None),
+        (Next.RERUN, 0, 0, "Muster.Rerun"),
+        (Next.RERUN, 60, 0, "Muster.RerunLater"),
+        (Next.RERUN, 60, 61, "Muster.Rerun"),
+        (Next.STOP, 0, 0, "Muster.Stop"),
+    ],
+)
+def test_a_workflow_that_catches_reruns_gets_them_as_errors_with_the_state_as_their_cause(
+    harness: ControlHarness, following: Next, delay: int, ago: int, error: str | None
+) -> None:
+    decision = rerun(delay, ago).model_copy(update={"next": following})
+    tokens, workflow = harness.plane.tokens, harness.cloud.workflow
+    catching, plain = workflow.token(), workflow.token()
+    tokens.complete(Waiting(catching, catches_reruns=True), RUN, 0, decision)
+    tokens.complete(Waiting(plain, catches_reruns=False), RUN, 0, decision)
+    caught, found = workflow.answer(catching), workflow.answer(plain)
+    assert caught is not None
+    assert found is not None
+    assert found.output == workflow_state(RUN, 0, decision)
+    assert caught.error == error
+    assert (json.loads(caught.cause or "") if error else caught.output) == found.output
 
 
 def test_a_token_that_could_not_be_completed_is_an_error(harness: ControlHarness) -> None:
