@@ -81,7 +81,7 @@ class KeptAssembly:
     def _remove_oldest(self) -> None:
         kept = sorted(self._folder.glob("[!.]*"), key=lambda place: place.stat().st_mtime)
         for place in kept[:-_KEPT_MAX]:
-            # Out of sight first: nobody copies a part of it.
+            # Moved first: no other process copies a part of it.
             with tempfile.TemporaryDirectory(dir=self._folder, prefix=".") as staging:
                 place.rename(Path(staging) / "removed")
 
