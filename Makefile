@@ -172,10 +172,12 @@ node_modules/.ready-dev: package-lock.json node_modules/.ready
 	@touch $@
 
 # A first synthesis installs the functions' packages and unpacks the CDK: later ones take seconds and no network. It needs
-# node, and no package of npm's.
+# node, and no package of npm's. With the settings of the demo: the demo takes what is written here.
 build/.ready: $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@echo "Preparing the functions' packages (once)"
-	@CDK_OUTDIR=build/setup CDK_VALIDATION=false CDK_CONTEXT_JSON='{"target": "local"}' $(BIN)/python app.py
+	@rm -rf build/setup && mkdir -p build/setup && printf '[replicas]\nimage = "muster-local/python"\n' > build/setup/muster.toml
+	@CDK_OUTDIR=build/setup/cdk.out CDK_VALIDATION=false CDK_DISABLE_CLI_TELEMETRY=true \
+	  CDK_CONTEXT_JSON='{"settings": "build/setup/muster.toml", "target": "local"}' $(BIN)/python app.py
 	@touch $@
 
 $(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)

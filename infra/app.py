@@ -10,11 +10,16 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from muster.contract.errors import MusterError
 from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, PUBLISHED, require_node
+from muster.infra.deploy.kept_assemblies import KeptAssembly
 from muster.infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
 from muster.infra.settings.stack_settings import Platform, StackSettings
+
+_OVERFLOW = "CONTEXT_OVERFLOW_LOCATION_ENV"
+"""Where the CDK CLI leaves a context that is too long for a variable."""
 
 
 def main() -> int:
@@ -29,6 +34,9 @@ def main() -> int:
 
 def _synthesize() -> None:
     require_node()
+    kept = _kept()
+    if kept is not None and kept.restore(Path(os.environ["CDK_OUTDIR"])):
+        return
     # jsii starts node when aws_cdk is imported, and reads its settings then.
     for name, value in JSII_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -50,6 +58,21 @@ def _synthesize() -> None:
         # What the bucket must have, for muster.infra.deploy.bucket_requirements.
         template = json.dumps(bucket_template(settings))
         (Path(app.outdir) / BUCKET_TEMPLATE).write_text(template, encoding="utf-8")
+    if kept is not None:
+        kept.keep(Path(app.outdir))
+
+
+def _kept() -> KeptAssembly | None:
+    """The place of an assembly that follows from what is known here: one for the embedded cloud, in a new folder."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith("CDK_")}
+    outdir = variables.pop("CDK_OUTDIR", None)
+    context: dict[str, Any] = json.loads(variables.pop("CDK_CONTEXT_JSON", "{}"))
+    if context.get("target") != Platform.LOCAL or outdir is None or _OVERFLOW in os.environ:
+        return None
+    if Path(outdir).exists() and any(Path(outdir).iterdir()):
+        return None
+    settings = _settings(context.pop("settings", None), Platform.LOCAL)
+    return KeptAssembly(settings, variables | {name: value for name, value in context.items() if value})
 
 
 def _settings(path: str | None, target: Platform) -> StackSettings:
