@@ -205,10 +205,13 @@ class ReducedShards:
     def _read(self, shard: int, sink: Sink, within: slice | None) -> None:
         key, store = self._key(shard), self._context.store
         blocks = self._blocks_of(shard)
+        size = blocks.stream_bytes
         if within is None:
             which = range(blocks.number)
             # Request one byte more than the object can have, to detect one that is too long.
-            stream = ByteStream(store.stream(key, 0, object_bytes(blocks.count, self._codec) + 1))
+            stream = ByteStream(
+                store.stream(key, 0, object_bytes(blocks.count, self._codec) + 1, sizes=(HEADER_BYTES, size))
+            )
             self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
         else:
             which = blocks.covering(within)
@@ -217,7 +220,7 @@ class ReducedShards:
             if found.size != object_bytes(blocks.count, self._codec):
                 message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
                 raise CodecError(message)
-            stream = ByteStream(store.stream(key, *byte_range(blocks, which)))
+            stream = ByteStream(store.stream(key, *byte_range(blocks, which), sizes=(size, size)))
         for run, values in decoded_stream(key, stream, blocks, which):
             sink(blocks.span(run), values)
 

@@ -264,12 +264,13 @@ class Snapshots:
         first, last = byte_range(blocks, which)
         # One byte more than the object can have.
         last += which.stop == blocks.number
+        size = blocks.stream_bytes
         if which.start:
             # What the header says is also in the key, to which each block's checksum is bound: who reads the shard's
             # first block reads it.
-            stream = ByteStream(store.stream(key, first, last))
+            stream = ByteStream(store.stream(key, first, last, sizes=(size, size)))
         else:
-            stream = ByteStream(store.stream(key, 0, last))
+            stream = ByteStream(store.stream(key, 0, last, sizes=(HEADER_BYTES, size)))
             self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
         arrays = (state.parameters, state.momentum)
         for run, values in decoded_stream(key, stream, blocks, which):

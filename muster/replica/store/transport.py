@@ -125,10 +125,20 @@ class Store(ABC):
             StoreDeniedError: denied.
         """
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(
+        self,
+        key: str,
+        start: int,
+        stop: int,
+        *,
+        sizes: tuple[int, int] = (0, 0),  # noqa: ARG002 - of pieces that are read anyway
+    ) -> Iterator[memoryview]:
         """The bytes from `start` up to `stop` while they arrive, in pieces of any size; fewer if the object is shorter.
 
-        Raises as `read`, at the first piece or later.
+        Each piece is valid until the next one. Raises as `read`, at the first piece or later.
+
+        Args:
+            sizes: of the first piece, and of each other one, as the reader would like them; 0: any.
         """
         yield self.read(key, start, stop).body
 
