@@ -40,6 +40,8 @@ from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
 
+WAITS_SEEN = 3  # the shortest of the last waits says before when no look is worth while
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
@@ -66,6 +68,7 @@ class Rendezvous:
         self.metrics = metrics
         self.times = TimeAccount(context.clock.monotonic)
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
+        self._waits: deque[float] = deque(maxlen=WAITS_SEEN)
         self._seen_at = context.clock.monotonic()
         self._training: Trained | None = None
         self._last: Commit | None = None
@@ -337,9 +340,11 @@ class Rendezvous:
         commit = self._before_contributing(round_)
         if commit is None:
             made = mine = self._contributed(round_, update)
-            recent = Recent(tuple(self._recent), self._seen_at)
+            recent = Recent(tuple(self._recent), self._seen_at, tuple(self._waits))
+            began = self._context.clock.monotonic()
             with self.times.stage(Activity.WAITING):
                 commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
+            self._waits.append(self._context.clock.monotonic() - began)
         else:
             self._too_late(update)
         if None not in (commit.state, update.state) and commit.state != update.state:
