@@ -42,6 +42,7 @@ def test_a_store_that_fails_at_every_call_changes_nothing(
     tmp_path: Path, environment: pytest.MonkeyPatch, mood: Mood, bulk_from: int
 ) -> None:
     environment.setattr(s3_store, "BULK_BYTES", bulk_from)
+    environment.setattr(s3_store, "CREATION_BYTES", 4 * bulk_from)
     with moody_s3(mood) as s3:
         environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
         run = S3Run(tmp_path, rounds=4, snapshot_rounds=1)

@@ -20,11 +20,12 @@ class Raw:
 
 @dataclass
 class RawScript:
-    """The answers in order (the last one is repeated), what was requested, and how often a connection was made."""
+    """The answers in order (the last one is repeated), what was requested, and how many connections there were."""
 
     answers: list[Raw]
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     connections: int = 0
+    ended: int = 0
     port: int = 0
 
     @property
@@ -54,8 +55,13 @@ def raw_s3(*answers: Raw) -> Iterator[RawScript]:
     """Serve `answers` on a free loopback port."""
     script, lock, open_ones = RawScript(list(answers)), threading.Lock(), []
 
+    @contextmanager
+    def ending() -> Iterator[None]:
+        yield
+        script.ended += 1
+
     def serve(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
+        with connection, ending(), suppress(OSError):
             file = connection.makefile("rb")
             while line := file.readline():
                 headers: dict[str, str] = {}

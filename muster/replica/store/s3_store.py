@@ -9,6 +9,7 @@ a container role (AWS_CONTAINER_CREDENTIALS_*) are renewed before they expire.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -26,12 +27,13 @@ from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
 from muster.replica.store.bulk.connections import BrokenError
-from muster.replica.store.bulk.transfers import LeftToObstoreError, Transfers, Uploaded
+from muster.replica.store.bulk.transfers import LeftToObstoreError, Put, Transfers, Uploaded
 from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
     Bytes,
+    Creation,
     ObjectExistsError,
     ObjectMissingError,
     ObjectWriter,
@@ -61,6 +63,8 @@ MULTIPART_BYTES = 6 * PART_BYTES
 STREAM_BYTES = 2**16
 # From so many bytes on a request is made by `bulk`: there each byte costs more than the request.
 BULK_BYTES = 2**18
+# From so many bytes on an object is sent while it is made: it takes 10 ms over one connection.
+CREATION_BYTES = 2**20
 # The variables that name a private certificate authority, for AWS clients and for other programs.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
@@ -70,6 +74,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 T = TypeVar("T")
+
+log = logging.getLogger("muster.replica")
 
 # `_call` alone retries.
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
@@ -99,6 +105,13 @@ class S3ObjectStore(Store):
         409, the PUT is retried.
         """
         self._call(key, lambda: self._put(self._prefix + key, body))
+
+    def creation(self, key: str, size: int) -> Creation | None:
+        """PUT with If-None-Match: *, while the body is made: it is there a latency after its last byte."""
+        if size >= CREATION_BYTES and (bulk := self._transfers(size)) is not None:
+            with suppress(LeftToObstoreError, BaseError):
+                return _S3Creation(bulk.begin_put(self._prefix + key, size), partial(self.exists, key), self.uri(key))
+        return None
 
     def upload(self, key: str, body: Bytes) -> None:
         """PUT; large objects in parallel parts: one connection to S3 carries no more than about 85 MB/s."""
@@ -301,6 +314,33 @@ class S3ObjectStore(Store):
                 ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2**attempt)
                 time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
         raise StoreUnavailableError(self.uri(key), TRIES, detail)
+
+
+class _S3Creation(Creation):
+    """Trouble is left to `create`, which sends all again."""
+
+    def __init__(self, put: Put, exists: Callable[[], bool], uri: str) -> None:
+        self._put, self._exists, self._uri, self._is_over = put, exists, uri, False
+
+    def send(self, piece: Bytes) -> None:
+        self._put.send(piece)
+
+    def finish(self) -> bool:
+        self._is_over, is_created = True, False
+        try:
+            self._put.finish()
+            is_created = True
+        except AlreadyExistsError:
+            # A 409 may be that of a PUT that fails.
+            if self._exists():
+                raise ObjectExistsError(self._uri) from None
+        except (BaseError, OSError, LeftToObstoreError) as error:
+            log.info("event=created-afterwards uri=%s reason=%r", self._uri, _first_line(error))
+        return is_created
+
+    def discard(self) -> None:
+        if not self._is_over:
+            self._put.discard()
 
 
 def _ends_before(meta: ObjectMeta, start: int) -> bool:

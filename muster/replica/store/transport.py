@@ -69,6 +69,26 @@ class Part:
     created_at: float
 
 
+class Creation(ABC):
+    """An object that is sent while it is made. It exists only once all of it was sent. For one thread."""
+
+    @abstractmethod
+    def send(self, piece: Bytes) -> None:
+        """The next bytes. Raises nothing: `finish` says what went wrong."""
+
+    @abstractmethod
+    def finish(self) -> bool:
+        """After all bytes: whether the object was created. If not, call `create`.
+
+        Raises:
+            ObjectExistsError: another process was faster.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Create nothing. Does nothing after `finish`."""
+
+
 class ObjectWriter(ABC):
     """An object that is being written piece by piece. It exists, whole, once it is closed. For one thread."""
 
@@ -102,6 +122,10 @@ class Store(ABC):
             StoreUnavailableError: unavailable.
             StoreDeniedError: denied.
         """
+
+    def creation(self, key: str, size: int) -> Creation | None:  # noqa: ARG002 - for stores that have one
+        """Begin to create an object of `size` bytes that is sent while it is made. None: call `create` with all."""
+        return None
 
     def upload(self, key: str, body: Bytes) -> None:
         """Write an object of any size that no other process writes: as `create`, but not exclusive if it is large."""

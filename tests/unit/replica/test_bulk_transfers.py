@@ -24,6 +24,7 @@ from muster.replica.store.transport import (
     StoreUnavailableError,
 )
 from tests.support.raw_s3 import Raw, RawScript, answer, chunked, raw_s3
+from tests.support.waiting import wait_until
 
 BODY = bytes(range(256)) * 4
 SLOW_DOWN = b"<Error><Code>SlowDown</Code></Error>"
@@ -292,6 +293,62 @@ def test_the_parts_of_an_upload_that_is_denied_are_deleted(monkeypatch: pytest.M
     with raw_s3(BEGUN, denied) as script, pytest.raises(StoreDeniedError):
         opened(script, monkeypatch).upload("key", LARGE)
     assert script.lines[-1] == "DELETE /bucket/prefix/key?uploadId=7%268"
+
+
+# --- objects that are sent while they are made ---------------------------------------------------------------------
+
+PIECES = [bytes([number]) * MIB for number in range(3)]
+
+
+def created(script: RawScript, monkeypatch: pytest.MonkeyPatch) -> bool:
+    creation = opened(script, monkeypatch).creation("key", 3 * MIB)
+    assert creation is not None
+    for piece in PIECES:
+        creation.send(piece)
+    return creation.finish()
+
+
+def test_an_object_is_sent_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_s3(answer(200)) as script:
+        assert created(script, monkeypatch)
+    [(line, headers, body)] = script.requests
+    assert (line, headers["if-none-match"]) == ("PUT /bucket/prefix/key HTTP/1.1", "*")
+    assert body == b"".join(PIECES)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [answer(503, SLOW_DOWN), Raw(b"", ends=True), Raw(b"", hasty=True), answer(301), answer(403)],
+    ids=["503", "reset", "closed at once", "redirect", "403"],
+)
+def test_an_object_that_could_not_be_sent_while_it_was_made_is_created_afterwards(
+    trouble: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with raw_s3(trouble) as script:
+        assert not created(script, monkeypatch)
+
+
+@pytest.mark.parametrize(("status", "is_there"), [(412, True), (409, True), (409, False)])
+def test_an_object_that_another_has_made_meanwhile_counts(
+    status: int, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = answer(200 if is_there else 404, **{"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}, ETag='"1"')
+    with raw_s3(answer(status), look) as script:
+        if is_there:
+            with pytest.raises(ObjectExistsError):
+                created(script, monkeypatch)
+        else:
+            assert not created(script, monkeypatch)
+
+
+def test_an_object_that_is_given_up_while_it_is_made_is_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_s3(answer(200)) as script:
+        creation = opened(script, monkeypatch).creation("key", 3 * MIB)
+        assert creation is not None
+        creation.send(PIECES[0])
+        creation.discard()
+        wait_until("the end of the connection", lambda: script.ended == 1)
+    assert all(len(body) < 3 * MIB for _, _, body in script.requests)
 
 
 # --- signatures and credentials ------------------------------------------------------------------------------------

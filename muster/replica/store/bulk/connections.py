@@ -66,6 +66,12 @@ class Connections:
                     raise
         return self._asked(self._opened(), head, body)
 
+    def begin(self, head: bytes) -> Sending:
+        """Begin a request whose body follows piece by piece."""
+        sending = Sending(self, self._kept() or self._opened())
+        sending.send(head)
+        return sending
+
     def _asked(self, connection: _Connection, head: bytes, body: Bytes) -> Answer:
         connection.has_answered = False
         try:
@@ -186,6 +192,34 @@ class _TlsConnection(_Connection):
 
     def _receive_into(self, room: memoryview) -> int:
         return self._socket.recv_into(room)
+
+
+class Sending:
+    """A request that is being sent. For one thread."""
+
+    def __init__(self, connections: Connections, connection: _Connection) -> None:
+        self._connections, self._connection = connections, connection
+        self._refused: OSError | None = None
+
+    def send(self, piece: Bytes) -> None:
+        """The next bytes. What goes wrong is known by the answer."""
+        if self._refused is None:
+            try:
+                self._connection.send(b"", piece)
+            except OSError as error:
+                self._refused = error
+
+    def answer(self) -> Answer:
+        """The head of the answer, after all has been sent; raises as `ask`."""
+        try:
+            return _answer(self._connection, self._connections, self._refused)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def discard(self) -> None:
+        """Close the connection: a server takes no body of which bytes are missing."""
+        self._connection.close()
 
 
 @dataclass

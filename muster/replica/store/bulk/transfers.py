@@ -17,8 +17,8 @@ from xml.sax.saxutils import unescape
 
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
-from muster.replica.store.bulk.connections import Answer, BrokenError, Connections
-from muster.replica.store.bulk.credentials import CredentialSource, NoCredentialsError
+from muster.replica.store.bulk.connections import Answer, BrokenError, Connections, Sending
+from muster.replica.store.bulk.credentials import Credentials, CredentialSource, NoCredentialsError
 from muster.replica.store.bulk.signature import Target, signed_headers
 from muster.replica.store.transport import Bytes
 
@@ -41,6 +41,37 @@ class Uploaded:
 
     number: int
     etag: str
+
+
+@dataclass(frozen=True)
+class _Request:
+    connections: Connections
+    path: str
+    credentials: Credentials
+    head: bytes
+
+
+class Put:
+    """A PUT whose body is sent piece by piece. For one thread."""
+
+    def __init__(self, transfers: Transfers, request: _Request, sending: Sending) -> None:
+        self._transfers, self._request, self._sending = transfers, request, sending
+
+    def send(self, piece: Bytes) -> None:
+        """The next bytes; errors are known by `finish`."""
+        self._sending.send(piece)
+
+    def finish(self) -> None:
+        """Wait for the answer; raises as `Transfers.put`."""
+        try:
+            answer = self._sending.answer()
+        except (BrokenError, OSError) as error:
+            raise GenericError(_text(error)) from None
+        self._transfers.judged(self._request, answer).close()
+
+    def discard(self) -> None:
+        """Store nothing."""
+        self._sending.discard()
 
 
 class Transfers:
@@ -128,10 +159,36 @@ class Transfers:
         """Delete the parts. Raises as `put`."""
         self._ask("DELETE", path, {"uploadId": upload}, {}).close()
 
+    def begin_put(self, path: str, size: int) -> Put:
+        """Begin a PUT of `size` bytes, which follow, where there is no object.
+
+        Raises:
+            GenericError: no connection.
+            LeftToObstoreError
+        """
+        request = self._request("PUT", path, {}, {"if-none-match": "*", "content-length": str(size)})
+        try:
+            return Put(self, request, request.connections.begin(request.head))
+        except ssl.SSLCertVerificationError:
+            raise self._left() from None
+        except (BrokenError, OSError) as error:
+            raise GenericError(_text(error)) from None
+
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], extra: Mapping[str, str], body: Bytes = b""
     ) -> Answer:
         """An answer with 2xx."""
+        length = {} if method == "GET" else {"content-length": str(len(body))}
+        request = self._request(method, path, query, {**extra, **length})
+        try:
+            answer = request.connections.ask(request.head, body)
+        except ssl.SSLCertVerificationError:
+            raise self._left() from None
+        except (BrokenError, OSError) as error:
+            raise GenericError(_text(error)) from None
+        return self.judged(request, answer)
+
+    def _request(self, method: str, path: str, query: Mapping[str, str], extra: Mapping[str, str]) -> _Request:
         connections = self._connections
         if connections is None:
             raise LeftToObstoreError
@@ -141,36 +198,26 @@ class Transfers:
             raise self._left() from None
         target = Target(method, f"/{self._bucket}/{path}", query)
         headers = signed_headers(target, connections.host, self._region, credentials, datetime.now(UTC))
-        headers |= extra
-        if method != "GET":
-            headers["content-length"] = str(len(body))
         query_text = f"?{target.quoted_query}" if query else ""
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (*headers.items(), *extra.items()))
         head = f"{method} {target.quoted_path}{query_text} HTTP/1.1\r\n{lines}\r\n"
-        try:
-            answer = connections.ask(head.encode("latin-1"), body)
-        except ssl.SSLCertVerificationError:
-            raise self._left() from None
-        except (BrokenError, OSError) as error:
-            raise GenericError(str(error) or type(error).__name__) from None
+        return _Request(connections, path, credentials, head.encode("latin-1"))
+
+    def judged(self, request: _Request, answer: Answer) -> Answer:
+        """`answer` if it has 2xx; raises as `put`."""
         if 200 <= answer.status < 300:
             return answer
         status, code = answer.status, _code(answer.text())
+        message = f"S3 answers {status} {code.decode(errors='replace')}"
         if status == 404:
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(request.path)
         if status in (409, 412):
-            message = f"{status} {code.decode()}"
             raise AlreadyExistsError(message)
-        if status in _TRANSIENT or code == _SLOW_DOWN:
-            message = f"S3 answers {status} {code.decode(errors='replace')}"
+        if status in _TRANSIENT or code == _SLOW_DOWN or status == 416:
             raise GenericError(message)
         if status == 403 and code in (_DENIED, b""):
-            message = f"S3 answers 403 {code.decode()}"
             raise PermissionDeniedError(message)
-        if status == 416:
-            message = "S3 answers 416: the range is beyond the end"
-            raise GenericError(message)
-        self._credentials.refuse(credentials)
+        self._credentials.refuse(request.credentials)
         raise self._left()
 
     def _left(self) -> LeftToObstoreError:
@@ -184,6 +231,10 @@ def _has_proxy(url: str) -> bool:
     proxies = getproxies()
     host = rest.partition("/")[0].partition(":")[0]
     return bool({scheme, "all"} & proxies.keys()) and not proxy_bypass(host)
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _code(text: bytes) -> bytes:
