@@ -19,6 +19,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -97,6 +98,7 @@ class S3ObjectStore(Store):
         self.client = _client(bucket)
         self._missing = MissingObjects(self.client)
         self._bulk: Transfers | None = None
+        self._begun: dict[str, _Begun] = {}
 
     def create(self, key: str, body: Bytes) -> None:
         """PUT with If-None-Match: *. S3 answers 412 if the object exists.
@@ -113,9 +115,23 @@ class S3ObjectStore(Store):
                 return _S3Creation(bulk.begin_put(self._prefix + key, size), partial(self.exists, key), self.uri(key))
         return None
 
+    def expect_upload(self, key: str, size: int) -> None:
+        """Create the multipart upload beside what the caller does meanwhile."""
+        if size >= UPLOAD_PARTS_FROM and (bulk := self._transfers(size)) is not None:
+            path = self._prefix + key
+            begun = _Begun(lambda: bulk.begin_upload(path), lambda upload: bulk.abort_upload(path, upload))
+            self._begun[key] = begun
+            begun.start()
+
+    def forget_upload(self, key: str) -> None:
+        """Delete it again."""
+        if (begun := self._begun.pop(key, None)) is not None:
+            begun.forget()
+
     def upload(self, key: str, body: Bytes) -> None:
         """PUT; large objects in parallel parts: one connection to S3 carries no more than about 85 MB/s."""
         if len(body) < UPLOAD_PARTS_FROM:
+            self.forget_upload(key)
             self.create(key, body)
             return
         put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
@@ -260,23 +276,27 @@ class S3ObjectStore(Store):
             LeftToObstoreError: obstore must do it.
         """
         path, view = self._prefix + key, memoryview(body).cast("B")
-        upload = self._call(key, lambda: bulk.begin_upload(path))
+        begun = self._begun.pop(key, None)
+        upload = None if begun is None else begun.taken()
+        if upload is None:
+            upload = self._call(key, lambda: bulk.begin_upload(path))
+        name = upload
 
         def put(number: int) -> Uploaded:
             piece = view[part * (number - 1) : part * number]
-            return self._call(key, lambda: bulk.put_part(path, upload, number, piece))
+            return self._call(key, lambda: bulk.put_part(path, name, number, piece))
 
         try:
             with ThreadPoolExecutor(PARTS_AT_ONCE, "upload") as pool:
                 parts = list(pool.map(put, range(1, -(-len(view) // part) + 1)))
-            self._call(key, lambda: bulk.complete_upload(path, upload, parts))
+            self._call(key, lambda: bulk.complete_upload(path, name, parts))
         except ObjectMissingError:
             # The upload: it is complete, and the answer was lost; or it has been deleted.
             if not self.exists(key):
                 raise StoreUnavailableError(self.uri(key), 1, "the multipart upload has been deleted") from None
         except BaseException:
             with suppress(BaseError, OSError, LeftToObstoreError):
-                bulk.abort_upload(path, upload)
+                bulk.abort_upload(path, name)
             raise
 
     def _put(self, path: str, body: Bytes) -> None:
@@ -314,6 +334,40 @@ class S3ObjectStore(Store):
                 ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2**attempt)
                 time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
         raise StoreUnavailableError(self.uri(key), TRIES, detail)
+
+
+class _Begun(Thread):
+    """A multipart upload that is created while its object is made."""
+
+    def __init__(self, begin: Callable[[], str], abort: Callable[[str], None]) -> None:
+        super().__init__(name="begin-upload", daemon=True)
+        self._begin, self._abort = begin, abort
+        self._upload: str | None = None
+        self._is_unwanted = Event()
+
+    def run(self) -> None:
+        with suppress(BaseError, OSError, LeftToObstoreError):
+            self._upload = self._begin()
+        if self._is_unwanted.is_set():
+            self._drop()
+
+    def taken(self) -> str | None:
+        """Its name; None if it could not be created."""
+        self.join()
+        return self._upload
+
+    def forget(self) -> None:
+        """Delete it, without waiting for it."""
+        self._is_unwanted.set()
+        if not self.is_alive():
+            self._drop()
+
+    def _drop(self) -> None:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            # What is left is deleted by the bucket's lifecycle rule.
+            with suppress(BaseError, OSError, LeftToObstoreError):
+                self._abort(upload)
 
 
 class _S3Creation(Creation):

@@ -259,6 +259,42 @@ def test_what_is_large_is_sent_in_parts_that_are_listed_in_order(monkeypatch: py
     )
 
 
+def test_an_upload_that_is_expected_is_created_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_s3(BEGUN, *[STORED] * 4, COMPLETE) as script:
+        store = opened(script, monkeypatch)
+        store.expect_upload("key", len(LARGE))
+        wait_until("the upload", lambda: len(script.requests) == 1)
+        store.upload("key", LARGE)
+    assert (script.lines[0], len(script.requests)) == ("POST /bucket/prefix/key?uploads=", 6)
+
+
+def test_an_upload_that_could_not_be_created_before_is_created_with_its_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_s3(answer(503), BEGUN, *[STORED] * 4, COMPLETE) as script:
+        store = opened(script, monkeypatch)
+        store.expect_upload("key", len(LARGE))
+        store.upload("key", LARGE)
+    assert script.lines[1] == "POST /bucket/prefix/key?uploads="
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("body", [None, b"a header alone"])
+def test_an_upload_that_does_not_follow_is_deleted(
+    at_once: bool, body: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that was committed meanwhile, or values that cannot be averaged."""
+    with raw_s3(BEGUN, answer(200)) as script:
+        store = opened(script, monkeypatch)
+        store.expect_upload("key", len(LARGE))
+        if not at_once:
+            wait_until("the upload", lambda: len(script.requests) == 1)
+        if body is None:
+            store.forget_upload("key")
+        else:
+            store.upload("key", body)
+        wait_until("the end of the upload", lambda: any(line.startswith("DELETE") for line in script.lines))
+    assert "DELETE /bucket/prefix/key?uploadId=7%268" in script.lines
+
+
 def test_a_part_that_fails_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with raw_s3(BEGUN, answer(503), Raw(b"", ends=True), *[STORED] * 4, COMPLETE) as script:
         opened(script, monkeypatch).upload("key", LARGE)
