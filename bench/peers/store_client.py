@@ -109,8 +109,8 @@ class MusterClient(Client):
 
     def receive(self, key: str) -> int:
         """One ranged GET, as of a shard."""
-        which = range(self._blocks.number)
-        pieces = ByteStream(self._store.stream(key, *byte_range(self._blocks, which)))
+        which, size = range(self._blocks.number), self._blocks.stream_bytes
+        pieces = ByteStream(self._store.stream(key, *byte_range(self._blocks, which), sizes=(size, size)))
         runs = decoded_stream(key, pieces, self._blocks, which)
         return sum(values.nbytes for _, values in runs)
 

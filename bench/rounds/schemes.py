@@ -25,7 +25,6 @@ from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import (
     POLL_FIRST_SECONDS,
-    POLL_GROWTH,
     POLL_MAX_SECONDS,
     RoundContext,
 )
@@ -38,6 +37,7 @@ T = TypeVar("T")
 TIMEOUT_SECONDS = 120.0
 _ITEM = np.dtype(np.float32).itemsize
 _AHEAD = 2
+_GROWTH = 1.25  # of the pause between two looks
 
 
 @dataclass(frozen=True)
@@ -192,4 +192,4 @@ def _wait_for(store: Store, key: str) -> Floats:
             return np.frombuffer(store.read(key).body, np.float32)
         except ObjectMissingError:
             time.sleep(pause)
-            pause = min(POLL_MAX_SECONDS, pause * POLL_GROWTH)
+            pause = min(POLL_MAX_SECONDS, pause * _GROWTH)

@@ -1,7 +1,7 @@
 """Where the time of a round goes: the functions of each stage are timed, each without those that it calls.
 
 Wall time is that of the thread which makes the round, so that the stages and what is left add up to the round's. CPU is
-that of all Python's threads. What obstore's own threads take, and the kernel for them, is the rest of the process's.
+that of all Python's threads. What obstore's own threads take, for small requests, is the rest of the process's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import obstore
 from muster.replica.codecs import plain
 from muster.replica.codecs.base import Codec
 from muster.replica.rounds import reduced_shards, reduction, round_context, weighted_mean
+from muster.replica.store.bulk.transfers import Transfers
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.wire import binary_format, compiled_records, stream_decoder
 
@@ -40,6 +41,8 @@ _PLACES: tuple[tuple[Any, str, str], ...] = (
     (reduced_shards.ReducedShards, "_computed", "pack"),
     (round_context.Polling, "rest", WAIT),
     (round_context.RoundContext, "side_by_side", ASIDE),
+    (Transfers, "put", SEND),
+    (Transfers, "put_part", SEND),
 )
 
 
@@ -102,8 +105,10 @@ def measured(codec: Codec) -> Iterator[Stages]:
         obstore.put,
     )
 
-    def timed_stream(self: S3ObjectStore, key: str, start: int, stop: int) -> Iterator[memoryview]:
-        pieces = stream(self, key, start, stop)
+    def timed_stream(
+        self: S3ObjectStore, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)
+    ) -> Iterator[memoryview]:
+        pieces = stream(self, key, start, stop, sizes=sizes)
         while True:
             with stages.stage(RECEIVE):
                 piece = next(pieces, None)

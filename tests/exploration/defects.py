@@ -77,15 +77,15 @@ def find(defect: Defect, seeds: Iterable[int]) -> tuple[int, str] | None:
 DEFECTS = (
     Defect(
         "members' newer claims are not looked at before a commit",
-        agreement._Agreement._all_claims_hold,
-        "not self._note_newer((member.rank for member in self._tally.members), [check_own, self._look_for_own])",
-        "self._look_for_own() is check_own()",
+        agreement._Agreement._newer,
+        "return newer_holder(self._context.store, rank, epoch)",
+        "return newer_holder(self._context.store, rank, epoch) if rank not in self._arrived else None",
     ),
     Defect(
         "a rerun of an expected rank is not seen",
-        agreement._Agreement._look_for,
-        "holder = newer_holder(self._context.store, rank, epoch)",
-        "holder = newer_holder(self._context.store, rank, epoch) if not epoch else None",
+        agreement._Agreement._newer,
+        "return newer_holder(self._context.store, rank, epoch)",
+        "return newer_holder(self._context.store, rank, epoch) if not epoch else None",
     ),
     Defect(
         "a quorum waits on after the time-out",

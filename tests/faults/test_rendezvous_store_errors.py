@@ -36,10 +36,13 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.parametrize("bulk_from", [s3_store.BULK_BYTES, 1], ids=["small", "bulk"])
 @pytest.mark.parametrize("mood", list(Mood), ids=lambda mood: mood.name)
 def test_a_store_that_fails_at_every_call_changes_nothing(
-    tmp_path: Path, environment: pytest.MonkeyPatch, mood: Mood
+    tmp_path: Path, environment: pytest.MonkeyPatch, mood: Mood, bulk_from: int
 ) -> None:
+    environment.setattr(s3_store, "BULK_BYTES", bulk_from)
+    environment.setattr(s3_store, "CREATION_BYTES", 4 * bulk_from)
     with moody_s3(mood) as s3:
         environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
         run = S3Run(tmp_path, rounds=4, snapshot_rounds=1)

@@ -42,7 +42,7 @@ class WatchedStore(FaultyStore):
         part = super().read(key, start, stop)
         return replace(part, body=memoryview(self.rewrite(key, bytes(part.body))))
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
         yield self.read(key, start, stop).body
 
 

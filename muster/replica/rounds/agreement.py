@@ -36,10 +36,12 @@ class Recent:
     Attributes:
         commits: oldest first: they say which ranks are expected, and the grace window.
         seen_at: when the process has seen the last one, in seconds of its clock.
+        waits: how long it has waited for the last ones, in seconds.
     """
 
     commits: tuple[Commit, ...]
     seen_at: float
+    waits: tuple[float, ...] = ()
 
 
 def agree(context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling) -> Commit:
@@ -78,10 +80,13 @@ class _Agreement:
         self._recent = recent.commits
         self._previous = recent.commits[-1] if recent.commits else None
         self._previous_seen_at = recent.seen_at
+        self._expected_wait = min(recent.waits, default=0.0)
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._own_arrival: float | None = None
         self._looks = 0
+        # The ranks whose claim the present look has found to hold.
+        self._held: set[int] = set()
         # The look that has found each contribution. This process's own came before its second look.
         self._look_of = {claim.rank: 1}
         self._contributed_at = context.clock.monotonic()
@@ -97,7 +102,7 @@ class _Agreement:
         The check is repeated from time to time, in case the last contributor died or some never contribute.
         """
         clock = self._context.clock
-        polling.reset()
+        polling.reset(self._expected_wait)
         logged_at = clock.monotonic()
         while True:
             timed_out = polling.left_seconds <= 0
@@ -127,6 +132,7 @@ class _Agreement:
             # A member was superseded: the others may still be enough, and after the time-out there is no later check.
             # Or a new process holds the rank of an unusable contribution: it may make a usable one.
             decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
+        self._held.clear()
         if decision is Decision.COMMIT:
             self._exclude_what_can_be_spared()
             return self._commit()
@@ -150,28 +156,43 @@ class _Agreement:
         self._context.suspicions.report(self._context.pool, self._round, ranks)
 
     def _look(self) -> None:
-        """Look for the contributions that have not arrived yet."""
-        ranks = self._tally.open_ranks
-        found = self._context.side_by_side(self._look_for, ranks)
-        for rank, (holder, received) in zip(ranks, found, strict=True):
-            if holder is not None:
+        """Look for the contributions that have not arrived yet, and beside that for newer claims of their ranks.
+
+        Also of a rank that is not expected: it may have claimed its rank before the last commit, and loaded since. The
+        first look finds all that a commit needs: the last to contribute makes it with its next request.
+        """
+        known = [(rank, self._tally.epochs[rank]) for rank in self._tally.open_ranks]
+        own = [] if self._looks else self._own_checks()
+        looks: list[Callable[[], object]] = [
+            *own,
+            *(partial(self._read, *place) for place in known),
+            *(partial(self._newer, *p) for p in known),
+        ]
+        found = self._context.side_by_side(_done, looks)[len(own) :]
+        received, holders = found[: len(known)], found[len(known) :]
+        claimed = [
+            (rank, holder.epoch)
+            for (rank, _), holder in zip(known, holders, strict=True)
+            if isinstance(holder, Holder) and not holder.finish
+        ]
+        theirs = dict(zip(claimed, self._context.side_by_side(lambda place: self._read(*place), claimed), strict=True))
+        for (rank, _), contribution, holder in zip(known, received, holders, strict=True):
+            self._note_found(rank, contribution)
+            if isinstance(holder, Holder):
                 self._note_holder(rank, holder)
-            if received is not None:
-                self._arrived[rank] = received.at
-                self._look_of[rank] = self._looks
-                self._note(rank, received)
+                self._note_found(rank, theirs.get((rank, holder.epoch)))
+        self._held = {rank for (rank, _), holder in zip(known, holders, strict=True) if holder is None}
+        self._held |= {self._claim.rank} if own else set()
         self._looks += 2
 
-    def _look_for(self, rank: int) -> tuple[Holder | None, Received | None]:
-        """The new holder of `rank` if there is one, and the contribution.
+    def _note_found(self, rank: int, received: object) -> None:
+        if isinstance(received, Received):
+            self._arrived[rank] = received.at
+            self._look_of[rank] = self._looks
+            self._note(rank, received)
 
-        Also of a rank that is not expected: it may have claimed its rank before the last commit, and loaded since.
-        """
-        epoch = self._tally.epochs[rank]
-        if epoch and (received := self._read(rank, epoch)) is not None:
-            return None, received
-        holder = newer_holder(self._context.store, rank, epoch)
-        return holder, None if holder is None or holder.finish else self._read(rank, holder.epoch)
+    def _newer(self, rank: int, epoch: int) -> Holder | None:
+        return newer_holder(self._context.store, rank, epoch)
 
     def _note_holder(self, rank: int, holder: Holder) -> None:
         """A newer process holds `rank`, or the replica has finished. A finish of another run says nothing about this.
@@ -194,6 +215,9 @@ class _Agreement:
         )
 
     def _read(self, rank: int, epoch: int) -> Received | None:
+        """A contribution; none of a rank without a claim."""
+        if not epoch:
+            return None
         return read_contribution(self._context, self._round, rank, epoch, count=self._count)
 
     def _note(self, rank: int, received: Received) -> None:
@@ -207,10 +231,15 @@ class _Agreement:
     def _all_claims_hold(self) -> bool:
         """Whether every member still holds its rank: a superseded process must not be committed.
 
-        Also looks when this process's own contribution came, for the proposal that follows.
+        Also looks when this process's own contribution came, for the proposal that follows. What this look has found
+        already is not looked for again.
         """
-        check_own = partial(check_claim, self._context.store, self._claim)
-        return not self._note_newer((member.rank for member in self._tally.members), [check_own, self._look_for_own])
+        own = [] if self._claim.rank in self._held else self._own_checks()
+        return not self._note_newer([m.rank for m in self._tally.members if m.rank not in self._held], own)
+
+    def _own_checks(self) -> list[Callable[[], object]]:
+        """Whether this process still holds its rank, and when its contribution came."""
+        return [partial(check_claim, self._context.store, self._claim), self._look_for_own]
 
     def _look_for_own(self) -> None:
         try:
@@ -218,16 +247,15 @@ class _Agreement:
         except ObjectMissingError:
             self._own_arrival = None
 
-    def _note_newer(self, ranks: Iterable[int], aside: Sequence[Callable[[], None]] = ()) -> bool:
+    def _note_newer(self, ranks: Iterable[int], aside: Sequence[Callable[[], object]] = ()) -> bool:
         """Look for newer claims of other ranks than this process's own; whether there is one. `aside` is done beside
         that."""
-        store, epochs = self._context.store, self._tally.epochs
+        epochs = self._tally.epochs
         others = [rank for rank in ranks if rank != self._claim.rank]
-        looks = [partial(newer_holder, store, rank, epochs[rank]) for rank in others]
-        actions: list[Callable[[], Holder | None]] = [*aside, *looks]
-        holders = self._context.side_by_side(_done, actions)[len(aside) :]
+        looks: list[Callable[[], object]] = [*aside, *(partial(self._newer, rank, epochs[rank]) for rank in others)]
+        holders = self._context.side_by_side(_done, looks)[len(aside) :]
         for rank, holder in zip(others, holders, strict=True):
-            if holder is not None:
+            if isinstance(holder, Holder):
                 self._note_holder(rank, holder)
         return any(holders)
 
@@ -315,5 +343,5 @@ class _Agreement:
         return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."
 
 
-def _done(action: Callable[[], Holder | None]) -> Holder | None:
+def _done(action: Callable[[], object]) -> object:
     return action()

@@ -15,7 +15,7 @@ from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection, WeightedMean, regrouped
 from muster.replica.store.read_ahead import ByteRange
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import Creation, ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
@@ -31,7 +31,7 @@ from muster.replica.wire.binary_format import (
     object_bytes,
     put_header,
 )
-from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.blocks import STREAM_BYTES, Blocks
 from muster.replica.wire.headers import ReducedHeader, roster_digest
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, decoded_stream
 
@@ -132,13 +132,19 @@ class ReducedShards:
         """
         key = self._key(shard)
         rejected: tuple[Exclusion, ...] = ()
+        creation = self._context.store.creation(key, object_bytes(self._blocks_of(shard).count, self._codec))
         try:
-            body = self._computed(shard, sink, mine, room)
-        except Rejection as answer:
-            rejected = answer.rejected
+            body = self._computed(shard, sink, mine, room, creation)
+        except BaseException as error:
+            if creation is not None:
+                creation.discard()
+            if not isinstance(error, Rejection):
+                raise
+            rejected, creation = error.rejected, None
             body = encode(key, None, lambda _: self._header(shard, rejected))
         try:
-            self._context.store.create(key, body)
+            if creation is None or not creation.finish():
+                self._context.store.create(key, body)
         except ObjectExistsError:
             found = self.read(shard, sink)
             if found is Look.DAMAGED:
@@ -216,7 +222,9 @@ class ReducedShards:
         key, store = self._key(shard), self._context.store
         blocks, wanted = self._blocks_of(shard), self._range(shard, within)
         which = range(blocks.number) if within is None else blocks.covering(within)
-        stream = ByteStream(store.stream(key, wanted.start, wanted.stop))
+        size = blocks.stream_bytes
+        sizes = (size if wanted.start else HEADER_BYTES, size)
+        stream = ByteStream(store.stream(key, wanted.start, wanted.stop, sizes=sizes))
         if wanted.start == 0:
             self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
         else:
@@ -251,18 +259,26 @@ class ReducedShards:
         return keys.reduced(self._commit.round, self._commit.revision, shard)
 
     def _computed(
-        self, shard: int, sink: Sink, mine: Contribution | None, room: Callable[[int], Payload]
+        self,
+        shard: int,
+        sink: Sink,
+        mine: Contribution | None,
+        room: Callable[[int], Payload],
+        creation: Creation | None = None,
     ) -> memoryview:
-        """The object of a shard; `sink` receives what every replica decodes from it."""
+        """The object of a shard, sent by `creation` while it is made; `sink` receives what every replica decodes."""
         key, blocks = self._key(shard), self._blocks_of(shard)
         body = room(object_bytes(blocks.count, self._codec)).data
         body[:HEADER_BYTES] = bytes(HEADER_BYTES)
         put_header(body, self._header(shard))
-        mean = WeightedMean(self._context, self._commit, self._which(shard), mine)
+        mean, sent = WeightedMean(self._context, self._commit, self._which(shard), mine), 0
         for run, values in regrouped(mean, blocks):
             start, stop = byte_range(blocks, run)
             encoding = Encoding(self._codec, dither=True, decoded=values if self._codec.loses else None)
             encode_into(body[start:stop], Records(key, blocks, run), values, encoding)
+            if creation is not None and (stop - sent >= STREAM_BYTES or stop == len(body)):
+                creation.send(body[sent:stop])
+                sent = stop
             sink(blocks.span(run), values)
         return body
 

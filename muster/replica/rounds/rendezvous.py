@@ -36,9 +36,12 @@ from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.time_account import TimeAccount
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
+from muster.replica.wire.binary_format import object_bytes
 from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
+
+WAITS_SEEN = 3  # the shortest of the last waits says before when no look is worth while
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,7 @@ class Rendezvous:
         self.metrics = metrics
         self.times = TimeAccount(context.clock.monotonic)
         self._recent: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
+        self._waits: deque[float] = deque(maxlen=WAITS_SEEN)
         self._seen_at = context.clock.monotonic()
         self._training: Trained | None = None
         self._last: Commit | None = None
@@ -334,12 +338,14 @@ class Rendezvous:
         """
         mine: Contribution | None = None
         polling = self._context.polling()
-        commit = self._before_contributing(round_)
+        commit = self._before_contributing(round_, update)
         if commit is None:
             made = mine = self._contributed(round_, update)
-            recent = Recent(tuple(self._recent), self._seen_at)
+            recent = Recent(tuple(self._recent), self._seen_at, tuple(self._waits))
+            began = self._context.clock.monotonic()
             with self.times.stage(Activity.WAITING):
                 commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
+            self._waits.append(self._context.clock.monotonic() - began)
         else:
             self._too_late(update)
         if None not in (commit.state, update.state) and commit.state != update.state:
@@ -356,13 +362,13 @@ class Rendezvous:
         Raises:
             FencedError
         """
-        if self._before_contributing(round_) is None:
+        if self._before_contributing(round_, update) is None:
             self._contributed(round_, update)
         else:
             self._too_late(update)
 
-    def _before_contributing(self, round_: int) -> Commit | None:
-        """The round's commit; if there is none, this process may contribute.
+    def _before_contributing(self, round_: int, update: LocalUpdate) -> Commit | None:
+        """The round's commit; if there is none, this process may contribute `update`, whose upload is prepared.
 
         Raises:
             FencedError: a newer process holds the rank.
@@ -378,7 +384,18 @@ class Rendezvous:
                 raise FencedError(claim.rank, claim.attempt, claim.incarnation)
             return commit
 
-        return self._by_first(look)
+        key = keys.contribution(round_, claim.rank, claim.epoch)
+        if context.link.size == 1:
+            context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec))
+        commit: Commit | None = None
+        contributes = False
+        try:
+            commit = self._by_first(look)
+            contributes = commit is None
+        finally:
+            if not contributes:
+                context.store.forget_upload(key)
+        return commit
 
     def _contributed(self, round_: int, update: LocalUpdate) -> Contribution:
         if self.watch is not None:

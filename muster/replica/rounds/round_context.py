@@ -28,7 +28,7 @@ from muster.replica.wire.blocks import CONNECTIONS, Buffers
 
 POLL_FIRST_SECONDS = 0.01
 POLL_MAX_SECONDS = 1.0
-POLL_GROWTH = 1.25  # a poll notices a change late by at most a quarter of the wait, an eighth on average
+POLL_SHARE = 0.25  # a poll notices a change late by at most a quarter of the wait, an eighth on average
 
 # A snapshot is as large as two rounds' means: at every tenth round it costs a fifth of a round's upload.
 SNAPSHOT_ROUNDS = 10
@@ -165,23 +165,24 @@ class RoundContext:
 
 
 class Polling:
-    """Pauses between two looks at the store, each longer than the last, until the round's time-out."""
+    """Pauses between two looks at the store, as long as a share of the wait so far, until the round's time-out."""
 
     def __init__(self, clock: Clock, stop: Event, timeout_seconds: float) -> None:
         self._clock = clock
         self._stop = stop
         self._timeout_seconds = timeout_seconds
         self._started = clock.monotonic()
-        self._pause_seconds = POLL_FIRST_SECONDS
+        self._waits_since = self._started
+        self._expected = 0.0
 
     @property
     def left_seconds(self) -> float:
         """Seconds until the time-out; 0 or less after it."""
         return self._timeout_seconds - (self._clock.monotonic() - self._started)
 
-    def reset(self) -> None:
-        """Start again with short pauses: a change is expected soon."""
-        self._pause_seconds = POLL_FIRST_SECONDS
+    def reset(self, expected: float = 0.0) -> None:
+        """Start again with short pauses: a change is expected soon, or not much before `expected` seconds."""
+        self._waits_since, self._expected = self._clock.monotonic(), expected
 
     def pause(self, missing: Callable[[], str]) -> None:
         """Wait until the next look.
@@ -201,6 +202,9 @@ class Polling:
         Raises:
             StoppedError: the replica was asked to stop.
         """
-        if self._clock.wait(self._stop, max(0.0, min(self._pause_seconds, self.left_seconds))):
+        # The first pause is a share of the expected wait: then it is late by no larger share than all others.
+        waited = max(self._clock.monotonic() - self._waits_since, self._expected)
+        self._expected = 0.0
+        pause = min(POLL_MAX_SECONDS, max(POLL_FIRST_SECONDS, POLL_SHARE * waited))
+        if self._clock.wait(self._stop, max(0.0, min(pause, self.left_seconds))):
             raise StoppedError
-        self._pause_seconds = min(POLL_MAX_SECONDS, self._pause_seconds * POLL_GROWTH)

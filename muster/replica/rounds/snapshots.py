@@ -260,7 +260,8 @@ class Snapshots:
     def _read(self, state: GlobalState, wanted: ByteRange, piece: _Window) -> None:
         """Load what this process holds of a piece of a shard, while it arrives."""
         key, blocks, which = wanted.key, piece.blocks, piece.which
-        stream = ByteStream(self.context.store.stream(key, wanted.start, wanted.stop))
+        sizes = (blocks.stream_bytes if wanted.start else HEADER_BYTES, blocks.stream_bytes)
+        stream = ByteStream(self.context.store.stream(key, wanted.start, wanted.stop, sizes=sizes))
         if wanted.start == 0:
             self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
         arrays = (state.parameters, state.momentum)

@@ -150,7 +150,8 @@ class WeightedMean:
     def _stored(self, key: str, held: range, which: range) -> Iterator[memoryview]:
         """The records of `which` in the object `key`, which has those of `held`."""
         start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
-        return self._context.store.stream(key, start, stop)
+        size = self._blocks.stream_bytes
+        return self._context.store.stream(key, start, stop, sizes=(size, size))
 
 
 class OwnValues:

@@ -61,11 +61,13 @@ class LocalStore(Store):
             body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
         return Part(memoryview(body), size, status.st_mtime)
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
         """Seek and read piece by piece."""
+        wanted = sizes[0] or sizes[1]
         with self._open(key) as file:
             file.seek(start)
-            while start < stop and (piece := file.read(min(stop - start, STREAM_BYTES))):
+            while start < stop and (piece := file.read(min(stop - start, wanted or STREAM_BYTES))):
+                wanted = sizes[1]
                 start += len(piece)
                 yield memoryview(piece)
 

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
-from muster.replica.store.transport import Bytes, ObjectWriter, Part, Store
+from muster.replica.store.transport import Bytes, Creation, ObjectWriter, Part, Store
 from muster.replica.wire.blocks import CONNECTIONS
 
 _THREADS = "read-ahead"
@@ -52,6 +52,18 @@ class _Passing(Store):
         """See `Store`."""
         self._store.create(key, body)
 
+    def creation(self, key: str, size: int) -> Creation | None:
+        """See `Store`."""
+        return self._store.creation(key, size)
+
+    def expect_upload(self, key: str, size: int) -> None:
+        """See `Store`."""
+        self._store.expect_upload(key, size)
+
+    def forget_upload(self, key: str) -> None:
+        """See `Store`."""
+        self._store.forget_upload(key)
+
     def upload(self, key: str, body: Bytes) -> None:
         """See `Store`."""
         self._store.upload(key, body)
@@ -64,9 +76,9 @@ class _Passing(Store):
         """See `Store`."""
         return self._store.read(key, start, stop)
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
         """See `Store`."""
-        return self._store.stream(key, start, stop)
+        return self._store.stream(key, start, stop, sizes=sizes)
 
     def exists(self, key: str) -> bool:
         """See `Store`."""
@@ -175,19 +187,19 @@ class ReadAhead(_Passing):
         found = self._small.get(key) if start == 0 and stop is None else None
         return self._store.read(key, start, stop) if found is None else found
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
         """See `Store`."""
         wanted = ByteRange(key, start, stop)
         with self._changed:
             self._asked.add(wanted)
             piece = self._ahead.pop(wanted, None)
         if piece is None:
-            yield from self._store.stream(key, start, stop)
+            yield from self._store.stream(key, start, stop, sizes=sizes)
             return
         try:
             body = _body(piece, wanted)
             if body is None:
-                yield from self._store.stream(key, start, stop)
+                yield from self._store.stream(key, start, stop, sizes=sizes)
             else:
                 with self._cores:
                     yield body

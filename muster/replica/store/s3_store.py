@@ -1,18 +1,25 @@
 """A store in S3, by obstore's synchronous API (which releases the GIL, so threads run in parallel).
 
+Large objects that are in memory, and ranges that are read piece by piece, are moved without copies by `bulk`, and by
+obstore where that cannot.
+
 The region is that of the run (`s3_region.py`). Credentials come from the environment, as for every AWS client; those of
-a container role (AWS_CONTAINER_CREDENTIALS_*) are renewed by obstore before they expire.
+a container role (AWS_CONTAINER_CREDENTIALS_*) are renewed before they expire.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -20,11 +27,14 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Perm
 from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
+from muster.replica.store.bulk.connections import BrokenError
+from muster.replica.store.bulk.transfers import LeftToObstoreError, Put, Transfers, Uploaded
 from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
     Bytes,
+    Creation,
     ObjectExistsError,
     ObjectMissingError,
     ObjectWriter,
@@ -50,8 +60,12 @@ SENT_SHARE = 1 / 16
 UPLOAD_PARTS_FROM = 16 * 2**20
 # What is written piece by piece has time until the next round or snapshot.
 MULTIPART_BYTES = 6 * PART_BYTES
-# A stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
+# Of obstore a stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
 STREAM_BYTES = 2**16
+# From so many bytes on a request is made by `bulk`: there each byte costs more than the request.
+BULK_BYTES = 2**18
+# From so many bytes on an object is sent while it is made: it takes 10 ms over one connection.
+CREATION_BYTES = 2**20
 # The variables that name a private certificate authority, for AWS clients and for other programs.
 CA_VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
@@ -61,6 +75,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 T = TypeVar("T")
+
+log = logging.getLogger("muster.replica")
 
 # `_call` alone retries.
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
@@ -81,6 +97,8 @@ class S3ObjectStore(Store):
         self._prefix = prefix
         self.client = _client(bucket)
         self._missing = MissingObjects(self.client)
+        self._bulk: Transfers | None = None
+        self._begun: dict[str, _Begun] = {}
 
     def create(self, key: str, body: Bytes) -> None:
         """PUT with If-None-Match: *. S3 answers 412 if the object exists.
@@ -90,13 +108,38 @@ class S3ObjectStore(Store):
         """
         self._call(key, lambda: self._put(self._prefix + key, body))
 
+    def creation(self, key: str, size: int) -> Creation | None:
+        """PUT with If-None-Match: *, while the body is made: it is there a latency after its last byte."""
+        if size >= CREATION_BYTES and (bulk := self._transfers(size)) is not None:
+            with suppress(LeftToObstoreError, BaseError):
+                return _S3Creation(bulk.begin_put(self._prefix + key, size), partial(self.exists, key), self.uri(key))
+        return None
+
+    def expect_upload(self, key: str, size: int) -> None:
+        """Create the multipart upload beside what the caller does meanwhile."""
+        if size >= UPLOAD_PARTS_FROM and (bulk := self._transfers(size)) is not None:
+            path = self._prefix + key
+            begun = _Begun(lambda: bulk.begin_upload(path), lambda upload: bulk.abort_upload(path, upload))
+            self._begun[key] = begun
+            begun.start()
+
+    def forget_upload(self, key: str) -> None:
+        """Delete it again."""
+        if (begun := self._begun.pop(key, None)) is not None:
+            begun.forget()
+
     def upload(self, key: str, body: Bytes) -> None:
         """PUT; large objects in parallel parts: one connection to S3 carries no more than about 85 MB/s."""
         if len(body) < UPLOAD_PARTS_FROM:
+            self.forget_upload(key)
             self.create(key, body)
             return
         put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
         part = min(PART_BYTES, max(PART_BYTES_MIN, -(-len(body) // PARTS_AT_ONCE)))
+        if (bulk := self._transfers(len(body))) is not None:
+            with suppress(LeftToObstoreError):
+                self._upload_parts(bulk, key, body, part)
+                return
         self._call(key, lambda: put(chunk_size=part, max_concurrency=PARTS_AT_ONCE))
 
     def writer(self, key: str, size: int | None = None) -> ObjectWriter:
@@ -127,20 +170,21 @@ class S3ObjectStore(Store):
         path = self._prefix + key
         return self._call(key, lambda: self._missing.found(path, lambda: self._get(path, start, stop)))
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
         """GET, yielding the body while it arrives. After a broken connection a new one continues at the same place.
 
-        Takes half the CPU of reading the whole body first: the pieces are used while they are in the cache, and no
-        memory is requested from the system for them (0.5 against 1.0 ms per MB for 16 MiB, loopback).
+        The pieces are used while they are in the cache, and no memory is requested from the system for them.
         """
         position, broken = start, 0
         while position < stop:
             try:
-                for chunk in self._call(key, partial(self._open, key, position, stop)):
+                # Of a body that broke the pieces lie anywhere.
+                ordered = sizes if position == start else (sizes[1], sizes[1])
+                for chunk in self._call(key, partial(self._open, key, position, stop, ordered)):
                     piece = memoryview(chunk)
                     yield piece
                     position += len(piece)
-            except BaseError as error:
+            except (BaseError, BrokenError) as error:
                 broken += 1
                 if broken == TRIES:
                     raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
@@ -197,12 +241,11 @@ class S3ObjectStore(Store):
                 raise
         return Part(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
 
-    def _open(self, key: str, start: int, stop: int) -> Iterable[Buffer]:
-        """The body of a ranged GET, in the pieces in which it arrives."""
+    def _open(self, key: str, start: int, stop: int, sizes: tuple[int, int]) -> Iterable[Buffer]:
+        """The body of a ranged GET, in the pieces in which it arrives, or in pieces of the `sizes`."""
         path = self._prefix + key
-        get = partial(obstore.get, self.client, path, options={"range": (start, stop)})
         try:
-            return self._missing.found(path, get).stream(STREAM_BYTES)
+            return self._missing.found(path, partial(self._body, path, start, stop, sizes))
         except PermissionDeniedError:
             raise
         except BaseError:
@@ -210,15 +253,68 @@ class S3ObjectStore(Store):
                 return ()
             raise
 
+    def _body(self, path: str, start: int, stop: int, sizes: tuple[int, int]) -> Iterable[Buffer]:
+        if (bulk := self._transfers(stop - start)) is not None:
+            with suppress(LeftToObstoreError):
+                first, size = sizes
+                return bulk.get(path, start, stop).pieces(size or BULK_BYTES, first)
+        return obstore.get(self.client, path, options={"range": (start, stop)}).stream(STREAM_BYTES)
+
+    def _transfers(self, size: int) -> Transfers | None:
+        """What moves so many bytes; None: obstore does."""
+        if size < BULK_BYTES:
+            return None
+        if self._bulk is None:
+            region, endpoint, authority = _place()
+            self._bulk = Transfers(endpoint, self._bucket, region, os.environ, authority)
+        return self._bulk if self._bulk.are_possible else None
+
+    def _upload_parts(self, bulk: Transfers, key: str, body: Bytes, part: int) -> None:
+        """A multipart upload; its parts are sent side by side.
+
+        Raises:
+            LeftToObstoreError: obstore must do it.
+        """
+        path, view = self._prefix + key, memoryview(body).cast("B")
+        begun = self._begun.pop(key, None)
+        upload = None if begun is None else begun.taken()
+        if upload is None:
+            upload = self._call(key, lambda: bulk.begin_upload(path))
+        name = upload
+
+        def put(number: int) -> Uploaded:
+            piece = view[part * (number - 1) : part * number]
+            return self._call(key, lambda: bulk.put_part(path, name, number, piece))
+
+        try:
+            with ThreadPoolExecutor(PARTS_AT_ONCE, "upload") as pool:
+                parts = list(pool.map(put, range(1, -(-len(view) // part) + 1)))
+            self._call(key, lambda: bulk.complete_upload(path, name, parts))
+        except ObjectMissingError:
+            # The upload: it is complete, and the answer was lost; or it has been deleted.
+            if not self.exists(key):
+                raise StoreUnavailableError(self.uri(key), 1, "the multipart upload has been deleted") from None
+        except BaseException:
+            with suppress(BaseError, OSError, LeftToObstoreError):
+                bulk.abort_upload(path, name)
+            raise
+
     def _put(self, path: str, body: Bytes) -> None:
         try:
-            obstore.put(self.client, path, body, mode="create", use_multipart=False)
+            self._put_new(path, body)
         except AlreadyExistsError as error:
             try:
                 self._head(path)
             except FileNotFoundError:
                 raise GenericError(_first_line(error)) from None
             raise
+
+    def _put_new(self, path: str, body: Bytes) -> None:
+        if (bulk := self._transfers(len(body))) is not None:
+            with suppress(LeftToObstoreError):
+                bulk.put(path, body, create=True)
+                return
+        obstore.put(self.client, path, body, mode="create", use_multipart=False)
 
     def _call(self, key: str, operation: Callable[[], T]) -> T:
         """Run one request; transient errors are retried, with full jitter between the tries."""
@@ -240,16 +336,81 @@ class S3ObjectStore(Store):
         raise StoreUnavailableError(self.uri(key), TRIES, detail)
 
 
+class _Begun(Thread):
+    """A multipart upload that is created while its object is made."""
+
+    def __init__(self, begin: Callable[[], str], abort: Callable[[str], None]) -> None:
+        super().__init__(name="begin-upload", daemon=True)
+        self._begin, self._abort = begin, abort
+        self._upload: str | None = None
+        self._is_unwanted = Event()
+
+    def run(self) -> None:
+        with suppress(BaseError, OSError, LeftToObstoreError):
+            self._upload = self._begin()
+        if self._is_unwanted.is_set():
+            self._drop()
+
+    def taken(self) -> str | None:
+        """Its name; None if it could not be created."""
+        self.join()
+        return self._upload
+
+    def forget(self) -> None:
+        """Delete it, without waiting for it."""
+        self._is_unwanted.set()
+        if not self.is_alive():
+            self._drop()
+
+    def _drop(self) -> None:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            # What is left is deleted by the bucket's lifecycle rule.
+            with suppress(BaseError, OSError, LeftToObstoreError):
+                self._abort(upload)
+
+
+class _S3Creation(Creation):
+    """Trouble is left to `create`, which sends all again."""
+
+    def __init__(self, put: Put, exists: Callable[[], bool], uri: str) -> None:
+        self._put, self._exists, self._uri, self._is_over = put, exists, uri, False
+
+    def send(self, piece: Bytes) -> None:
+        self._put.send(piece)
+
+    def finish(self) -> bool:
+        self._is_over, is_created = True, False
+        try:
+            self._put.finish()
+            is_created = True
+        except AlreadyExistsError:
+            # A 409 may be that of a PUT that fails.
+            if self._exists():
+                raise ObjectExistsError(self._uri) from None
+        except (BaseError, OSError, LeftToObstoreError) as error:
+            log.info("event=created-afterwards uri=%s reason=%r", self._uri, _first_line(error))
+        return is_created
+
+    def discard(self) -> None:
+        if not self._is_over:
+            self._put.discard()
+
+
 def _ends_before(meta: ObjectMeta, start: int) -> bool:
     """Whether a range failed because it starts beyond the end: S3 answers 416, for which obstore has no error type."""
     return meta["size"] <= start
 
 
+def _place() -> tuple[str, str, str | None]:
+    """The region, the service's address, and a file with the certificates of a private authority."""
+    region = region_of(os.environ) or DEFAULT_REGION
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or s3_endpoint(region)
+    return region, endpoint, next((os.environ[name] for name in CA_VARIABLES if os.environ.get(name)), None)
+
+
 def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
-    region = region_of(os.environ)
-    set_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    endpoint = set_endpoint or s3_endpoint(region or DEFAULT_REGION)
-    authority = next((os.environ[name] for name in CA_VARIABLES if os.environ.get(name)), None)
+    region, endpoint, authority = _place()
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         "timeout": timedelta(seconds=REQUEST_SECONDS),
@@ -259,7 +420,7 @@ def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
         options["root_certificate"] = Path(authority).read_bytes()
     return S3Store(
         bucket,
-        region=region or DEFAULT_REGION,
+        region=region,
         endpoint=endpoint,
         client_options=options,
         retry_config=retries,

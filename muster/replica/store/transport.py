@@ -69,6 +69,26 @@ class Part:
     created_at: float
 
 
+class Creation(ABC):
+    """An object that is sent while it is made. It exists only once all of it was sent. For one thread."""
+
+    @abstractmethod
+    def send(self, piece: Bytes) -> None:
+        """The next bytes. Raises nothing: `finish` says what went wrong."""
+
+    @abstractmethod
+    def finish(self) -> bool:
+        """After all bytes: whether the object was created. If not, call `create`.
+
+        Raises:
+            ObjectExistsError: another process was faster.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Create nothing. Does nothing after `finish`."""
+
+
 class ObjectWriter(ABC):
     """An object that is being written piece by piece. It exists, whole, once it is closed. For one thread."""
 
@@ -103,6 +123,16 @@ class Store(ABC):
             StoreDeniedError: denied.
         """
 
+    def creation(self, key: str, size: int) -> Creation | None:  # noqa: ARG002 - for stores that have one
+        """Begin to create an object of `size` bytes that is sent while it is made. None: call `create` with all."""
+        return None
+
+    def expect_upload(self, key: str, size: int) -> None:  # noqa: B027 - for stores that have something to prepare
+        """`upload` of `key` follows, probably of so many bytes, or else `forget_upload`."""
+
+    def forget_upload(self, key: str) -> None:  # noqa: B027
+        """No upload of `key` follows. Does nothing if none was expected."""
+
     def upload(self, key: str, body: Bytes) -> None:
         """Write an object of any size that no other process writes: as `create`, but not exclusive if it is large."""
         self.create(key, body)
@@ -125,10 +155,20 @@ class Store(ABC):
             StoreDeniedError: denied.
         """
 
-    def stream(self, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(
+        self,
+        key: str,
+        start: int,
+        stop: int,
+        *,
+        sizes: tuple[int, int] = (0, 0),  # noqa: ARG002 - of pieces that are read anyway
+    ) -> Iterator[memoryview]:
         """The bytes from `start` up to `stop` while they arrive, in pieces of any size; fewer if the object is shorter.
 
-        Raises as `read`, at the first piece or later.
+        Each piece is valid until the next one. Raises as `read`, at the first piece or later.
+
+        Args:
+            sizes: of the first piece, and of each other one, as the reader would like them; 0: any.
         """
         yield self.read(key, start, stop).body
 

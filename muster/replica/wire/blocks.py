@@ -22,6 +22,9 @@ BLOCKS_AIM = 4_096
 # Values coded per call: enough to make NumPy's call overhead small, few enough to stay in the cache.
 PIECE_ELEMENTS = 65_536
 
+# Received per call. It stays in the cache until it is decoded.
+STREAM_BYTES = 2**18
+
 # Below this size a request costs its latency, not its bytes: few members, or one, average a small model.
 SHARD_BYTES_MIN = 256 * 1024
 # The size of a shard of a large model: a broken connection costs no more than it.
@@ -88,6 +91,12 @@ class Blocks:
     def piece_elements(self) -> int:
         """The most elements that a piece has, with the padding."""
         return max(1, PIECE_ELEMENTS // self.elements) * self.elements
+
+    @property
+    def stream_bytes(self) -> int:
+        """The bytes in which records are received: whole pieces, and enough that a call costs little beside them."""
+        piece = self.piece_elements // self.elements * self.record_bytes
+        return max(1, STREAM_BYTES // piece) * piece
 
     def pieces(self, blocks: range) -> Iterator[range]:
         """`blocks` in runs, each coded by one call."""

@@ -28,11 +28,13 @@ def in_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     turn_to(monkeypatch, cloud)
 
 
-@pytest.fixture(params=["directory", "S3"])
+@pytest.fixture(params=["directory", "S3", "S3 in bulk"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "directory":
         return LocalStore(tmp_path)
     request.getfixturevalue("in_cloud")
+    if request.param == "S3 in bulk":
+        request.getfixturevalue("monkeypatch").setattr(s3_store, "BULK_BYTES", 1)
     workshop: Workshop = request.getfixturevalue("workshop")
     return S3ObjectStore(workshop.bucket, f"rendezvous/{workshop.name('run')}/")
 

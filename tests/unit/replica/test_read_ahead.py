@@ -163,3 +163,10 @@ def test_the_room_is_half_of_what_is_free_beside_the_state(tmp_path: Path) -> No
     (container / "memory.max").write_text("10005\n")
     assert room(0, 1, machine, container) == 5_000
     assert room(0, 1, tmp_path / "nothing", tmp_path) == 2**29
+
+
+def test_every_call_of_a_store_passes_through() -> None:
+    """A call with a body of its own in `Store` would otherwise lose what the store behind makes of it."""
+    of_a_store = {name for name, member in vars(Store).items() if callable(member) and not name.startswith("_")}
+    passed = {name for kind in ReadAhead.__mro__ if kind is not Store for name in vars(kind)}
+    assert of_a_store <= passed
