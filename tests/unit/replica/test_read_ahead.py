@@ -11,7 +11,7 @@ import pytest
 from muster.replica.recovery.free_room import room
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.read_ahead import ByteRange, ReadAhead, is_reading
-from muster.replica.store.transport import ObjectMissingError
+from muster.replica.store.transport import ObjectMissingError, Store
 from tests.support.peers import Faults
 from tests.support.prefetching import WatchedStore
 from tests.support.waiting import wait_until
