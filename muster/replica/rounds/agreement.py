@@ -27,6 +27,8 @@ STORE_TIME_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
 WAITING_LOGGED_SECONDS = 60.0
+# The last to contribute waits for a look, for its commit, and for others whose requests took longer.
+NEAR_LATENCIES = 4.0
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,18 @@ class Recent:
         commits: oldest first: they say which ranks are expected, and the grace window.
         seen_at: when the process has seen the last one, in seconds of its clock.
         waits: how long it has waited for the last ones, in seconds.
+        latency: how long the look before it contributed took, in seconds.
     """
 
     commits: tuple[Commit, ...]
     seen_at: float
     waits: tuple[float, ...] = ()
+    latency: float = 0.0
+
+    @property
+    def is_near(self) -> bool:
+        """Whether this process may well be the last to contribute: it has hardly waited for the others before."""
+        return min(self.waits, default=0.0) <= NEAR_LATENCIES * self.latency
 
 
 def agree(context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling) -> Commit:
@@ -81,6 +90,7 @@ class _Agreement:
         self._previous = recent.commits[-1] if recent.commits else None
         self._previous_seen_at = recent.seen_at
         self._expected_wait = min(recent.waits, default=0.0)
+        self._is_near = recent.is_near
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._own_arrival: float | None = None
@@ -156,13 +166,17 @@ class _Agreement:
         self._context.suspicions.report(self._context.pool, self._round, ranks)
 
     def _look(self) -> None:
-        """Look for the contributions that have not arrived yet, and beside that for newer claims of their ranks.
+        """Look for the contributions that have not arrived yet, and for newer claims of ranks without one.
 
         Also of a rank that is not expected: it may have claimed its rank before the last commit, and loaded since. The
-        first look finds all that a commit needs: the last to contribute makes it with its next request.
+        first look of a process that may be the last finds all that a commit needs, so that it commits with its next
+        request: it looks for all claims beside the contributions, and for its own. Others would look in vain.
         """
         known = [(rank, self._tally.epochs[rank]) for rank in self._tally.open_ranks]
-        own = [] if self._looks else self._own_checks()
+        if self._looks or not self._is_near:
+            self._look_in_turn(known)
+            return
+        own = self._own_checks()
         looks: list[Callable[[], object]] = [
             *own,
             *(partial(self._read, *place) for place in known),
@@ -182,8 +196,24 @@ class _Agreement:
                 self._note_holder(rank, holder)
                 self._note_found(rank, theirs.get((rank, holder.epoch)))
         self._held = {rank for (rank, _), holder in zip(known, holders, strict=True) if holder is None}
-        self._held |= {self._claim.rank} if own else set()
+        self._held.add(self._claim.rank)
         self._looks += 2
+
+    def _look_in_turn(self, known: list[tuple[int, int]]) -> None:
+        """Look for contributions by ranks and epochs, and for a newer claim only where there is none."""
+        found = self._context.side_by_side(lambda place: self._look_for(*place), known)
+        for (rank, _), (holder, received) in zip(known, found, strict=True):
+            if holder is not None:
+                self._note_holder(rank, holder)
+            self._note_found(rank, received)
+        self._looks += 2
+
+    def _look_for(self, rank: int, epoch: int) -> tuple[Holder | None, Received | None]:
+        """The new holder of `rank` if there is one, and the contribution."""
+        if (received := self._read(rank, epoch)) is not None:
+            return None, received
+        holder = self._newer(rank, epoch)
+        return holder, None if holder is None or holder.finish else self._read(rank, holder.epoch)
 
     def _note_found(self, rank: int, received: object) -> None:
         if isinstance(received, Received):

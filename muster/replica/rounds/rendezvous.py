@@ -338,10 +338,12 @@ class Rendezvous:
         """
         mine: Contribution | None = None
         polling = self._context.polling()
+        began = self._context.clock.monotonic()
         commit = self._before_contributing(round_, update)
+        latency = self._context.clock.monotonic() - began
         if commit is None:
             made = mine = self._contributed(round_, update)
-            recent = Recent(tuple(self._recent), self._seen_at, tuple(self._waits))
+            recent = Recent(tuple(self._recent), self._seen_at, tuple(self._waits), latency)
             began = self._context.clock.monotonic()
             with self.times.stage(Activity.WAITING):
                 commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
