@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from muster.replica.codecs import FP32
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.parts.cut import Cut
 from muster.replica.recovery import prefetch
 from muster.replica.rounds import snapshots
-from muster.replica.rounds.reduced_shards import shards_of
+from muster.replica.rounds.commit_store import read_commit
+from muster.replica.rounds.reduced_shards import ReducedShards, shards_of
+from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import blocks, keys
 from tests.support.peers import SHARDED, Faults, Run, all_ended, kill_at, missing_only_in, returns_before
@@ -185,6 +189,25 @@ def test_a_prefetch_that_fails_fails_nothing_else(
     process.ahead.settle()
     joining.set()
     assert parameters_of(process.join()) == run.replayed_by_hand()
+
+
+def test_the_processes_of_a_replica_read_what_each_will_hold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, size, held = trained(tmp_path, rounds=3), 2, list[bytes]()
+    for rank in range(size):
+        caplog.clear()
+        process = Recovering(run, 1, group=InnerGroup(rank, size, rank))
+        read_ahead(process, caplog)
+        before = len(process.store.read_keys)
+        manifest, commit = read_manifest(process.context, 2), read_commit(process.context, 3)
+        assert manifest is not None
+        assert commit is not None
+        cut = Cut(run.count, FP32, 1, rank, size)
+        held.append(Snapshots(process.context, cut, manifest.layout).load(manifest).parameters.tobytes())
+        for wanted in ReducedShards(process.context, commit).ranges(rank, size):
+            assert b"".join(map(bytes, process.ahead.stream(wanted.key, wanted.start, wanted.stop)))
+        assert process.store.read_keys[before:] == []
+        process.prefetch.close()
+    assert b"".join(held) == replace(run, rounds=2).replayed_by_hand()
 
 
 def test_a_replica_that_comes_first_reads_nothing_ahead(tmp_path: Path) -> None:

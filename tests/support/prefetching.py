@@ -10,6 +10,7 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
 from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -54,6 +55,7 @@ class Recovering:
     rank: int
     attempt: int = 2
     faults: Faults | None = None
+    group: InnerGroup = field(default_factory=InnerGroup)
     store: WatchedStore = field(init=False)
     ahead: ReadAhead = field(init=False)
     prefetch: Prefetch = field(init=False)
@@ -62,7 +64,7 @@ class Recovering:
     def __post_init__(self) -> None:
         self.store = WatchedStore(self.run.store, self.faults)
         self.ahead = ReadAhead(self.store)
-        context = self.run.context(self.ahead)
+        context = replace(self.run.context(self.ahead), group=self.group)
         self.prefetch = Prefetch(context, self.ahead)
         self.context = replace(context, joined=self.prefetch.close)
 

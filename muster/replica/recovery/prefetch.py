@@ -22,7 +22,7 @@ from muster.replica.parts.cut import Cut
 from muster.replica.recovery.free_room import room
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.reduced_shards import ReducedShards
-from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import newest_snapshot
 from muster.replica.rounds.run_options import stored_options
 from muster.replica.rounds.snapshots import Snapshots, read_manifest, rounds_with_snapshots
@@ -31,6 +31,8 @@ from muster.replica.wire.headers import SnapshotManifest
 
 # A trainer that still has not joined is left to itself: what was read by then is mostly out of date.
 FOLLOW_SECONDS = 600.0
+# Each look is a request that is paid for, and a round takes longer.
+LOOK_SECONDS = 1.0
 
 
 class Prefetch:
@@ -65,14 +67,15 @@ class Prefetch:
 
     def _follow(self) -> None:
         options = stored_options(self._context)
-        if options is None:
+        if options is None or "codec" not in options.settings:
+            # No process has joined yet, or the algorithm is not Muster's own, and has no snapshots.
             return
         codec, fragments = codec_named(str(options.settings["codec"])), int(options.settings.get("fragments", 1))
         context = replace(self._context, codec=codec, fragments=fragments)
-        polling = Polling(context.clock, self._over, FOLLOW_SECONDS)
+        until = context.clock.monotonic() + FOLLOW_SECONDS
         while True:
             found = newest_snapshot(context, lambda manifest: self._snapshot(context, manifest))
-            if found is None or not self._rounds_after(found, context, polling):
+            if found is None or not self._rounds_after(found, context, until):
                 return
             log.info("round=%d event=prefetch-superseded", found.round)
             self._ahead.drop()
@@ -86,7 +89,7 @@ class Prefetch:
         self._fetch(ranges)
         return manifest
 
-    def _rounds_after(self, base: SnapshotManifest, context: RoundContext, polling: Polling) -> bool:
+    def _rounds_after(self, base: SnapshotManifest, context: RoundContext, until: float) -> bool:
         """Read the rounds after `base`, those that are committed meanwhile, too; whether a newer snapshot is there."""
         round_, group, is_first_pause = base.round, context.group, True
         newest: list[ByteRange] = []
@@ -102,11 +105,9 @@ class Prefetch:
                     is_first_pause = False
                     self._ahead.settle()
                     log.info("round=%d event=prefetched from=%d", round_, base.round)
-                if polling.left_seconds <= 0:
+                if context.clock.monotonic() >= until or context.clock.wait(self._over, LOOK_SECONDS):
                     return False
-                polling.rest()
                 continue
-            polling.reset()
             round_ += 1
             self._fetch(newest)
             newest = [] if commit.void else list(ReducedShards(context, commit).ranges(group.rank, group.size))

@@ -194,7 +194,7 @@ class Snapshots:
 
     def _pieces(self, round_: int, shard: int) -> Iterator[_Window]:
         """What this process holds of a shard, in as many pieces as it has connections for each shard."""
-        held = [within for _, within, _ in self._held_of(self.context.link.rank, round_, shard)]
+        held = [within for _, within, _ in self._held_of(self.cut.rank, round_, shard)]
         if not held:
             return
         start, stop = self._span(round_, shard)
@@ -267,7 +267,7 @@ class Snapshots:
         arrays = (state.parameters, state.momentum)
         for run, values in decoded_stream(key, stream, blocks, which):
             window = _Window(piece.shard, run, blocks)
-            for array, within, local in self._held_in(self.context.link.rank, state.round, window):
+            for array, within, local in self._held_in(self.cut.rank, state.round, window):
                 put_values(arrays[array][local], values, within)
 
     def _check(self, header: SnapshotHeader, round_: int, shard: int) -> None:
