@@ -121,14 +121,9 @@ def _functions() -> Iterator[Any]:
 
 
 def _prepare(endpoint: str) -> None:
-    options = {
-        "endpoint_url": endpoint,
-        "region_name": "us-east-1",
-        "aws_access_key_id": "bench",
-        "aws_secret_access_key": "bench",
-    }
-    boto3.client("s3", **options).create_bucket(Bucket=_BUCKET)
-    boto3.client("events", **options).create_event_bus(Name=ENVIRONMENT["MUSTER_BUS"])
+    session = boto3.Session(aws_access_key_id="bench", aws_secret_access_key="bench", region_name="us-east-1")
+    session.client("s3", endpoint_url=endpoint).create_bucket(Bucket=_BUCKET)
+    session.client("events", endpoint_url=endpoint).create_event_bus(Name=ENVIRONMENT["MUSTER_BUS"])
 
 
 def _plan_event(name: str) -> dict[str, Any]:
