@@ -43,7 +43,7 @@ import lambdas.{handler}
 print(json.dumps(made))
 """
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "MUSTER_BUCKET": "muster-bench",
     "MUSTER_JOB_PREFIX": "muster",
     "MUSTER_BUS": "bus",
@@ -126,7 +126,7 @@ class _Interpreter:
 
     def _run(self, program: str) -> str:
         # No site-packages (-S): a package that is missing from the bundle must not be found here.
-        environment = _ENVIRONMENT | {"PATH": os.environ["PATH"], "HOME": str(self._bundle)}
+        environment = ENVIRONMENT | {"PATH": os.environ["PATH"], "HOME": str(self._bundle)}
         command = [sys.executable, "-S", "-c", program]
         return subprocess.run(
             command, cwd=self._bundle, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=60
