@@ -19,8 +19,11 @@ providers._get_local_constants = lambda: _no_constants
 
 HERE = Path(__file__).parent
 LONGEST_FIRST = (
-    "faults/test_control_plane.py",
     "e2e/test_demo.py",
+    "terminal/test_tutorial.py",
+    "faults/test_control_plane.py",
+    "simulation/test_schedules.py",
+    "terminal/test_hyperpod_guide.py",
     "e2e/test_installed.py",
     "infra/test_deploy_command.py",
     "e2e/test_upgrade.py",
@@ -34,6 +37,9 @@ LONGEST_FIRST = (
     "e2e/test_partitions.py",
     "workflow/test_reruns_of_runs.py",
     "e2e/test_verify.py",
+    "integration/replica/test_pod.py",
+    "e2e/test_recipe_runs.py",
+    "e2e/test_hyperpod_run.py",
     "infra/test_gate.py",
     "infra/test_access.py",
     "workflow",

@@ -134,6 +134,14 @@ class PodRun:
             message = f"{error}; it is {self.state!r}, and has written:\n{self.log[-3000:]}"
             raise AssertionError(message) from None
 
+    def runs(self) -> None:
+        """Wait until the program has said that it runs, by a file in the pod's folder."""
+        try:
+            wait_until("the program runs", (self.base / "ready").exists)
+        except AssertionError as error:
+            message = f"{error}; the agent is {self.state!r}, and has written:\n{self.log[-3000:]}"
+            raise AssertionError(message) from None
+
     def start(self, *, pods: int = 1, rank: int = 0, faults: int = 0, master: str | None = None) -> None:
         """What the operator does once all agents are ready."""
         self.is_in("ready")

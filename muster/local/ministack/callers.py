@@ -29,7 +29,9 @@ class Refusal:
 
 def access_key_of(request: EndpointRequest) -> str:
     """The access key that a request names, in its header or its query; empty when it names none."""
-    return str(router.extract_access_key_id(dict(request.headers), request.query))
+    if request.access_key is None:
+        request.access_key = str(router.extract_access_key_id(dict(request.headers), request.query))
+    return request.access_key
 
 
 def foreign_root_key(access_key: str) -> bool:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 from ministack.core import iam_evaluator
@@ -25,6 +25,7 @@ _CHARACTERS = frozenset("*?$")
 # Wildcards that come from a value, until a pattern is compiled.
 _MASKS = {"*": "\ue000", "?": "\ue001"}
 _MARK = "variables"
+_DOCUMENTS_KEPT = 512
 
 
 class _UnresolvedError(Exception):
@@ -53,15 +54,22 @@ def _unmasking(compiled: Callable[[str, bool], re.Pattern[str]]) -> Callable[[st
 
 
 def _marking(parse: Callable[[object], list[ParsedStatement]]) -> Callable[[object], list[ParsedStatement]]:
-    """Note in each statement whether its document's version has variables."""
+    """Note in each statement whether its document's version has variables. A document is parsed once.
+
+    Every request is checked against all policies of its caller, several times: their text is the same each time.
+    """
+
+    @lru_cache(_DOCUMENTS_KEPT)
+    def statements_of(text: str) -> tuple[ParsedStatement, ...]:
+        statements = parse(text)
+        marked = _has_variables(_loaded(text))
+        for statement in statements:
+            setattr(statement, _MARK, marked)
+        return tuple(statements)
 
     @wraps(parse)
     def parsed(document: object) -> list[ParsedStatement]:
-        statements = parse(document)
-        marked = _has_variables(_loaded(document))
-        for statement in statements:
-            setattr(statement, _MARK, marked)
-        return statements
+        return [*statements_of(document if isinstance(document, str) else json.dumps(document))]
 
     return parsed
 

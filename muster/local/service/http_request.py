@@ -14,6 +14,7 @@ class EndpointRequest(Request):
     def __init__(self, scope: Scope, receive: Receive) -> None:
         super().__init__(scope, receive)
         self.path: str = scope["path"]
+        self.access_key: str | None = None  # once it has been looked for (muster.local.ministack.callers)
         self._was_read = False
         self._replayed = False
 

@@ -82,7 +82,13 @@ class _Route:
 
 
 @cache
-def _routes(service: str) -> tuple[_Route, ...]:
+def _routes(service: str, method: str) -> tuple[_Route, ...]:
+    """The REST routes of a service for a method of HTTP."""
+    return tuple(route for route in _all_routes(service) if route.method == method)
+
+
+@cache
+def _all_routes(service: str) -> tuple[_Route, ...]:
     """The REST routes of a service, from botocore's model of it."""
     session = botocore.session.get_session()
     name = _MODELS.get(service, service)
@@ -108,10 +114,10 @@ def _rest_operation(service: str, request: EndpointRequest) -> str:
         return special
     candidates = [
         route
-        for route in _routes(service)
-        if route.method == request.method
+        for route in _routes(service, request.method)
+        # Most of a service's routes need a parameter that the request does not have: that is seen sooner than a path.
+        if all(key in query and (not value or value in query[key]) for key, value in route.literals)
         and route.pattern.fullmatch(path)
-        and all(key in query and (not value or value in query[key]) for key, value in route.literals)
     ]
     # The most query literals win; among equals the plain operation (ListBuckets before ListDirectoryBuckets).
     best = min(candidates, key=lambda route: (-len(route.literals), len(route.operation)), default=None)

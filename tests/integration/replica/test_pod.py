@@ -19,7 +19,6 @@ from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel
 from muster.infra.deploy.bundle import build_replica_package
 from tests.support.pod_s3 import PodS3, pod_s3
 from tests.support.pods import JOB, ROOT, PodRun, address
-from tests.support.waiting import wait_until
 
 PROGRAM = ROOT / "tests" / "support" / "jobs" / "programs" / "pod_program.py"
 Make = Callable[..., PodRun]
@@ -112,7 +111,7 @@ def test_a_restart_by_the_operator_continues_in_the_same_pod(make: Make, s3: Pod
 def test_a_pod_that_is_deleted_lets_its_program_save(make: Make, s3: PodS3) -> None:
     pod = make("wait").begin()
     pod.start()
-    wait_until("the program runs", (pod.base / "ready").exists)
+    pod.runs()
     pod.terminate()
     assert pod.end() == 143
     assert s3.body("checkpoints/digits/r0/saved") == b"saved at SIGTERM"
@@ -123,14 +122,14 @@ def test_a_pod_that_is_deleted_lets_its_program_save(make: Make, s3: PodS3) -> N
 def test_before_the_number_of_pods_changes_the_program_saves_and_the_pod_stays(make: Make, s3: PodS3) -> None:
     pod = make("wait").begin()
     pod.start()
-    wait_until("the program runs", (pod.base / "ready").exists)
-    pod.call("/stop", {"is_graceful": True, "timeout": 60})
+    pod.runs()
+    assert pod.call("/stop", {"is_graceful": True, "timeout": 60}) is not None
     pod.is_in("ready")
     assert s3.body("checkpoints/digits/r0/saved") == b"saved at SIGTERM"
     assert not pod.notices("end")
     (pod.base / "ready").unlink()
     pod.start()
-    wait_until("the program runs again", (pod.base / "ready").exists)
+    pod.runs()
 
 
 def test_all_pods_of_a_replica_have_the_same_hosts_and_the_first_one_stores(make: Make, s3: PodS3) -> None:
