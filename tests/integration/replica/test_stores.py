@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,14 +30,17 @@ def in_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["directory", "S3", "S3 in bulk"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "directory":
-        return LocalStore(tmp_path)
+        yield LocalStore(tmp_path)
+        return
     request.getfixturevalue("in_cloud")
     if request.param == "S3 in bulk":
         request.getfixturevalue("monkeypatch").setattr(s3_store, "BULK_BYTES", 1)
     workshop: Workshop = request.getfixturevalue("workshop")
-    return S3ObjectStore(workshop.bucket, f"rendezvous/{workshop.name('run')}/")
+    in_s3 = S3ObjectStore(workshop.bucket, f"rendezvous/{workshop.name('run')}/")
+    yield in_s3
+    assert in_s3._bulk is None or in_s3._bulk.are_possible, "the other client made the large requests"
 
 
 def test_what_is_created_is_read_whole_and_in_part(store: Store) -> None:

@@ -132,7 +132,7 @@ def test_a_large_shard_is_read_over_several_connections(
     asked: list[tuple[int, int]] = []
     stream = LocalStore.stream
 
-    def counted(self: LocalStore, key: str, start: int, stop: int) -> Iterator[memoryview]:
+    def counted(self: LocalStore, key: str, start: int, stop: int, **_: tuple[int, int]) -> Iterator[memoryview]:
         asked.append((start, stop))
         return stream(self, key, start, stop)
 

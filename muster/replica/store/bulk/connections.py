@@ -363,7 +363,7 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
         status = int(rest[:3])
         if status >= 200:
             break
-        data = connection.rest  # 100 Continue, which nobody has asked for
+        data = connection.rest  # 100 Continue: the answer follows
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if refused is not None or version == "HTTP/1.0":
         headers["connection"] = "close"
