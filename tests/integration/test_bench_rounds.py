@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from bench.rounds import recovery
 from bench.rounds.group import BUCKET, client_environment, running_group
 from bench.rounds.model import Site, flat_seconds, model_rows
 from bench.rounds.schemes import SCHEMES
@@ -69,3 +70,14 @@ def test_the_model_knows_its_limits() -> None:
     fit = model_rows(measured)[0]
     assert fit.value < 1e-6
     assert fit.ok
+
+
+def test_a_recovery_moves_the_snapshot_and_the_rounds_after_it_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_REPETITIONS", 1)
+    [cost], moved = recovery._costs(server, 1, "recovered")
+    # Parameters and momentum, and one mean.
+    assert 3.0 <= moved < 3.2
+    assert set(recovery._PHASES) < set(cost)
+    assert cost["seconds"] > cost["own imports"] + cost["join"] > 0
