@@ -12,6 +12,8 @@ UV_PIP := $(BIN)/python -m muster.infra.packages
 # The browser and the terminal for the tests of pages and of the terminal: the system's.
 BROWSER := build/.ready-browser
 TERMINAL := build/.ready-terminal
+# The kernel for arm64 is tested in an emulator of that processor.
+EMULATOR := build/.ready-emulator
 # What only tests, checks, benchmarks and documentation need: a demo does without it.
 DEV := $(VENV)/.ready-dev
 # PyTorch is large: only the targets that need it install it.
@@ -201,6 +203,14 @@ $(TERMINAL):
 	  || { echo "The tests in a terminal need tmux: install it (Debian: sudo apt-get install tmux), then go on." >&2; exit 1; }
 	@touch $@
 
+$(EMULATOR):
+	@mkdir -p build
+	@command -v qemu-aarch64-static qemu-aarch64 >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing QEMU for the tests of the kernel for arm64 (once)" \
+	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user-static >build/qemu.log 2>&1; } \
+	  || { echo "The tests of the kernel for arm64 need QEMU: install it (Debian: sudo apt-get install qemu-user-static), then go on." >&2; exit 1; }
+	@touch $@
+
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
 
@@ -222,7 +232,7 @@ upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE
 soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(PEERS) $(ZIG) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) ## Every test
+test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(PEERS) $(ZIG) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) $(EMULATOR) ## Every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
