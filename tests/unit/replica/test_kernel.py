@@ -22,7 +22,7 @@ from muster.infra.release.kernels import FOLDER
 from muster.infra.release.kernels import compiled as compile_kernel
 from muster.replica.algorithms.outer_optimizer import Nesterov
 from muster.replica.codecs import codec_named
-from muster.replica.codecs.base import MAGNITUDE_MAX, Codec
+from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Payload
 from muster.replica.codecs.grouped import _NEAREST, LEVELS
 from muster.replica.kernel import Format, Kernel, kernel
 from muster.replica.kernel.calls import Rows, Target
@@ -341,6 +341,19 @@ def test_the_kernel_has_every_block_but_the_smallest(codec: Codec) -> None:
         assert compiled_records(KEY, Blocks(1024, codec)) is not None
     # XXH3 is another function for up to 240 bytes.
     assert (compiled_records(KEY, Blocks(256, CODECS["int4"]))) is None
+
+
+def test_a_codec_with_code_of_its_own_is_not_the_kernels() -> None:
+    class Negated(type(CODECS["fp32"])):  # type: ignore[misc] # the class of a codec
+        def decode(self, payload: Payload, values: Floats) -> None:
+            super().decode(payload, values)
+            np.negative(values, out=values)
+
+    class Renamed(type(CODECS["int4"])):  # type: ignore[misc] # the class of a codec
+        name = "other"
+
+    assert compiled_records(KEY, Blocks(1024, Negated())) is None
+    assert Renamed.kernel_format is Format.INT4
 
 
 def test_values_up_to_the_limit_are_within_what_readers_accept(compiled: Kernel) -> None:
