@@ -121,8 +121,11 @@ def _functions() -> Iterator[Any]:
 
 
 def _prepare(endpoint: str) -> None:
-    keys = {"aws_access_key_id": ENVIRONMENT["AWS_ACCESS_KEY_ID"], "region_name": ENVIRONMENT["AWS_REGION"]}
-    session = boto3.Session(aws_secret_access_key=ENVIRONMENT["AWS_SECRET_ACCESS_KEY"], **keys)
+    session = boto3.Session(
+        aws_access_key_id=ENVIRONMENT["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+        region_name=ENVIRONMENT["AWS_REGION"],
+    )
     session.client("s3", endpoint_url=endpoint).create_bucket(Bucket=_BUCKET)
     session.client("events", endpoint_url=endpoint).create_event_bus(Name=ENVIRONMENT["MUSTER_BUS"])
 
