@@ -278,8 +278,8 @@ DEFECTS = (
     Defect(
         "each process of a replica decides by itself whether a round is committed",
         rendezvous.Rendezvous._before_contributing,
-        "return self._by_first(look)",
-        "return look()",
+        "commit = self._by_first(look)",
+        "commit = look()",
         "groups",
     ),
     Defect(
