@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import unescape
 from urllib.request import getproxies, proxy_bypass
-from xml.sax.saxutils import unescape
 
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
