@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from aws_cdk import App, CfnOutput, Environment, IStackSynthesizer, PermissionsBoundary, Stack, Tags
+from aws_cdk import App, CfnOutput, Environment, IStackSynthesizer, PermissionsBoundary, Stack, Tags, Token
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
@@ -40,6 +40,7 @@ from muster.infra.rendezvous_bucket import (
 )
 from muster.infra.replica_role import ReplicaRole
 from muster.infra.settings.cluster_table import network_of
+from muster.infra.settings.snap_start import region_problems
 from muster.infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, Platform, StackSettings
 from muster.infra.workflow.state_machine import Workflow
 
@@ -69,6 +70,8 @@ class StackFiles:
 _FEATURE_FLAGS: dict[str, object] = {
     "@aws-cdk/aws-events:eventsTargetQueueSameAccount": True,
     "@aws-cdk/aws-iam:minimizePolicies": False,
+    # A version of a function is a new one where Lambda's own would be: not where a tag changes.
+    "@aws-cdk/aws-lambda:recognizeVersionProps": True,
     "@aws-cdk/core:checkSecretUsage": True,
     "@aws-cdk/core:target-partitions": ["aws", "aws-cn", "aws-us-gov"],
 }
@@ -101,7 +104,7 @@ class MusterStack(Stack):
         state_machine: a run is an execution of it.
 
     Raises:
-        ConfigurationError: the settings name another stack.
+        ConfigurationError: the settings name another stack, or ask for snapshots in a region without.
         ValidationError: no stack can have this name.
         BundleError: the functions' dependencies could not be installed.
     """
@@ -126,6 +129,8 @@ class MusterStack(Stack):
             permissions_boundary=_boundary(settings.stack.permissions_boundary),
             **options,
         )
+        for problem in region_problems(settings, None if Token.is_unresolved(self.region) else self.region):
+            raise ConfigurationError(str(problem))
         # The same template in every app, whatever flags that app has.
         for flag, value in _FEATURE_FLAGS.items():
             self.node.set_context(flag, value)
@@ -147,6 +152,7 @@ class MusterStack(Stack):
             log_retention_days=settings.watch.log_retention_days,
             kms_key_arn=settings.stack.kms_key_arn,
             network=network_of(settings.hyperpod_clusters),
+            snap_start=settings.runs.snap_start,
             environment={
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,

@@ -14,6 +14,8 @@ _ALLOWED = ("replicas.vpc", "replicas.kms_key_arn")
 _LISTS = ("replicas.further_role_arns", "replicas.data", "replicas.data_kms_key_arns", "replicas.policy_arns")
 _PREFIXES = "replicas.data"
 _CLUSTERS = "hyperpod_clusters"
+# The definition of a running execution names the functions as they were called when it began: with an alias or without.
+_CALLED = "runs.snap_start"
 STACK_KEY = "stack.kms_key_arn"
 
 
@@ -28,7 +30,12 @@ def pinned_changes(deployed: Tables, new: Tables) -> list[Change]:
         if change.key == _ROLE
         or (change.key in _ALLOWED and change.deployed)
         or (change.key in _LISTS and _removed(change))
-    ] + _lost_clusters(deployed, new)
+    ] + [*_called_otherwise(deployed, new), *_lost_clusters(deployed, new)]
+
+
+def _called_otherwise(deployed: Tables, new: Tables) -> list[Change]:
+    changes = [Change(_CALLED, bool(_value(deployed, _CALLED)), bool(_value(new, _CALLED)))]
+    return [change for change in changes if change.deployed != change.new]
 
 
 def _lost_clusters(deployed: Tables, new: Tables) -> list[Change]:

@@ -58,7 +58,7 @@ class ControlFunctions:
         self._notices = resources.notices
         self._clusters = settings.clusters
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in FUNCTIONS}
-        self._made: dict[str, lambda_.Function] = {}
+        self._made: dict[str, HandlerFunction] = {}
         self.people = self._people_topic(settings.notify.email)
         key = settings.defaults.kms_key_id
         self._arns: dict[Target, list[str]] = {
@@ -102,19 +102,21 @@ class ControlFunctions:
                 "MUSTER_POD_ROLE_ARN": resources.pod_role.role_arn,
             }
         self._make_ready()
-        LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"])
+        LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"].function)
         self._allow_timers()  # plan passes this role to EventBridge Scheduler
         self._make_ready()
 
     @property
     def by_name(self) -> Mapping[str, lambda_.Function]:
         """All functions, in the order of the table."""
-        return {row.name: self._made[row.name] for row in FUNCTIONS}
+        return {row.name: self._made[row.name].function for row in FUNCTIONS}
 
     @property
-    def in_workflow(self) -> Mapping[str, lambda_.Function]:
+    def in_workflow(self) -> Mapping[str, lambda_.IFunction]:
         """The functions that the workflow calls, by the placeholders of its definition."""
-        return {f"{row.name.capitalize()}FunctionArn": self._made[row.name] for row in FUNCTIONS if row.in_workflow}
+        return {
+            f"{row.name.capitalize()}FunctionArn": self._made[row.name].called for row in FUNCTIONS if row.in_workflow
+        }
 
     def connect(self, state_machine: sfn.StateMachine) -> None:
         """Make the functions that name the state machine, and connect the rules and the inbox with their functions."""
@@ -132,18 +134,20 @@ class ControlFunctions:
         self._allow_continuations()
         # S3 cannot send to the function itself: the function's role names the bucket, so neither could be made first.
         self._inbox.add_subscription(
-            subscriptions.LambdaSubscription(self._made["start"], dead_letter_queue=self._handlers.dead_letters)
+            subscriptions.LambdaSubscription(self._made["start"].called, dead_letter_queue=self._handlers.dead_letters)
         )
         if self._notices is not None:
             self._notices.add_subscription(
-                subscriptions.LambdaSubscription(self._made["react"], dead_letter_queue=self._handlers.dead_letters)
+                subscriptions.LambdaSubscription(
+                    self._made["react"].called, dead_letter_queue=self._handlers.dead_letters
+                )
             )
         make_cluster_access(
             self._stack,
             clusters=self._clusters.clusters,
             job_prefix=self._settings.job_prefix,
             callers={
-                row.name: CalledBy(self._made[row.name], row.on_clusters)
+                row.name: CalledBy(self._made[row.name].function, row.on_clusters)
                 for row in FUNCTIONS
                 if row.on_clusters is not None
             },
@@ -156,7 +160,7 @@ class ControlFunctions:
                 EventRule(
                     self._scopes[row.name],
                     rule,
-                    function=self._made[row.name],
+                    function=self._made[row.name].called,
                     dead_letters=self._handlers.dead_letters,
                 )
 
@@ -165,14 +169,14 @@ class ControlFunctions:
             if row.name not in self._made and row.targets <= self._arns.keys():
                 self._made[row.name] = self._make(row)
 
-    def _make(self, row: FunctionRow) -> lambda_.Function:
+    def _make(self, row: FunctionRow) -> HandlerFunction:
         return HandlerFunction(
             self._scopes[row.name],
             row,
             self._handlers,
             arns=self._arns,
             environment={name: self._variables[name] for name in (*row.variables, *self._of_clusters(row))},
-        ).function
+        )
 
     def _of_clusters(self, row: FunctionRow) -> tuple[str, ...]:
         """The variables that a function has only in a stack with clusters."""
@@ -193,7 +197,7 @@ class ControlFunctions:
 
     def _allow_timers(self) -> None:
         """A role under which EventBridge Scheduler calls the function timer; plan passes it to each schedule."""
-        timer = self._made["timer"]
+        timer = self._made["timer"].called
         call = iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[timer.function_arn])
         role = iam.Role(
             self._scopes["timer"],
@@ -211,8 +215,8 @@ class ControlFunctions:
         A policy of its own: the roles of functions that the state machine calls cannot name the state machine, which
         would depend on itself.
         """
-        starting = [self._made[row.name].role for row in FUNCTIONS if row.starts_continuations]
-        cancelling = [self._made[row.name].role for row in FUNCTIONS if row.cancels_runs]
+        starting = [self._made[row.name].function.role for row in FUNCTIONS if row.starts_continuations]
+        cancelling = [self._made[row.name].function.role for row in FUNCTIONS if row.cancels_runs]
         reruns = Construct(self._stack, "Reruns")
         for name, roles, statements in (
             ("Policy", starting, START_RUNS),

@@ -152,6 +152,7 @@ FUNCTIONS = (
         timeout_seconds=120,  # enough to retry CreateTrainingJob while it is throttled
         memory_mb=1024,  # CPU grows with memory: a cold start takes half as long as with 512 MB
         in_workflow=True,
+        snap_start=True,  # it and react are between the end of a job and the next launch, often both cold
         statements=(
             # It creates jobs under the launcher role (launcher_role.py), and looks after them under its own.
             *_KEEP_RECORDS,
@@ -168,6 +169,7 @@ FUNCTIONS = (
         description="Muster: records the status of a training job and decides what follows its end",
         timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
+        snap_start=True,
         triggers=status_events,
         statements=(
             *_KEEP_RECORDS,

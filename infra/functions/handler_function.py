@@ -22,6 +22,8 @@ from muster.infra.policy import Arns, policy_statements
 
 ASYNC_RETRIES = 2  # Lambda: the maximum for an asynchronous event
 ASYNC_EVENT_HOURS = 6  # Lambda: the longest that it keeps one
+ALIAS = "live"
+"""The name under which a function with snapshots is called: it leads to the newest version."""
 
 
 class ExpiringLogGroup(logs.LogGroup):
@@ -45,6 +47,8 @@ class HandlerSettings:
     kms_key_arn: str | None = None
     network: VpcConfig | None = None
     """Where the functions are that call clusters, if the endpoints of these are private."""
+    snap_start: bool = False
+    """Whether the functions start from snapshots whose rows say so."""
 
 
 class HandlerFunction(Construct):
@@ -52,6 +56,10 @@ class HandlerFunction(Construct):
 
     The role allows what the row's statements say, writing the function's own log and its dead letters.
     `environment` holds the variables that the row names.
+
+    Attributes:
+        function: the function itself, with its role and its environment.
+        called: what others call, and are allowed to call: the function, or the alias of one with snapshots.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class HandlerFunction(Construct):
         super().__init__(scope, "Handler")
         log_group = ExpiringLogGroup(self, "Logs", days=settings.log_retention_days)
         network = None if row.on_clusters is None else settings.network
+        snap_start = row.snap_start and settings.snap_start
         role = iam.Role(
             self,
             "Role",
@@ -99,13 +108,28 @@ class HandlerFunction(Construct):
             retry_attempts=ASYNC_RETRIES,
             max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
             dead_letter_queue=settings.dead_letters,
+            snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
+            # A new version only where code or configuration changes. Old ones stay: events that were accepted for one
+            # may wait for hours, and a rollback leads back to it.
+            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN) if snap_start else None,
         )
+        self.called: lambda_.IFunction = self.function
         if network is not None:
             # The construct's own parameter would look the VPC up in the account.
             cast(
                 "lambda_.CfnFunction", self.function.node.default_child
             ).vpc_config = lambda_.CfnFunction.VpcConfigProperty(
                 subnet_ids=network.subnets, security_group_ids=network.security_group_ids
+            )
+        if snap_start:
+            # What a function says of its asynchronous events does not hold for those of an alias.
+            self.called = lambda_.Alias(
+                self,
+                "Live",
+                alias_name=ALIAS,
+                version=self.function.current_version,
+                retry_attempts=ASYNC_RETRIES,
+                max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
             )
 
 

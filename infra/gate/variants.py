@@ -31,7 +31,7 @@ VARIANTS: Mapping[str, Tables] = {
             "vpc": {"subnets": ["subnet-0a1b2c3d"], "security_group_ids": ["sg-0a1b2c3d"]},
             "tags": {"team": "research"},
         },
-        "runs": {"max_concurrent_replicas": 100},
+        "runs": {"max_concurrent_replicas": 100, "snap_start": True},
         "notify": {"email": "team@example.com"},
         "schedules": {"nightly": {"at": "cron(0 3 * * ? *)", "spec_key": "inbox/nightly.yaml"}},
     },
@@ -70,6 +70,7 @@ PLACES = (
 _ARNS = {
     "AWS::Events::EventBus": "events:{region}:{account}:event-bus/{name}",
     "AWS::IAM::Role": "iam::{account}:role/{name}",
+    "AWS::Lambda::Alias": "lambda:{region}:{account}:function:{name}:live",
     "AWS::Lambda::Function": "lambda:{region}:{account}:function:{name}",
     "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
     "AWS::S3::Bucket": "s3:::{name}",
@@ -77,7 +78,7 @@ _ARNS = {
     "AWS::SQS::Queue": "sqs:{region}:{account}:{name}",
     "AWS::StepFunctions::StateMachine": "states:{region}:{account}:stateMachine:{name}",
 }
-_REF_IS_ARN = ("AWS::SNS::Topic", "AWS::StepFunctions::StateMachine")
+_REF_IS_ARN = ("AWS::Lambda::Alias", "AWS::SNS::Topic", "AWS::StepFunctions::StateMachine")
 
 
 class Resolved:

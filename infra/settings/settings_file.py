@@ -18,6 +18,8 @@ from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
 from muster.infra.settings.cluster_table import cluster_table_problems
 from muster.infra.settings.scheduled_runs import schedule_problems
+from muster.infra.settings.snap_start import SETTING as SNAP_START
+from muster.infra.settings.snap_start import region_problems
 from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
 
 SETTINGS_FILE = "muster.toml"
@@ -128,6 +130,10 @@ def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem
     if settings.runs.rearm_seconds < least:
         allowed = f"at least {least:,} on AWS: a long run would exceed 25,000 history events"
         yield Problem("runs.rearm_seconds", str(settings.runs.rearm_seconds), "raise it", allowed)
+    if settings.runs.snap_start and target is Platform.LOCAL:
+        remedy = "leave it out for the embedded cloud"
+        yield Problem(SNAP_START, "true", remedy, "false on the embedded cloud, which takes no snapshots of functions")
+    yield from region_problems(settings, settings.stack.region)
     bucket = settings.bucket
     if bucket.existing is not None:
         for key in ("name", "access_logs_bucket", "access_logs_prefix"):

@@ -215,6 +215,11 @@ class RunsTable(SettingsTable):
     sweep_hours: int = Field(
         default=6, ge=0, le=SWEEP_HOURS_MAX, description="hours between two sweeps; 0 turns the sweep off"
     )
+    snap_start: bool = Field(
+        default=False,
+        description="whether *attempt* and *react* start from snapshots (Lambda SnapStart), which takes most of a cold "
+        "start off each rerun and costs about $8 per month and deployed version",
+    )
 
 
 class RecipesTable(SettingsTable):

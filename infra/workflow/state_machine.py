@@ -45,7 +45,9 @@ class Workflow(Construct):
             state_machine_type=sfn.StateMachineType.STANDARD,
             # As text in the template, where cfn-lint checks it; it would not check an uploaded file.
             definition_body=sfn.DefinitionBody.from_string(
-                json.dumps(armed_definition(definition, settings.runs.rearm_seconds))
+                json.dumps(
+                    armed_definition(definition, settings.runs.rearm_seconds, snap_start=settings.runs.snap_start)
+                )
             ),
             definition_substitutions={
                 "Partition": stack.partition,

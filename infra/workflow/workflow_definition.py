@@ -14,12 +14,29 @@ REARM_SECONDS = 21_600
 """The re-arm period in the definition's file."""
 
 
+# What a call of a function with snapshots may also meet: Lambda is making its snapshot anew, which it does from time to
+# time, or a restore took too long. It takes minutes, as throttling may.
+_SNAPSHOT_ERRORS = [
+    "Lambda.SnapStartException",
+    "Lambda.SnapStartNotReadyException",
+    "Lambda.SnapStartTimeoutException",
+]
+_THROTTLED = "Lambda.TooManyRequestsException"
+
+
+class Retry(TypedDict):
+    """The errors of a retrier; the file has more."""
+
+    ErrorEquals: list[str]
+
+
 class State(TypedDict):
     """The fields of a state that Muster's code reads or sets; the file has more."""
 
     Resource: NotRequired[str]
     TimeoutSeconds: NotRequired[int | str]
     TimeoutSecondsPath: NotRequired[str]
+    Retry: NotRequired[list[Retry]]
     ItemProcessor: NotRequired[Machine]
 
 
@@ -29,13 +46,14 @@ class Machine(TypedDict):
     States: dict[str, State]
 
 
-def armed_definition(path: Path, rearm_seconds: int) -> Machine:
+def armed_definition(path: Path, rearm_seconds: int, *, snap_start: bool = False) -> Machine:
     """The definition in the file `path`, with the re-arm period of every wait for a task token.
 
     Where the wait has an expression or names a path (TimeoutSecondsPath), the states before it compute the period: the
     smaller one of the run's own and this one, which is in the file as `REARM_SECONDS`. Otherwise it is a literal. The
     ARNs of the service's integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and
-    aws-cn; the file has `aws`, which Workflow Studio and the validators of the language can read.
+    aws-cn; the file has `aws`, which Workflow Studio and the validators of the language can read. With `snap_start`, a
+    function whose snapshot is not ready is called again as patiently as one that is throttled.
 
     Raises:
         ValueError: nothing in the definition waits for a task token.
@@ -52,6 +70,9 @@ def armed_definition(path: Path, rearm_seconds: int) -> Machine:
     for state in _states(definition):
         if "Resource" in state:
             state["Resource"] = state["Resource"].replace("arn:aws:", "arn:${Partition}:", 1)
+        for retry in state.get("Retry", []) if snap_start else []:
+            if _THROTTLED in retry["ErrorEquals"]:
+                retry["ErrorEquals"] += _SNAPSHOT_ERRORS
     return definition
 
 

@@ -17,6 +17,7 @@ from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
+from muster.control.runtime.snapshots import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ class ControlPlane:
         Raises:
             ConfigurationError: names every variable of the environment that is missing or wrong, at once.
         """
-        return cls(settings or read_environment(FunctionEnvironment, environment), Clients.opened(*services))
+        settings = settings or read_environment(FunctionEnvironment, environment)
+        clients = Clients.opened(*services)
+        after_restore(clients.drop_connections)
+        return cls(settings, clients)
 
     def allow(self, budget: TimeBudget) -> TimeBudget:
         """Give an invocation its time: until then throttled calls for jobs are tried again. Returns the budget."""

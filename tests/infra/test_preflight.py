@@ -99,6 +99,23 @@ def test_the_step_to_session_tags_waits_for_the_replicas_of_an_older_version() -
     assert refused(stack({}), {}, BUSY) == []
 
 
+def test_running_runs_call_the_functions_as_they_did_when_they_began() -> None:
+    on, off = {"runs": {"snap_start": True}}, {"runs": {"snap_start": False}}
+    for deployed, new, change in ((on, {}, "True would become False"), ({}, on, "False would become True")):
+        [problem] = refused(stack(deployed), new, BUSY)
+        assert problem.startswith(f"runs.snap_start: {change.lower()} while night is running; wait until they end")
+        assert refused(stack(deployed), new, QUIET) == []
+    assert refused(stack(on), on, BUSY) == []
+    assert refused(stack({}), off, BUSY) == []
+
+
+def test_snapshots_are_refused_in_the_region_to_which_the_credentials_lead() -> None:
+    settings = parse_settings({"runs": {"snap_start": True}}, Platform.AWS)
+    for region, allowed in (("us-east-1", True), ("ap-east-2", False)):
+        problems = Preflight(QUIET, replace(PLACE, region=region), settings, None).problems()
+        assert [problem.field for problem in problems] == ([] if allowed else ["runs.snap_start"])
+
+
 def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
     named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
     [problem] = refused(named, {}, BUSY)  # --reset bucket.name, or a name that an older version took from elsewhere

@@ -93,6 +93,21 @@ def test_every_table_can_be_set() -> None:
     )
 
 
+def test_snapshots_are_refused_where_lambda_has_none() -> None:
+    assert StackSettings().runs.snap_start is False
+    on = "[runs]\nsnap_start = true\n"
+    assert read(on).runs.snap_start is True
+    assert read(f'{on}[stack]\nregion = "ap-southeast-2"').runs.snap_start is True
+    for region in ("ap-east-2", "ap-southeast-6", "us-gov-west-1", "cn-north-1"):
+        allowed = "a commercial region of AWS other than ap-east-2 and ap-southeast-6"
+        assert refusal(f'{on}[stack]\nregion = "{region}"') == [
+            f"line 2: runs.snap_start: found true in {region}; {allowed}; leave it out, or deploy to another region"
+        ]
+        assert read(f'[stack]\nregion = "{region}"').runs.snap_start is False
+    [problem] = refusal(on, Platform.LOCAL)
+    assert "runs.snap_start: found true; false on the embedded cloud, which takes no snapshots" in problem
+
+
 def test_only_a_local_run_is_short_enough_to_be_rearmed_every_few_seconds() -> None:
     assert read("[runs]\nrearm_seconds = 5", Platform.LOCAL).runs.rearm_seconds == 5
     assert "at least 5" in refusal("[runs]\nrearm_seconds = 4", Platform.LOCAL)[0]

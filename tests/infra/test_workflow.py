@@ -183,3 +183,12 @@ def test_the_workflow_keeps_its_history_and_logs_errors_without_inputs(template:
 def test_the_cdk_validation_finds_nothing(assembly: Path) -> None:
     report = json.loads((assembly / "validation-report.json").read_text(encoding="utf-8"))
     assert report["pluginReports"] == []
+
+
+def test_a_snapshot_that_is_not_ready_is_waited_for_as_patiently_as_a_throttled_call() -> None:
+    plain, patient = (json.dumps(armed_definition(DEFINITION, 21_600, snap_start=value)) for value in (False, True))
+    assert "SnapStart" not in plain
+    throttled = plain.count('"Lambda.TooManyRequestsException"')
+    assert throttled > 0
+    for error in ("SnapStartException", "SnapStartNotReadyException", "SnapStartTimeoutException"):
+        assert patient.count(f'"Lambda.{error}"') == throttled

@@ -67,6 +67,14 @@ VARIANTS: Mapping[str, Tables] = {
             },
         },
     },
+    # With what a function's version must not depend on, and with what it must.
+    "snapshots": {"runs": {"snap_start": True}},
+    "snapshots, tagged": {"runs": {"snap_start": True}, "stack": {"tags": {"team": "research"}}},
+    "snapshots, changed": {"runs": {"snap_start": True, "max_concurrent_replicas": 7}},
+    "snapshots, clusters": {
+        "runs": {"snap_start": True},
+        "hyperpod_clusters": {"research": {"eks_cluster": "research-eks", "namespaces": ["team-a"]}},
+    },
     "unwatched": {"watch": {"health_alarms": False, "dashboard": False}},
     # A key, a boundary, tags and access logs, under another name.
     "Nist": {

@@ -163,13 +163,14 @@ class Template:
             "AWS::Events::EventBus": f"arn:aws:events:REGION:ACCOUNT:event-bus/{name}",
             "AWS::IAM::Role": f"arn:aws:iam::ACCOUNT:role/{name}",
             "AWS::Lambda::Function": f"arn:aws:lambda:REGION:ACCOUNT:function:{name}",
+            "AWS::Lambda::Alias": f"arn:aws:lambda:REGION:ACCOUNT:function:{name}:live",
             "AWS::Logs::LogGroup": f"arn:aws:logs:REGION:ACCOUNT:log-group:{name}:*",
             "AWS::SNS::Topic": f"arn:aws:sns:REGION:ACCOUNT:{name}",
             "AWS::SQS::Queue": f"arn:aws:sqs:REGION:ACCOUNT:{name}",
             "AWS::StepFunctions::StateMachine": f"arn:aws:states:REGION:ACCOUNT:stateMachine:{name}",
         }
-        # The Ref of a state machine or a topic is its ARN; the Ref of any other resource is its name.
-        known_by_arn = {"AWS::StepFunctions::StateMachine", "AWS::SNS::Topic"}
+        # The Ref of these is their ARN; the Ref of any other resource is its name.
+        known_by_arn = {"AWS::StepFunctions::StateMachine", "AWS::SNS::Topic", "AWS::Lambda::Alias"}
         as_arn = attribute == "Arn" or (kind in known_by_arn and attribute == "Ref")
         if kind in arns and as_arn:
             return arns[kind]

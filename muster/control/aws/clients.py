@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import botocore.session
+from botocore.client import BaseClient
 from botocore.config import Config
 
 from muster.control.aws.timer_schedules import SchedulerClient
@@ -57,6 +58,12 @@ class Clients:
         for service in services:
             getattr(clients, service)
         return clients
+
+    def drop_connections(self) -> None:
+        """Close all connections: those of another process cannot be used. The next call opens a new one."""
+        for client in vars(self).values():
+            if isinstance(client, BaseClient):
+                client.close()
 
     @cached_property
     def _session(self) -> botocore.session.Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import warnings
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
+from muster.control.runtime.snapshots import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -38,8 +40,10 @@ warnings.filterwarnings("ignore", message="No application metrics to publish")
 def imported() -> None:
     """What has been imported stays: the collector, off until now (see lambdas), leaves it out and works from now on.
 
-    Does nothing where the collector is on: the handlers that a process imports after its first one.
+    The collector is left alone where it is on: by the handlers that a process imports after its first one.
     """
+    # Otherwise all processes of a snapshot would pause for the same times between their tries.
+    after_restore(random.seed)
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

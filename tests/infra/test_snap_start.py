@@ -1,0 +1,103 @@
+"""A stack with snapshots (`runs.snap_start`): versions, aliases, and that every call is of the alias."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from muster.infra.functions.function_table import FUNCTIONS
+from muster.infra.functions.handler_function import ALIAS, ASYNC_RETRIES
+from tests.infra.variants import Variant
+from tests.support.template import FUNCTIONS as NAMES
+from tests.support.template import Template, construct_name, function
+
+FROM_SNAPSHOTS = {"Attempt", "React"}
+VERSION, ALIASES = "AWS::Lambda::Version", "AWS::Lambda::Alias"
+
+
+def arn(name: str) -> str:
+    qualifier = f":{ALIAS}" if name in FROM_SNAPSHOTS else ""
+    return f"arn:aws:lambda:REGION:ACCOUNT:function:{name}{qualifier}"
+
+
+def versions(template: Template) -> dict[str, str]:
+    """The logical id of each function's version."""
+    return {construct_name(key): key for key in template.of_type(VERSION)}
+
+
+@pytest.fixture
+def snapshots(variant: Variant) -> Template:
+    return variant("snapshots")
+
+
+def test_without_the_setting_no_function_has_a_version(variant: Variant) -> None:
+    bare = variant("bare")
+    assert not bare.of_type(VERSION)
+    assert not bare.of_type(ALIASES)
+    assert "SnapStart" not in json.dumps(bare.resources)
+    assert ":live" not in json.dumps(bare.resolve(bare.resources))
+
+
+def test_the_functions_between_the_end_of_a_job_and_the_next_launch_start_from_snapshots(snapshots: Template) -> None:
+    assert {row.name.capitalize() for row in FUNCTIONS if row.snap_start} == FROM_SNAPSHOTS
+    for name in NAMES:
+        properties = function(snapshots, name)
+        wanted = {"ApplyOn": "PublishedVersions"} if name in FROM_SNAPSHOTS else None
+        assert properties.get("SnapStart") == wanted
+        # What Lambda refuses together with snapshots.
+        assert not {"EphemeralStorage", "FileSystemConfigs", "ImageUri"} & properties.keys()
+    assert versions(snapshots).keys() == FROM_SNAPSHOTS
+
+
+def test_the_alias_leads_to_the_version_and_no_version_is_deleted(snapshots: Template) -> None:
+    of_name = versions(snapshots)
+    for key, alias in snapshots.of_type(ALIASES).items():
+        name = construct_name(key)
+        assert alias["Properties"]["Name"] == ALIAS
+        assert alias["Properties"]["FunctionVersion"] == {"Fn::GetAtt": [of_name[name], "Version"]}
+    for resource in snapshots.of_type(VERSION).values():
+        assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+
+
+def test_a_new_version_is_made_where_code_or_configuration_changes_and_only_there(variant: Variant) -> None:
+    first = versions(variant("snapshots"))
+    assert versions(variant("snapshots, tagged")) == first  # tags are no part of a version: Lambda would refuse it
+    changed = versions(variant("snapshots, changed"))
+    assert changed.keys() == first.keys()
+    assert not set(changed.values()) & set(first.values())
+
+
+def test_asynchronous_events_of_the_alias_are_retried_like_those_of_a_function(snapshots: Template) -> None:
+    found = [item["Properties"] for item in snapshots.of_type("AWS::Lambda::EventInvokeConfig").values()]
+    of_alias = [item for item in found if item["Qualifier"] != "$LATEST"]
+    assert len(of_alias) == len(FROM_SNAPSHOTS)
+    for item in of_alias:
+        assert (item["MaximumRetryAttempts"], item["MaximumEventAgeInSeconds"]) == (ASYNC_RETRIES, 6 * 3_600)
+
+
+def calls(template: Template) -> list[Any]:
+    """The ARNs that rules, subscriptions and permissions name, and those of the workflow's definition."""
+    rules = template.of_type("AWS::Events::Rule").values()
+    targets = [target["Arn"] for rule in rules for target in rule["Properties"]["Targets"]]
+    subscriptions = template.of_type("AWS::SNS::Subscription").values()
+    endpoints = [item["Properties"]["Endpoint"] for item in subscriptions if item["Properties"]["Protocol"] == "lambda"]
+    permissions = [item["Properties"]["FunctionName"] for item in template.of_type("AWS::Lambda::Permission").values()]
+    substitutions = template.one("AWS::StepFunctions::StateMachine")["DefinitionSubstitutions"]
+    placed = [value for key, value in substitutions.items() if key.endswith("FunctionArn")]
+    return [template.resolve(value) for value in (*targets, *endpoints, *permissions, *placed)]
+
+
+@pytest.mark.parametrize("name", ["snapshots", "snapshots, clusters"])
+def test_every_call_is_of_the_alias(variant: Variant, name: str) -> None:
+    template = variant(name)
+    named = set(calls(template))
+    assert named >= {arn("Attempt"), arn("React"), arn("Plan")}
+    assert named <= set(map(arn, NAMES))
+    granted = [item for item in template.statements if "lambda:InvokeFunction" in item.actions]
+    assert {item.role for item in granted} == {"Workflow", "TimerScheduler"}
+    for statement in granted:
+        assert set(statement.resources) <= set(map(arn, NAMES))
+    assert template.allows("Workflow", "lambda:InvokeFunction", arn("Attempt"))
+    assert not template.allows("Workflow", "lambda:InvokeFunction", arn("Attempt").removesuffix(f":{ALIAS}"))
