@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from typing import Any
 
 import torch
@@ -28,8 +29,11 @@ class Position:
         self.value = state_dict["value"]
 
 
-def train(context: Context, *, steps: int) -> None:
-    """Every inner step depends on all before it, and on random numbers."""
+def train(context: Context, *, steps: int, hold_at: int | None = None) -> None:
+    """Every inner step depends on all before it, and on random numbers.
+
+    After the step `hold_at` the processes wait to be killed.
+    """
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(3)
@@ -56,6 +60,8 @@ def train(context: Context, *, steps: int) -> None:
         position.value += 1
         outer.step()
         print(f"done={position.value}", flush=True)
+        while position.value == hold_at:
+            time.sleep(0.1)
     outer.end_round()
     outer.finish()
     whole = [parameter.full_tensor().detach().numpy().tobytes() for parameter in model.parameters()]  # type: ignore[attr-defined]
