@@ -37,7 +37,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         opened.run("muster local down")
 
 
-@pytest.mark.timeout(900)  # five pages and a guide, with eight deployments
+@pytest.mark.timeout(1800)  # five pages and a guide, with eight deployments
 def test_the_tutorial_shows_what_its_pages_promise(terminal: Terminal) -> None:
     typed: list[str] = []
     for page in PAGES:
