@@ -26,7 +26,7 @@ from bench.rounds.stages import measured
 from muster.contract.layout import split_s3_uri
 from muster.replica.codecs import codec_named
 from muster.replica.store.s3_store import S3ObjectStore
-from muster.replica.store.transport import Bytes
+from muster.replica.store.transport import Bytes, Creation
 
 
 class _Mortal(S3ObjectStore):
@@ -37,11 +37,25 @@ class _Mortal(S3ObjectStore):
 
     def create(self, key: str, body: Bytes) -> None:
         """As the store does it, but kill the process where the command says so."""
-        doomed = self.die_at is not None and key.startswith(self.die_at)
-        if doomed and not self.after:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._die(key, after=False)
         super().create(key, body)
-        if doomed:
+        self._die(key, after=True)
+
+    def creation(self, key: str, size: int) -> Creation | None:
+        """As the store does it, but an object at which the process dies is made by `create`."""
+        return None if self._is_doomed(key) else super().creation(key, size)
+
+    def upload(self, key: str, body: Bytes) -> None:
+        """As `create`."""
+        self._die(key, after=False)
+        super().upload(key, body)
+        self._die(key, after=True)
+
+    def _is_doomed(self, key: str) -> bool:
+        return self.die_at is not None and key.startswith(self.die_at)
+
+    def _die(self, key: str, *, after: bool) -> None:
+        if self._is_doomed(key) and self.after is after:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

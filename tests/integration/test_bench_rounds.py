@@ -60,6 +60,17 @@ def test_every_scheme_averages_and_a_replica_can_be_killed(server: Server) -> No
         assert len({answer["mean"] for answer in left.values()}) == 1
 
 
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("die_at", ["contributions/", "reduced/"])
+def test_a_replica_is_killed_however_its_objects_are_sent(server: Server, die_at: str, after: bool) -> None:
+    # A contribution of 20 MB is sent in parts, and a shard of a third of it while it is made.
+    with running_group(server, 3, 5_000_000, grace_seconds=1.0) as group:
+        group.prepare("muster")
+        left = group.round("muster", {1: {"die_at": die_at, "after": after}}, digest=True).answers
+        assert sorted(left) == [0, 2]
+        assert len({answer["mean"] for answer in left.values()}) == 1
+
+
 def test_the_model_knows_its_limits() -> None:
     size = 4e9
     site = Site(prefixes=256)
