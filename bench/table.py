@@ -6,6 +6,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from math import isnan
 from pathlib import Path
 
 from rich.console import Console
@@ -91,4 +92,6 @@ def _optional(value: float | None) -> str:
 
 
 def _number(value: float) -> str:
+    if isnan(value):
+        return "–"
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

@@ -62,9 +62,10 @@ def test_rows_are_written_with_exactly_the_agreed_fields(tmp_path: Path) -> None
 def test_the_table_shows_a_missed_aim_as_missed() -> None:
     output = io.StringIO()
     rows = [Row("slow", 3.0, "s", "<= 2", 4.5), Row("fast", 1.0, "s", "<= 2"), Row("plain [x]", 12_345.6, "s")]
+    rows.append(Row("unknown", math.nan, "s"))
     known = {"launcher": {"slow": Known(before=7.25, missed="two copies"), "fast": Known(missed="of no use here")}}
     print_table({"launcher": rows}, known, Console(file=output, width=150))
-    slow, fast, plain = (line for line in output.getvalue().splitlines() if "launcher" in line)
+    slow, fast, plain, unknown = (line for line in output.getvalue().splitlines() if "launcher" in line)
     assert "missed" in slow
     assert "4.5" in slow
     assert "7.25" in slow
@@ -73,6 +74,7 @@ def test_the_table_shows_a_missed_aim_as_missed() -> None:
     assert "yes" in fast
     assert "missed" not in plain + fast
     assert "plain [x]" in plain
+    assert "–" in unknown
     assert "12,346" in plain
 
 

@@ -129,8 +129,11 @@ class SharedArray:
 
     def write(self, local: slice, values: Floats) -> None:
         """Overwrite in place."""
-        # Index `flat`: a reshape would copy an array that is not contiguous.
-        self._array.flat[local] = values
+        if self._array.flags.c_contiguous:
+            self._array.reshape(-1)[local] = values
+        else:
+            # A reshape would be a copy. `flat` writes element by element, many times as slowly.
+            self._array.flat[local] = values
 
 
 class ReplacedArray:

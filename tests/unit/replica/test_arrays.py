@@ -69,6 +69,14 @@ def test_memory_that_can_be_shared_is_overwritten(tmp_path: Path) -> None:
     np.testing.assert_allclose(values, ONE_STEP, rtol=1e-6)
 
 
+def test_an_array_that_is_not_contiguous_is_overwritten_where_it_lies(tmp_path: Path) -> None:
+    memory = np.zeros((3, 4), np.float32)
+    outer = DiLoCo(alone(tmp_path), {"w": memory.T[::2]})
+    memory -= [1, 0, 2, 0]
+    outer.step()
+    np.testing.assert_allclose(memory, np.broadcast_to([ONE_STEP, 0, 2 * ONE_STEP, 0], (3, 4)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("settings", [{}, {"fragments": 3, "sync_every": 3}, {"eager": True}])
 def test_immutable_arrays_are_replaced_in_their_dict(tmp_path: Path, settings: dict[str, Any]) -> None:
     immutable: dict[str, Any] = {"w": Immutable(np.full((2, 3), 5, np.float32))}
