@@ -122,7 +122,7 @@ class _Agreement:
             now = clock.monotonic()
             again = max(now + CHECK_SECONDS_MIN, min(now + CHECK_SECONDS, self._tally.closes_at))
             while commit is None and clock.monotonic() < again and (timed_out or polling.left_seconds > 0):
-                polling.pause(self._what_is_missing)
+                polling.pause(self._what_is_missing, until=again)
                 commit = read_commit(self._context, self._round)
             if commit is not None:
                 return commit

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
@@ -184,8 +185,8 @@ class Polling:
         """Start again with short pauses: a change is expected soon, or not much before `expected` seconds."""
         self._waits_since, self._expected = self._clock.monotonic(), expected
 
-    def pause(self, missing: Callable[[], str]) -> None:
-        """Wait until the next look.
+    def pause(self, missing: Callable[[], str], until: float = inf) -> None:
+        """Wait until the next look, at most until the clock says `until`.
 
         Raises:
             StoppedError: the replica was asked to stop.
@@ -194,10 +195,10 @@ class Polling:
         if self.left_seconds <= 0:
             message = f"Timed out after {self._timeout_seconds:g} s (rendezvous.timeout_seconds): {missing()}"
             raise RendezvousError(message)
-        self.rest()
+        self.rest(until)
 
-    def rest(self) -> None:
-        """Wait until the next look, at most until the time-out.
+    def rest(self, until: float = inf) -> None:
+        """Wait until the next look, at most until the time-out and until the clock says `until`.
 
         Raises:
             StoppedError: the replica was asked to stop.
@@ -206,5 +207,6 @@ class Polling:
         waited = max(self._clock.monotonic() - self._waits_since, self._expected)
         self._expected = 0.0
         pause = min(POLL_MAX_SECONDS, max(POLL_FIRST_SECONDS, POLL_SHARE * waited))
-        if self._clock.wait(self._stop, max(0.0, min(pause, self.left_seconds))):
+        most = min(self.left_seconds, until - self._clock.monotonic())
+        if self._clock.wait(self._stop, max(0.0, min(pause, most))):
             raise StoppedError

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.contract.run.commit import Commit, Finish, Member
+from muster.replica.metrics import Metrics
 from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
+from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.rendezvous import LocalUpdate, Rendezvous
+from tests.support.peers import Run
 
 LONGEST = 600.0
 BEGAN = datetime(2026, 11, 21, tzinfo=UTC)
@@ -113,3 +121,26 @@ def test_a_round_after_an_early_finish_has_a_smaller_quorum() -> None:
     rounds = [round_of(n, [0.0, 1.0, 8.0], absent=(3,)) for n in range(1, ROUNDS_SEEN + 1)]
     rounds = [commit.model_copy(update={"absent": (), "finished": (early,)}) for commit in rounds]
     assert grace_window(LONGEST, 3, rounds) == FACTOR * 7.0
+
+
+class PassingClock:
+    """Time passes while the process waits, and only then."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.now += seconds
+        return stop.is_set()
+
+
+@pytest.mark.parametrize("seconds", [0.7, 2.0, 2.3])
+def test_the_round_is_committed_when_its_window_closes_and_no_poll_later(tmp_path: Path, seconds: float) -> None:
+    clock = PassingClock()
+    context = replace(Run(tmp_path, replicas=2).context(), clock=clock, quorum=Quorum(2, 1, seconds))
+    rendezvous = Rendezvous.open(context, 0, 1, Metrics())
+    rendezvous.exchange(1, LocalUpdate(np.ones(8, np.float32), 1.0))
+    assert clock.now == pytest.approx(seconds, abs=1e-6)
