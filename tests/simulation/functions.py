@@ -362,6 +362,9 @@ class SimulatedClients:
         for service in services:
             setattr(self, service, world.cloud.client(service))
 
+    def drop_connections(self) -> None:
+        """Nothing: it has none."""
+
     @property
     def eks(self) -> Any:
         """EKS, opened when it is used."""
@@ -493,6 +496,9 @@ class SteadyRandom:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    def seed(self) -> None:
+        """Nothing: no process is resumed from a snapshot here."""
 
     def uniform(self, low: float, high: float) -> float:
         draws = self._world.draws
