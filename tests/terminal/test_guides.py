@@ -136,6 +136,19 @@ def test_an_event_that_was_not_handled(reader: Terminal, stack: Deployed) -> Non
     assert stack.letters.about(job[1]) == []
 
 
+def test_older_versions_of_a_function_are_deleted(reader: Terminal, stack: Deployed) -> None:
+    name = json.loads(stack.outputs["FunctionNames"])["attempt"]
+    version = stack.functions.publish_version(FunctionName=name)["Version"]
+    listing, delete = steps("costs.md")
+    shown = follow(reader, Step(listing.command.replace("FUNCTION", name), f'"{version}"'))
+    assert "$LATEST" in shown
+    follow(reader, Step(delete.command.replace("FUNCTION", name).replace("VERSION", version), ""))
+    left = stack.functions.list_versions_by_function(FunctionName=name)["Versions"]
+    assert version not in [each["Version"] for each in left]
+    # The function itself is still there.
+    assert stack.functions.get_function(FunctionName=name)["Configuration"]["Version"] == "$LATEST"
+
+
 def test_the_checks_that_cost_nothing(reader: Terminal) -> None:
     # tests/e2e/test_verify.py runs the second command.
     without_run, with_run = steps("verify.md")
@@ -171,7 +184,7 @@ def test_the_commands_of_torchx(stack: Deployed, tmp_path: Path) -> None:
 
 
 TYPED_HERE = {
-    *("failures.md", "metrics.md", "model.md", "page.md"),
+    *("costs.md", "failures.md", "metrics.md", "model.md", "page.md"),
     *("running.md", "torchx.md", "upgrading.md", "verify.md", "watching.md"),
 }
 TUTORIAL = {f"tutorial/{name}.md" for name in ("demo", "your-code", "your-data", "your-gpus", "production")}

@@ -1,20 +1,40 @@
-"""What pages show of `aws s3`, on the cloud of the shell: mb, cp, sync, rm. The AWS CLI itself is not installed."""
+"""What pages show of `aws s3` and `aws lambda`, on the cloud of the shell. The AWS CLI itself is not installed."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import boto3
+import jmespath
 
 
 def main(words: list[str]) -> int:
     """Run one command."""
+    return _lambda(words[1:]) if words[:1] == ["lambda"] else _s3(words)
+
+
+def _lambda(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="aws lambda")
+    parser.add_argument("operation", choices=["list-versions-by-function", "delete-function"])
+    parser.add_argument("--function-name", required=True)
+    parser.add_argument("--qualifier")
+    parser.add_argument("--query", default="@")
+    asked = parser.parse_args(words)
+    qualifier = {} if asked.qualifier is None else {"Qualifier": asked.qualifier}
+    call = getattr(boto3.client("lambda"), asked.operation.replace("-", "_"))
+    answer = call(FunctionName=asked.function_name, **qualifier)
+    if asked.operation.startswith("list"):
+        sys.stdout.write(json.dumps(jmespath.search(asked.query, answer), indent=4) + "\n")
+    return 0
+
+
+def _s3(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="aws")
-    parser.add_argument("service", choices=["s3"])
     parser.add_argument("verb", choices=["mb", "cp", "sync", "rm"])
     parser.add_argument("places", nargs="+")
     parser.add_argument("--recursive", action="store_true")
