@@ -8,8 +8,8 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import DEFAULT_UNIT
 from muster.contract.run.pace import Pace
+from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
 from muster.report.fact import Fact

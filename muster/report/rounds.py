@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.contract.run.commit import METRICS_MAX, Commit, Member
+from muster.contract.run.commit import Commit, Member
+from muster.contract.run.round_values import METRICS_MAX
 from muster.contract.timestamps import seconds_between
 from muster.report.page_model import MetricView, RoundsView
 from muster.report.time_split import measured

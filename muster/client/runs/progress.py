@@ -13,20 +13,14 @@ from muster.client.runs.run_status import Progress
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout, s3_uri
 from muster.contract.names import APART_MAX
-from muster.contract.run.commit import (
-    COMMITS_LISTED_MAX,
-    DEFAULT_UNIT,
-    Commit,
-    commit_bytes_max,
-    commit_round,
-    parse_commit,
-)
+from muster.contract.run.commit import COMMITS_LISTED_MAX, Commit, commit_bytes_max, commit_round, parse_commit
 from muster.contract.run.finding import (
     FINDING_BYTES_MAX,
     FINDINGS_READ_MAX,
     FindingDocument,
     is_finding,
 )
+from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.report.time_split import measured, summed
 
 _PARALLEL = 8

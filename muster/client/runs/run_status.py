@@ -23,7 +23,7 @@ from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import run_name
 from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import DEFAULT_UNIT, Finish
+from muster.contract.run.commit import Finish
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
@@ -31,6 +31,7 @@ from muster.contract.run.pace import Pace, end_of, has_stalled
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
 from muster.contract.run.roll_up import ReplicaEntry
+from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.spending import SpotSaving, saving
 from muster.contract.run.sweep_values import values_of
 from muster.contract.run.time_use import TimeUse

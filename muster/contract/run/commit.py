@@ -15,10 +15,10 @@ from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
 from muster.contract.run.pace import Pace, TimedRound
+from muster.contract.run.round_values import DEFAULT_UNIT, METRICS_MAX, ROUND_MAX, UNIT, Metrics
 from muster.contract.run.time_use import Spent, TimeUse
 from muster.contract.timestamps import Timestamp
 
-ROUND_MAX = 99_999_999  # eight digits in a key
 PARTS_MAX = 9_999  # four digits in a key
 SHARDS_MAX = 99_999  # five digits in a key
 COMMITS_LISTED_MAX = 1_000_000
@@ -28,20 +28,8 @@ COMMIT_BYTES_MAX = 4 * 1024 * 1024
 _COMMIT_BYTES, _MEMBER_BYTES = 65_536, 4_096  # a member's part comes from a header of at most 4,096 bytes
 _KEY = re.compile(r"([0-9]{8})\.json")
 
-UNIT = r"^[a-z]{1,20}$"
-"""What weights count, such as `samples` or `tokens`."""
-DEFAULT_UNIT = "samples"
-
 STATE = r"^[0-9a-f]{8}$"
 """A digest of parameters."""
-
-METRICS_MAX = 32
-"""How many metrics a contribution carries."""
-
-Metrics = Annotated[
-    dict[Annotated[str, Field(min_length=1, max_length=48)], Annotated[float, Field(allow_inf_nan=False)]],
-    Field(max_length=METRICS_MAX),
-]
 
 
 class Resumed(StoredPart):

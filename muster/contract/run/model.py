@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from muster.contract.document import StoredDocument, StoredPart, known_member
 from muster.contract.names import RUN_MAX
-from muster.contract.run.commit import ROUND_MAX, Metrics
+from muster.contract.run.round_values import ROUND_MAX, Metrics
 
 FILES_MAX = 10_000
 """How many files a model has at most: its weights, its index, and what the trainer puts beside them."""

@@ -10,7 +10,7 @@ from muster.contract.document import StoredDocument
 from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
-from muster.contract.run.commit import ROUND_MAX, Metrics
+from muster.contract.run.round_values import ROUND_MAX, Metrics
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish

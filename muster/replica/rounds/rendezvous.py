@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from muster.contract.run.commit import ROUND_MAX, UNIT, Commit, Finish, Resumed
+from muster.contract.run.commit import Commit, Finish, Resumed
+from muster.contract.run.round_values import ROUND_MAX, UNIT
 from muster.contract.run.time_use import Activity
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState

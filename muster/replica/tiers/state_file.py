@@ -14,7 +14,7 @@ from xxhash import xxh3_128_hexdigest
 
 from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
-from muster.contract.run.commit import ROUND_MAX
+from muster.contract.run.round_values import ROUND_MAX
 
 HEADER_BYTES = 1024
 STEP_MAX = 99_999_999  # eight digits in a name

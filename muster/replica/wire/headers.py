@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, digest
-from muster.contract.run.commit import ROUND_MAX, STATE, Commit, Exclusion, Finish, Member
+from muster.contract.run.commit import STATE, Commit, Exclusion, Finish, Member
+from muster.contract.run.round_values import ROUND_MAX
 
 Round = Annotated[int, Field(ge=0, le=ROUND_MAX)]
 

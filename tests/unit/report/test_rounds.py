@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.contract.run.commit import METRICS_MAX, Commit, Exclusion
+from muster.contract.run.commit import Commit, Exclusion
+from muster.contract.run.round_values import METRICS_MAX
 from muster.report.page_model import MetricView
 from muster.report.rounds import CELLS_MAX, RoundTable, chosen, rounds_max
 from muster.report.words import UTILISATION

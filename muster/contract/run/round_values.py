@@ -1,0 +1,21 @@
+"""What several documents say about rounds, apart from the commit: not every reader of a number needs its models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+ROUND_MAX = 99_999_999  # eight digits in a key
+
+UNIT = r"^[a-z]{1,20}$"
+"""What weights count, such as `samples` or `tokens`."""
+DEFAULT_UNIT = "samples"
+
+METRICS_MAX = 32
+"""How many metrics a contribution carries."""
+
+Metrics = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=48)], Annotated[float, Field(allow_inf_nan=False)]],
+    Field(max_length=METRICS_MAX),
+]
