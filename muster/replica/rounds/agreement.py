@@ -22,6 +22,7 @@ from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.store.transport import ObjectMissingError
+from muster.replica.wire.blocks import CONNECTIONS
 
 # S3's creation times are in whole seconds, rounded down.
 STORE_TIME_SECONDS = 1.0
@@ -174,10 +175,11 @@ class _Agreement:
         request: it looks for all claims beside the contributions, and for its own. Others would look in vain.
         """
         known = [(rank, self._tally.epochs[rank]) for rank in self._tally.open_ranks]
-        if self._looks or not self._is_near:
+        own = self._own_checks()
+        # More requests than connections would take the time of two looks, also for all those that look in vain.
+        if self._looks or not self._is_near or len(own) + 2 * len(known) > CONNECTIONS:
             self._look_in_turn(known)
             return
-        own = self._own_checks()
         looks: list[Callable[[], object]] = [
             *own,
             *(partial(self._read, *place) for place in known),

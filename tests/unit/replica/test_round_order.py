@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from math import floor
 from pathlib import Path
@@ -10,13 +11,14 @@ from threading import Event
 import numpy as np
 import pytest
 
+from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import FencedError
+from muster.replica.errors import FencedError, StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
-from muster.replica.rounds.agreement import commit_time
+from muster.replica.rounds.agreement import Recent, agree, commit_time
 from muster.replica.rounds.claims import claim_rank
-from muster.replica.rounds.contribution import Notes, make_contribution
+from muster.replica.rounds.contribution import Notes, contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.reduction import reduced_mean
@@ -26,6 +28,7 @@ from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Store
 from muster.replica.wire import keys
 from tests.support.peers import RUN, Faults, FaultyStore, Killed, Run, gradient_of, kill_at
+from tests.support.rendezvous_keys import is_like
 
 
 @pytest.fixture
@@ -52,6 +55,41 @@ def test_the_residual_is_not_lost_with_a_process_that_dies_once_its_contribution
     with pytest.raises(Killed):
         train(dies, checkpoints, rounds=5, attempt=1)
     assert train(store, checkpoints, rounds=5, attempt=2) == unbroken
+
+
+class _Stops:
+    """A clock whose first wait is interrupted: the process was asked to stop."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wait(self, stop: Event, seconds: float) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("replicas", "beside"), [(8, 7), (9, 1)])
+def test_looks_beside_a_look_are_no_more_than_the_connections(tmp_path: Path, replicas: int, beside: int) -> None:
+    """One replica has not contributed yet: where the others' claims are looked at besides, that is in vain."""
+    run, read = Run(tmp_path, replicas=replicas, min_participants=1), list[str]()
+    claims = [claim_rank(run.store, RUN, rank, 1) for rank in range(replicas)]
+    made = [
+        make_contribution(run.context(), claim, 2, LocalUpdate(gradient_of(claim.rank, 2, run.count), 1.0), Notes())
+        for claim in claims
+    ]
+    for contribution in made[:-1]:
+        contribute(run.context(), contribution)
+    before = Commit(
+        run=RUN,
+        round=1,
+        committed_at="2026-11-23T12:00:00+00:00",
+        count=run.count,
+        members=tuple(contribution.header.member for contribution in made),
+        epochs=(1,) * replicas,
+    )
+    context = replace(run.context(FaultyStore(run.store, Faults(before_read=read.append))), clock=_Stops())
+    with pytest.raises(StoppedError):
+        agree(context, claims[0], made[0], Recent((before,), 0.0), context.polling())
+    assert len([key for key in read if is_like(key, "claims/")]) == beside
 
 
 def test_a_superseded_process_makes_no_shard_in_the_place_of_its_successor(run: Run) -> None:
