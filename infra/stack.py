@@ -153,6 +153,7 @@ class MusterStack(Stack):
             kms_key_arn=settings.stack.kms_key_arn,
             network=network_of(settings.hyperpod_clusters),
             snap_start=settings.runs.snap_start,
+            bucket_name=settings.bucket.name or "",
             environment={
                 "MUSTER_BUCKET": bucket.bucket_name,
                 "MUSTER_JOB_PREFIX": settings.job_prefix,

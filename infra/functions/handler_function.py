@@ -49,6 +49,8 @@ class HandlerSettings:
     """Where the functions are that call clusters, if the endpoints of these are private."""
     snap_start: bool = False
     """Whether the functions start from snapshots whose rows say so."""
+    bucket_name: str = ""
+    """The bucket's name, if it is a chosen one."""
 
 
 class HandlerFunction(Construct):
@@ -110,8 +112,11 @@ class HandlerFunction(Construct):
             dead_letter_queue=settings.dead_letters,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
             # A new version only where code or configuration changes. Old ones stay: events that were accepted for one
-            # may wait for hours, and a rollback leads back to it.
-            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN) if snap_start else None,
+            # may wait for hours, and a rollback leads back to it. One that was made by a deployment that is rolled back
+            # goes with it: otherwise the same code could not be published again.
+            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
+            if snap_start
+            else None,
         )
         self.called: lambda_.IFunction = self.function
         if network is not None:
@@ -122,6 +127,8 @@ class HandlerFunction(Construct):
                 subnet_ids=network.subnets, security_group_ids=network.security_group_ids
             )
         if snap_start:
+            # A bucket with another name takes the place of the one before, and the function's template stays the same.
+            self.function.invalidate_version_based_on(settings.bucket_name)
             # What a function says of its asynchronous events does not hold for those of an alias.
             self.called = lambda_.Alias(
                 self,

@@ -94,7 +94,7 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     stopping = stopping or replica.run.is_stopping
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
     if isinstance(launched, Launch) or launched.was_created:
-        _announce_launch(plane, request, armed)
+        _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
     if isinstance(launched, Attempt):
         refused_at = None if launched.was_created else request.armed_at
         outcome = end_attempt(plane, replica, launched, refused_at=refused_at)
@@ -102,13 +102,14 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     return launched
 
 
-def _announce_launch(plane: ControlPlane, request: AttemptRequest, armed: _Armed) -> None:
+def _announce_launch(plane: ControlPlane, request: AttemptRequest, armed: _Armed, *, is_new: bool) -> None:
     """Announce that the current attempt has a job, at least once; copies of the event have the same id.
 
-    A try before this one may have created the job and ended before it announced it. A re-arm follows no such try: the
-    workflow repeats a failed call until one comes through, and only then waits for a time-out.
+    `is_new`: this call has created it. Otherwise a try before this one may have created it, and ended before it
+    announced it. A re-arm follows no such try: the workflow repeats a failed call until one comes through, and only
+    then waits for a time-out.
     """
-    rearmed = armed.repeated and request.retry == 0
+    rearmed = armed.repeated and request.retry == 0 and not is_new
     if armed.record is not None and not rearmed:
         announce_launch(plane.bus, armed.record)
 
@@ -194,7 +195,7 @@ def _answer(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest
         launch, decision = Launch.SUPERSEDED, Decision(next=Next.RERUN, attempt=current, reason="superseded")
     elif record is not None and decided is not None and current == request.attempt:
         if record.current.was_created:
-            _announce_launch(plane, request, armed)
+            _announce_launch(plane, request, armed, is_new=False)
         announce_end(plane, replica, record, request.waiting)
         return Launch.CONCLUDED
     elif armed.early and decided is not None:

@@ -136,10 +136,15 @@ class RunDocuments:
         `change` is pure. It is called again with the newer record whenever another writer was first. `seen`, if given,
         replaces the first read: a record that has changed since then, or a first one that exists by now
         (NOT_LOOKED_UP), is read before anything is written, and before it is said that there is nothing to write.
+
+        S3 may carry out a write whose answer is lost: the next try is refused, and the record is what was written.
         """
         key = self.layout.record(rank)
+        sent: tuple[bytes, Record | None] | None = None
         for _ in self.store.attempts(self.store.uri(key)):
             before, etag = seen or self.record(rank)
+            if sent is not None and before is not None and before.to_json() == sent[0]:
+                return Updated(before, written=True, before=sent[1])
             after = change(before)
             if (after is None or after == before) and seen is NOT_LOOKED_UP:
                 before, etag = self.record(rank)
@@ -150,5 +155,5 @@ class RunDocuments:
             body = after.to_json()
             if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
                 return Updated(after, written=True, before=before)
-            seen = None
+            seen, sent = None, (body, before)
         raise AssertionError  # attempts() ends by raising

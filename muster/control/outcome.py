@@ -60,7 +60,8 @@ def end_attempt(
         # A repeated event: the decision stands, and no fact is needed again.
         if seen.record.current.attempt != ended.attempt:
             return None
-        _write_entry(replica, Updated(seen.record, written=False))
+        # Whatever follows: the workflow may not have been told, and then no launch writes this end.
+        replica.write_entry(Updated(seen.record, written=False))
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     documents = replica.run.documents

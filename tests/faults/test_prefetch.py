@@ -19,6 +19,7 @@ from muster.replica.rounds.reduced_shards import ReducedShards, shards_of
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import blocks, keys
+from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.support.peers import SHARDED, Faults, Run, all_ended, kill_at, missing_only_in, returns_before
 from tests.support.prefetching import DATA, Joined, Recovering
 from tests.support.rendezvous_keys import is_like, of_round
@@ -229,3 +230,32 @@ def test_a_model_that_does_not_fit_beside_itself_is_read_as_without_a_prefetch(
     wait_until("the end of the prefetch", lambda: not process.prefetch._thread.is_alive())
     assert process.store.read_keys == []
     assert parameters_of(process.join()) == run.replayed_by_hand()
+
+
+def test_rounds_whose_shards_were_refused_are_replayed_from_what_was_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of each such round a shard was read ahead that says so and has no values: its reader leaves it half read."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    rounds = 3
+    damaged = {keys.contribution(round_, 1, 1) for round_ in range(1, rounds)}
+
+    def damage(key: str, body: bytes) -> bytes:
+        changed = bytearray(body)
+        if key in damaged:
+            changed[HEADER_BYTES + 8] ^= 1
+        return bytes(changed)
+
+    run = Run(tmp_path, replicas=3, min_participants=2, rounds=rounds, count=SHARDED)
+    peers = [run.start(rank, faults=Faults(rewrite=damage) if rank == 1 else None) for rank in range(3)]
+    with all_ended(peers):
+        expected = {peer.parameters() for peer in peers}
+    assert len(run.commit(2, 1).members) == 2
+    process = Recovering(run, 0)
+    read_ahead(process, caplog)
+    found: list[Joined] = []
+    joining = threading.Thread(target=lambda: found.append(process.join()), daemon=True)
+    joining.start()
+    joining.join(60)
+    process.prefetch.close()
+    assert {parameters_of(joined) for joined in found} == expected

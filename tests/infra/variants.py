@@ -70,6 +70,7 @@ VARIANTS: Mapping[str, Tables] = {
     # With what a function's version must not depend on, and with what it must.
     "snapshots": {"runs": {"snap_start": True}},
     "snapshots, tagged": {"runs": {"snap_start": True}, "stack": {"tags": {"team": "research"}}},
+    "snapshots, other bucket": {"runs": {"snap_start": True}, "bucket": {"name": "team-runs"}},
     "snapshots, changed": {"runs": {"snap_start": True, "max_concurrent_replicas": 7}},
     "snapshots, clusters": {
         "runs": {"snap_start": True},

@@ -135,6 +135,9 @@ class DiLoCoFrontEnd(FrontEnd):
             FencedError, StoppedError, RendezvousError
         """
         check_type("algorithm", algorithm, Algorithm, "an Algorithm, such as Algorithm(sync_every=500)")
+        if algorithm.fragments > packing.count:
+            message = f"fragments is {algorithm.fragments:,}; allowed: 1 to {packing.count:,}, the values of the model."
+            raise ParametersError(message)
         self._rendezvous = rendezvous
         self._trainer_state = dict(trainer_state or {})
         for name, item in self._trainer_state.items():

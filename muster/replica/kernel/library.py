@@ -13,6 +13,7 @@ import os
 import pkgutil
 import platform
 import sys
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -88,6 +89,11 @@ def _opened(name: str) -> ctypes.CDLL:
     if path.is_file():
         return ctypes.CDLL(str(path))
     # From a zip file, by way of a file in memory: no folder need be writable. The library stays when it is closed.
+    if not hasattr(os, "memfd_create"):  # Python was built for older systems
+        with tempfile.NamedTemporaryFile(suffix=name) as copy:
+            copy.write(_content(name))
+            copy.flush()
+            return ctypes.CDLL(copy.name)
     file = os.memfd_create(name)
     try:
         with open(file, "wb", closefd=False) as memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from enum import Enum
 
 import numpy as np
@@ -224,17 +225,17 @@ class ReducedShards:
         which = range(blocks.number) if within is None else blocks.covering(within)
         size = blocks.stream_bytes
         sizes = (size if wanted.start else HEADER_BYTES, size)
-        stream = ByteStream(store.stream(key, wanted.start, wanted.stop, sizes=sizes))
-        if wanted.start == 0:
-            self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
-        else:
-            found = store.read(key, 0, HEADER_BYTES)
-            self._check(decode_header(key, found.body, ReducedHeader), shard)
-            if found.size != object_bytes(blocks.count, self._codec):
-                message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
-                raise CodecError(message)
-        for run, values in decoded_stream(key, stream, blocks, which):
-            sink(blocks.span(run), values)
+        with closing(ByteStream(store.stream(key, wanted.start, wanted.stop, sizes=sizes))) as stream:
+            if wanted.start == 0:
+                self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
+            else:
+                found = store.read(key, 0, HEADER_BYTES)
+                self._check(decode_header(key, found.body, ReducedHeader), shard)
+                if found.size != object_bytes(blocks.count, self._codec):
+                    message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
+                    raise CodecError(message)
+            for run, values in decoded_stream(key, stream, blocks, which):
+                sink(blocks.span(run), values)
 
     def _range(self, shard: int, within: slice | None) -> ByteRange:
         """The bytes of a shard's elements `within`; of all its elements with the header."""

@@ -238,20 +238,21 @@ class _Reduction:
     def _read_all(self, shards: list[int]) -> list[int]:
         """Fill in those of `shards` that are stored; returns the others.
 
-        Those that are not there are looked for again while the first look at another one still runs.
+        Those that are not there are looked for again while the first look at another one still runs, unless first looks
+        wait for a connection.
         """
-        running = _Running()
-        found = self._context.side_by_side(partial(self._read_meanwhile, running, self._context.polling()), shards)
+        first = _FirstLooks(len(shards))
+        found = self._context.side_by_side(partial(self._read_meanwhile, first, self._context.polling()), shards)
         for shard, look in zip(shards, found, strict=True):
             if look is Look.DAMAGED:
                 self._shards.repair(shard, self._sink(shard))
         return [shard for shard, look in zip(shards, found, strict=True) if look is Look.MISSING]
 
-    def _read_meanwhile(self, running: _Running, polling: Polling, shard: int) -> Look:
-        """`_read`; as long as it finds nothing, again while first looks at other shards are `running`."""
-        with running:
+    def _read_meanwhile(self, first: _FirstLooks, polling: Polling, shard: int) -> Look:
+        """`_read`; as long as it finds nothing, again while `first` looks run and none waits."""
+        with first:
             look = self._read(shard)
-        while look is Look.MISSING and running:
+        while look is Look.MISSING and first.are_running:
             polling.rest()
             look = self._read(shard)
         return look
@@ -277,25 +278,29 @@ class _Reduction:
         return members if self._position is None else (self._position - shard - self._commit.round) % members
 
 
-class _Running:
-    """Whether calls are running; for several threads."""
+class _FirstLooks:
+    """How far a number of looks have come, in several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
         self._lock = Lock()
-        self._calls = 0
+        self._waiting, self._running = max(0, number - CONNECTIONS), 0
 
     def __enter__(self) -> None:
-        """A call begins."""
+        """One begins."""
         with self._lock:
-            self._calls += 1
+            self._running += 1
 
     def __exit__(self, *_: object) -> None:
-        """It has ended."""
+        """It has ended, and its connection is free for one that waits."""
         with self._lock:
-            self._calls -= 1
+            self._running -= 1
+            self._waiting = max(0, self._waiting - 1)
 
-    def __bool__(self) -> bool:
-        return self._calls > 0
+    @property
+    def are_running(self) -> bool:
+        """Whether some are running, and none waits for a connection."""
+        with self._lock:
+            return not self._waiting and self._running > 0
 
 
 def _both(one: slice, other: slice) -> slice:

@@ -8,6 +8,7 @@ and the first manifest decides which count.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -261,14 +262,14 @@ class Snapshots:
         """Load what this process holds of a piece of a shard, while it arrives."""
         key, blocks, which = wanted.key, piece.blocks, piece.which
         sizes = (blocks.stream_bytes if wanted.start else HEADER_BYTES, blocks.stream_bytes)
-        stream = ByteStream(self.context.store.stream(key, wanted.start, wanted.stop, sizes=sizes))
-        if wanted.start == 0:
-            self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
         arrays = (state.parameters, state.momentum)
-        for run, values in decoded_stream(key, stream, blocks, which):
-            window = _Window(piece.shard, run, blocks)
-            for array, within, local in self._held_in(self.cut.rank, state.round, window):
-                put_values(arrays[array][local], values, within)
+        with closing(ByteStream(self.context.store.stream(key, wanted.start, wanted.stop, sizes=sizes))) as stream:
+            if wanted.start == 0:
+                self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
+            for run, values in decoded_stream(key, stream, blocks, which):
+                window = _Window(piece.shard, run, blocks)
+                for array, within, local in self._held_in(self.cut.rank, state.round, window):
+                    put_values(arrays[array][local], values, within)
 
     def _check(self, header: SnapshotHeader, round_: int, shard: int) -> None:
         found = (header.run, header.round, header.shard, header.layout)

@@ -178,9 +178,11 @@ class ReadAhead(_Passing):
             self._is_closed = True
             self._changed.notify_all()
             pool, self._pool = self._pool, None
+            self._asked.clear()
         self.forget()
         if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # `forget` has cancelled what had not begun; `cancel_futures` would leave those waiting that wait for it.
+            pool.shutdown(wait=False)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
         """See `Store`."""
@@ -191,7 +193,8 @@ class ReadAhead(_Passing):
         """See `Store`."""
         wanted = ByteRange(key, start, stop)
         with self._changed:
-            self._asked.add(wanted)
+            if not self._is_closed:
+                self._asked.add(wanted)
             piece = self._ahead.pop(wanted, None)
         if piece is None:
             yield from self._store.stream(key, start, stop, sizes=sizes)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -64,6 +64,8 @@ MULTIPART_BYTES = 6 * PART_BYTES
 STREAM_BYTES = 2**16
 # From so many bytes on a request is made by `bulk`: there each byte costs more than the request.
 BULK_BYTES = 2**18
+# S3 dates an object that is sent in parts from the beginning of its upload, in whole seconds: an older one is not used.
+BEGUN_SECONDS_MAX = 1.0
 # From so many bytes on an object is sent while it is made: it takes 10 ms over one connection.
 CREATION_BYTES = 2**20
 # The variables that name a private certificate authority, for AWS clients and for other programs.
@@ -134,13 +136,13 @@ class S3ObjectStore(Store):
             self.forget_upload(key)
             self.create(key, body)
             return
-        put = partial(obstore.put, self.client, self._prefix + key, body, use_multipart=True)
         part = min(PART_BYTES, max(PART_BYTES_MIN, -(-len(body) // PARTS_AT_ONCE)))
         if (bulk := self._transfers(len(body))) is not None:
             with suppress(LeftToObstoreError):
                 self._upload_parts(bulk, key, body, part)
                 return
-        self._call(key, lambda: put(chunk_size=part, max_concurrency=PARTS_AT_ONCE))
+        self.forget_upload(key)
+        self._call(key, lambda: self._put_parts(key, body, part))
 
     def writer(self, key: str, size: int | None = None) -> ObjectWriter:
         """A multipart upload, whose parts are sent while further bytes are written; a small object is one PUT.
@@ -299,6 +301,15 @@ class S3ObjectStore(Store):
                 bulk.abort_upload(path, name)
             raise
 
+    def _put_parts(self, key: str, body: Bytes, part: int) -> None:
+        """A multipart upload by obstore."""
+        path = self._prefix + key
+        try:
+            obstore.put(self.client, path, body, use_multipart=True, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+        except AlreadyExistsError as error:
+            # Its requests are not conditional: a 409 passes.
+            raise GenericError(_first_line(error)) from None
+
     def _put(self, path: str, body: Bytes) -> None:
         try:
             self._put_new(path, body)
@@ -341,25 +352,31 @@ class _Begun(Thread):
 
     def __init__(self, begin: Callable[[], str], abort: Callable[[str], None]) -> None:
         super().__init__(name="begin-upload", daemon=True)
-        self._begin, self._abort = begin, abort
+        self._begin, self._abort, self._since = begin, abort, time.monotonic()
         self._upload: str | None = None
-        self._is_unwanted = Event()
+        self._lock = Lock()
+        self._is_begun = self._is_unwanted = False
 
     def run(self) -> None:
         with suppress(BaseError, OSError, LeftToObstoreError):
             self._upload = self._begin()
-        if self._is_unwanted.is_set():
+        with self._lock:
+            self._is_begun, is_unwanted = True, self._is_unwanted
+        if is_unwanted:
             self._drop()
 
     def taken(self) -> str | None:
-        """Its name; None if it could not be created."""
+        """Its name; None if it could not be created, or if it is too old."""
         self.join()
+        if time.monotonic() > self._since + BEGUN_SECONDS_MAX:
+            self._drop()
         return self._upload
 
     def forget(self) -> None:
         """Delete it, without waiting for it."""
-        self._is_unwanted.set()
-        if not self.is_alive():
+        with self._lock:
+            self._is_unwanted, is_begun = True, self._is_begun
+        if is_begun:
             self._drop()
 
     def _drop(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -18,12 +18,20 @@ _ALIGNED = 4  # bytes: of a float32, and of every record
 
 
 class ByteStream:
-    """Bytes that arrive in pieces of any size, read in the sizes that are needed."""
+    """Bytes that arrive in pieces of any size, read in the sizes that are needed.
+
+    One that is not read to its end is closed: it may hold what others wait for.
+    """
 
     def __init__(self, pieces: Iterable[memoryview]) -> None:
         self._pieces = iter(pieces)
         self._rest = memoryview(b"")
         self._joined = bytearray()
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        if isinstance(self._pieces, Generator):
+            self._pieces.close()
 
     def begin(self) -> None:
         """Wait for the first bytes, so that requests to several objects run in parallel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -560,3 +561,45 @@ def test_a_first_attempt_is_launched_whatever_was_spent(harness: ControlHarness)
     run = harness.plan(cost_ceiling_usd=1.0)
     run.documents.store.create(f"{CONTROL}spent/1-1-cost-2000000", b"{}")
     assert harness.arm() is Launch.CREATED
+
+
+@pytest.fixture
+def retrying() -> Iterator[ControlHarness]:
+    """S3 carries out a write, its answer is lost, and the client's next try is refused because of the first."""
+    with ControlHarness(tries=3).installed() as harness:
+        harness.plan()
+        yield harness
+
+
+def test_a_launch_is_announced_although_the_answer_to_its_record_is_lost(retrying: ControlHarness) -> None:
+    retrying.cloud.calls.inject(lost_answer("PutObject"))
+    retrying.attempt(retrying.request(retry=0))
+    assert retrying.emitted() == ["Replica Launched"]
+    retrying.cloud.training.fail(retrying.job(), "InternalServerError")
+    retrying.deliver()
+    retrying.cloud.clock.sleep(retrying.decided()["delay_seconds"])
+    retrying.cloud.calls.inject(lost_answer("PutObject"))
+    retrying.attempt(retrying.request(attempt=2, retry=0))
+    assert retrying.emitted() == ["Replica Launched", "Replica Rerun", "Replica Launched"]
+    assert jobs_created(retrying) == 2
+
+
+def test_a_rerun_is_announced_although_the_answer_to_its_record_is_lost(retrying: ControlHarness) -> None:
+    retrying.attempt(retrying.request(retry=0))
+    retrying.cloud.training.fail(retrying.job(), "InternalServerError")
+    event = retrying.last_event(retrying.job())
+    retrying.cloud.calls.inject(lost_answer("PutObject"))
+    retrying.react(event)
+    assert retrying.emitted() == ["Replica Launched", "Replica Rerun"]
+    retrying.react(event)
+    assert retrying.emitted() == ["Replica Launched", "Replica Rerun"]
+
+
+def test_a_job_that_a_rearm_creates_is_announced(harness: ControlHarness) -> None:
+    harness.plan()
+    harness.cloud.calls.inject(server_error("CreateTrainingJob", None))
+    with pytest.raises(ClientError):
+        harness.attempt(harness.request(retry=0))
+    harness.cloud.calls.reset()
+    assert harness.attempt(harness.request(retry=0)) is Launch.CREATED
+    assert harness.emitted() == ["Replica Launched"]

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_of
 from muster.control.active_run import ActiveRun
-from tests.memory import Fault, server_error
+from tests.memory import Fault, server_error, throttle
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.roll_ups import entries
 
@@ -198,7 +198,6 @@ def test_an_end_whose_rerun_follows_at_once_is_written_by_the_launch(harness: Co
     event = harness.last_event(harness.job())
     harness.cloud.calls.reset()
     harness.react(event)
-    harness.react(event)
     assert key not in [call["Key"] for call in harness.cloud.calls.of("PutObject")]
     seen: list[bool] = []
     harness.cloud.calls.reset()
@@ -208,6 +207,20 @@ def test_an_end_whose_rerun_follows_at_once_is_written_by_the_launch(harness: Co
     assert [one.attempt for one in entry(harness).attempts] == [1, 2]
     # The shard is not what the record before says, so it is read and not written in vain.
     assert harness.cloud.calls.counts()["PutObject"] == 2
+
+
+def test_an_end_whose_rerun_the_workflow_does_not_learn_is_written(harness: ControlHarness) -> None:
+    harness.plan(reruns={"infrastructure": {"max_reruns": 5, "delay_seconds": 0}})
+    harness.arm()
+    harness.deliver()
+    harness.cloud.training.fail(harness.job(), "InternalServerError")
+    event = harness.last_event(harness.job())
+    harness.cloud.calls.inject(throttle("SendTaskFailure", None))
+    for _ in range(2):  # a call, and Lambda's first repetition
+        with pytest.raises(ClientError):
+            harness.react(event)
+    assert harness.record().decision is not None
+    assert is_current(harness)
 
 
 def test_an_end_with_a_wait_before_its_rerun_is_written_at_once(harness: ControlHarness) -> None:

@@ -13,7 +13,7 @@ import pytest
 from muster.replica.algorithms import outer_optimizer
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
-from muster.replica.errors import AlgorithmError
+from muster.replica.errors import AlgorithmError, ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import METRICS_MAX, Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
@@ -196,6 +196,12 @@ def test_everything_that_is_wrong_with_the_settings_is_said_at_once() -> None:
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(AlgorithmError, match=reason):
         Algorithm(**settings)
+
+
+def test_more_fragments_than_values_are_refused(tmp_path: Path) -> None:
+    rendezvous = Rendezvous.open(Run(tmp_path).context(), 0, 1, Metrics())
+    with pytest.raises(ParametersError, match="fragments is 4; allowed: 1 to 2, the values of the model"):
+        DiLoCo(rendezvous, np.zeros(2, np.float32), Algorithm(sync_every=4, fragments=4))
 
 
 def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:

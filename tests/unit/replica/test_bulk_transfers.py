@@ -76,12 +76,15 @@ TROUBLE = [
     pytest.param(answer(503, SLOW_DOWN), id="503"),
     pytest.param(chunked(503, SLOW_DOWN[:9], SLOW_DOWN[9:]), id="503 in chunks"),
     pytest.param(answer(400, SLOW_DOWN), id="SlowDown by its code"),
+    pytest.param(answer(400, b"<Error><Code>RequestTimeout</Code></Error>"), id="RequestTimeout"),
     pytest.param(answer(500), id="500"),
     pytest.param(answer(429), id="429"),
     pytest.param(Raw(b"", ends=True), id="reset"),
     pytest.param(Raw(b"HTTP/1.1 206 Par", ends=True), id="half a head"),
     pytest.param(Raw(b"220 mail server ready\r\n\r\n", ends=True), id="not HTTP"),
     pytest.param(answer(206, BODY, Content_Length="-5"), id="a length below zero"),
+    pytest.param(answer(206, BODY, Content_Length="9" * 5_000), id="a length without end"),
+    pytest.param(part(0, 100), id="fewer bytes than there are"),
     pytest.param(answer(206, BODY[5:], Content_Range=f"bytes 5-{len(BODY) - 1}/{len(BODY)}"), id="another range"),
     pytest.param(
         answer(206, BODY[:-9], ends=True, Content_Range=f"bytes 0-{len(BODY) - 1}/{len(BODY)}"), id="another length"
@@ -154,6 +157,24 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     assert [line.partition(" ")[0] for line in script.lines] == ["GET", "HEAD"]
 
 
+def test_interim_answers_without_end_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    interim = Raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000)
+    with raw_s3(interim, answer(404), part()) as script, pytest.raises(ObjectMissingError):
+        read(opened(script, monkeypatch))
+    assert [line.partition(" ")[0] for line in script.lines] == ["GET", "HEAD"]
+
+
+def test_large_objects_lie_below_the_path_of_the_service_as_small_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_s3(answer(200, ETag='"1"')) as script:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{script.port}/storage/v1/s3")
+        store = S3ObjectStore("bucket", "prefix/")
+        store.create("key", BODY)
+        monkeypatch.setattr(s3_store, "BULK_BYTES", len(BODY) + 1)
+        store.create("key", BODY)
+    assert script.lines == ["PUT /storage/v1/s3/bucket/prefix/key"] * 2
+    assert made_by_obstore(script) == [False, True]
+
+
 def test_what_is_missing_is_one_request_on_a_connection_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with raw_s3(chunked(404, b"<Error><Code>NoSuchKey</Code>", b"</Error>"), part()) as script:
         store = opened(script, monkeypatch)
@@ -198,6 +219,7 @@ def test_a_large_body_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(answer(400, b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>"), id="region"),
         pytest.param(chunked(206, BODY), id="a body in chunks"),
         pytest.param(answer(200, BODY), id="no range"),
+        pytest.param(answer(206, BODY, Content_Range=f"bytes 0-{'9' * 5_000}/{len(BODY)}"), id="a range without end"),
     ],
 )
 def test_what_is_unusual_is_left_to_the_other_client(unusual: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,11 +323,45 @@ def test_a_part_that_fails_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(script.requests) == 8
 
 
-def test_an_upload_that_fails_after_a_200_is_completed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = answer(200, b"<Error><Code>InternalError</Code></Error>")
+@pytest.mark.parametrize(
+    "failed",
+    [
+        pytest.param(answer(200, b"<Error><Code>InternalError</Code></Error>"), id="after a 200"),
+        pytest.param(answer(200, b"<Error><Code>\xff</Code></Error>"), id="no UTF-8"),
+        # It says nothing of the object: the request is not conditional.
+        pytest.param(answer(409, b"<Error><Code>OperationAborted</Code></Error>"), id="conflict"),
+    ],
+)
+def test_an_upload_that_fails_at_its_end_is_completed_again(failed: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     with raw_s3(BEGUN, *[STORED] * 4, failed, COMPLETE) as script:
         opened(script, monkeypatch).upload("key", LARGE)
     assert script.lines[5] == script.lines[6]
+
+
+def test_an_expected_upload_is_deleted_where_the_other_client_makes_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    redirected = answer(301, b"<Error><Code>PermanentRedirect</Code></Error>")
+    begun = b"<InitiateMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><UploadId>9</UploadId>"
+    complete = b'<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>'
+    by_obstore = [answer(200, begun + b"</InitiateMultipartUploadResult>"), *[STORED] * 4, answer(200, complete)]
+    with raw_s3(BEGUN, redirected, STORED, answer(204), *by_obstore) as script:
+        store = opened(script, monkeypatch)
+        store.expect_upload("key", len(LARGE))
+        wait_until("the upload", lambda: len(script.requests) == 1)
+        store.create("other", BODY)  # from now on the other client makes all requests
+        store.upload("key", LARGE)
+    assert script.lines[3] == "DELETE /bucket/prefix/key?uploadId=7%268"
+
+
+def test_an_upload_that_was_begun_long_before_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 dates the object from its beginning, and a round takes that for the time when it came."""
+    monkeypatch.setattr(s3_store, "BEGUN_SECONDS_MAX", 0.0)
+    other = answer(200, b"<InitiateMultipartUploadResult><UploadId>9</UploadId></InitiateMultipartUploadResult>")
+    with raw_s3(BEGUN, answer(204), other, *[STORED] * 4, COMPLETE) as script:
+        store = opened(script, monkeypatch)
+        store.expect_upload("key", len(LARGE))
+        store.upload("key", LARGE)
+    assert script.lines[1] == "DELETE /bucket/prefix/key?uploadId=7%268"
+    assert script.lines[-1] == "POST /bucket/prefix/key?uploadId=9"
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -413,11 +469,19 @@ def issued(name: str, lifetime: timedelta) -> Raw:
     return answer(200, json.dumps(body).encode())
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(answer(500), id="error"),
+        pytest.param(answer(200, b"{}", ends=True, Content_Length="500"), id="cut off"),
+        pytest.param(Raw(b"garbage\r\n\r\n", ends=True), id="not HTTP"),
+    ],
+)
 def test_a_containers_credentials_are_renewed_before_they_expire(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bad: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("muster.replica.store.bulk.credentials._AGAIN_SECONDS", 0.0)
-    first, bad = issued("first", timedelta(minutes=4)), answer(500)
+    first = issued("first", timedelta(minutes=4))
     with raw_s3(first, bad, issued("second", timedelta(hours=6))) as agent:
         token = tmp_path / "token"
         token.write_text("bearer\n")

@@ -12,6 +12,7 @@ from muster.replica.recovery.free_room import room
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.read_ahead import ByteRange, ReadAhead, is_reading
 from muster.replica.store.transport import ObjectMissingError, Store
+from muster.replica.wire.blocks import CONNECTIONS
 from tests.support.peers import Faults
 from tests.support.prefetching import WatchedStore
 from tests.support.waiting import wait_until
@@ -170,3 +171,26 @@ def test_every_call_of_a_store_passes_through() -> None:
     of_a_store = {name for name, member in vars(Store).items() if callable(member) and not name.startswith("_")}
     passed = {name for kind in ReadAhead.__mro__ if kind is not Store for name in vars(kind)}
     assert of_a_store <= passed
+
+
+def test_who_waits_for_what_is_read_ahead_is_woken_when_it_is_closed(tmp_path: Path) -> None:
+    arrives = threading.Event()
+    LocalStore(tmp_path).create(KEY, BODY)
+    ahead = ReadAhead(WatchedStore(LocalStore(tmp_path), Faults(before_read=lambda _: arrives.wait(30))))
+    ahead.allow(1_000)
+    for start in range(3 * CONNECTIONS):
+        assert ahead.fetch(ByteRange(KEY, start, start + 1))
+    finder = threading.Thread(target=ahead.settle, daemon=True)
+    finder.start()
+    wait_until("its wait", finder.is_alive)
+    ahead.close()
+    arrives.set()
+    finder.join(30)
+    assert not finder.is_alive()
+
+
+def test_after_its_end_nothing_is_remembered(store: WatchedStore, ahead: ReadAhead) -> None:
+    got(ahead, FIRST)
+    ahead.close()
+    got(ahead, REST)
+    assert not ahead.in_use

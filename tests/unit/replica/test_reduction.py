@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from muster.replica.rounds import agreement
-from muster.replica.rounds.reduction import reduced_mean
+from muster.replica.rounds.reduced_shards import ReducedShards
+from muster.replica.rounds.reduction import _Reduction, reduced_mean
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import blocks, keys
 from tests.support.peers import SHARDED, Faults, FaultyStore, Killed, Run, all_ended
@@ -79,6 +81,37 @@ def test_a_shard_that_is_not_there_yet_is_looked_for_again_while_others_are_read
     _, mean = reduced_mean(context, run.commit(2), None, context.polling())
     assert np.array_equal(mean, reduced_mean(run.context(), run.commit(2), None, context.polling())[1])
     assert again.is_set()
+
+
+def test_shards_that_are_not_there_leave_the_connections_to_those_that_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member has died behind its contribution: a third of the shards is missing until another takes them over."""
+    monkeypatch.setattr(blocks, "SHARD_BYTES_AIM", 1)
+    monkeypatch.setattr(blocks, "SHARD_BYTES_MIN", 1)
+    run = Run(tmp_path, count=SHARDED * 8, rounds=1)
+    peers = run.start_all()
+    with all_ended(peers):
+        assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
+    commit = run.commit(1)
+    shards = ReducedShards(run.context(), commit).number
+    assert shards > 2 * blocks.CONNECTIONS
+    gone = {keys.reduced(1, 0, shard) for shard in range(0, shards, 3)}
+    together, met = threading.Barrier(blocks.CONNECTIONS), threading.Event()
+
+    def look(key: str) -> None:
+        if key in gone:
+            raise ObjectMissingError(key)
+        if key.startswith(keys.REDUCED) and not met.is_set():
+            with suppress(threading.BrokenBarrierError):
+                together.wait(5)
+                met.set()
+
+    context = run.context(FaultyStore(run.store, Faults(before_read=look)))
+    reduction = _Reduction(context, commit, None, None)
+    missing = reduction._read_all(list(range(shards)))
+    assert {keys.reduced(1, 0, shard) for shard in missing} == gone
+    assert met.is_set(), "as many are read at once as there are connections"
 
 
 def test_what_is_read_side_by_side_is_over_before_its_failure_is_raised(run: Run) -> None:

@@ -24,6 +24,8 @@ KEPT = 32
 _HEAD_BYTES = 2048  # read at once: what it holds of a body is copied
 _HEAD_BYTES_MAX = 65_536
 _LINE_BYTES_MAX = 4096
+_LENGTH_DIGITS_MAX = 19
+_INTERIM_MAX = 20  # answers with 1xx before the answer
 _SENT_BYTES = 2**18  # over TLS: in the cache while it is encrypted
 _NO_BODY = (204, 304)
 
@@ -41,6 +43,8 @@ class Connections:
         self._host, self._is_tls = parts.hostname or "", parts.scheme == "https"
         self._port = parts.port or (443 if self._is_tls else 80)
         self.host = parts.netloc.rpartition("@")[2]
+        self.path = parts.path.rstrip("/")
+        """What the paths of requests begin with."""
         self._tls: ssl.SSLContext | None = None
         if self._is_tls:
             self._tls = ssl.create_default_context()
@@ -181,6 +185,10 @@ class _Connection:
 class _TlsConnection(_Connection):
     """Records are decrypted into the memory."""
 
+    def __init__(self, tls: ssl.SSLSocket) -> None:
+        self._tls = tls
+        super().__init__(tls)
+
     def _prepare(self) -> None:
         self._socket.settimeout(SILENCE_SECONDS)
 
@@ -189,6 +197,11 @@ class _TlsConnection(_Connection):
         self._socket.sendall(head)
         for start in range(0, len(view), _SENT_BYTES):
             self._socket.sendall(view[start : start + _SENT_BYTES])
+
+    @property
+    def is_usable(self) -> bool:
+        """As for one without TLS; what was decrypted already is not seen there."""
+        return not self._tls.pending() and super().is_usable
 
     def _receive_into(self, room: memoryview) -> int:
         return self._socket.recv_into(room)
@@ -309,8 +322,11 @@ class Answer:
             if len(chunk) < size or self._line():
                 raise BrokenError
             found += chunk
-        while self._line():  # trailers
-            pass
+        trailers = 0
+        while line := self._line():
+            trailers += len(line)
+            if trailers > _HEAD_BYTES_MAX:
+                raise BrokenError
         return found
 
     def _line(self) -> bytes:
@@ -342,7 +358,7 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
         OSError
     """
     data = b""
-    while True:
+    for _ in range(_INTERIM_MAX):
         while b"\r\n\r\n" not in data:
             try:
                 more = connection.receive(_HEAD_BYTES)
@@ -364,12 +380,15 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
         if status >= 200:
             break
         data = connection.rest  # 100 Continue: the answer follows
+    else:
+        message = "no answer follows 100 Continue"
+        raise BrokenError(message)
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if refused is not None or version == "HTTP/1.0":
         headers["connection"] = "close"
     length = headers.get("content-length")
-    if length is not None and not length.isdecimal():
-        message = f"a body of {length!r} bytes"
+    if length is not None and not (length.isdecimal() and len(length) <= _LENGTH_DIGITS_MAX):
+        message = f"a body of {length[:80]!r} bytes"
         raise BrokenError(message)
     known = 0 if status in _NO_BODY else None if length is None or "transfer-encoding" in headers else int(length)
     return Answer(status, headers, known, connection, connections)

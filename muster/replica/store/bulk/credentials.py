@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from http.client import HTTPException
 from pathlib import Path
 from threading import Lock
 from urllib.request import ProxyHandler, Request, build_opener
@@ -99,7 +100,7 @@ class CredentialSource:
                 found = json.loads(answer.read())
             expires = datetime.fromisoformat(found["Expiration"]).timestamp()
             known = Credentials(found["AccessKeyId"], found["SecretAccessKey"], found.get("Token"))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, HTTPException, ValueError, KeyError, TypeError):
             return  # those from before are valid for minutes; without any the caller raises
         if expires > now:
             self._known, self._expires = known, expires

@@ -26,9 +26,11 @@ from muster.replica.store.transport import Bytes
 SUSPENDED_SECONDS = 60.0
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _CODE = re.compile(rb"<Code>([^<]*)</Code>")
-_UPLOAD = re.compile(rb"<UploadId>([^<]+)</UploadId>")
+_UPLOAD = re.compile(rb"<UploadId>([!-;=-~]+)</UploadId>")
+_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 _DENIED = b"AccessDenied"
-_SLOW_DOWN = b"SlowDown"
+# Their status may be 400.
+_TRANSIENT_CODES = {b"SlowDown", b"RequestTimeout"}
 
 
 class LeftToObstoreError(Exception):
@@ -49,6 +51,7 @@ class _Request:
     path: str
     credentials: Credentials
     head: bytes
+    is_conditional: bool
 
 
 class Put:
@@ -109,12 +112,12 @@ class Transfers:
             LeftToObstoreError
         """
         answer = self._ask("GET", path, {}, {"range": f"bytes={start}-{stop - 1}"})
-        span = re.fullmatch(r"bytes (\d+)-(\d+)/\d+", answer.headers.get("content-range", ""))
+        span = _RANGE.fullmatch(answer.headers.get("content-range", ""))
         if answer.status != 206 or answer.length is None or span is None:
             answer.close()
             raise self._left()
-        first, last = int(span[1]), int(span[2])
-        if first != start or last >= stop or last + 1 - first != answer.length:
+        first, last, size = (int(number) for number in span.groups())
+        if first != start or last + 1 != min(stop, size) or last + 1 - first != answer.length:
             answer.close()
             message = f"bytes {start} to {stop - 1} were requested, the answer has {answer.length} from {first} on"
             raise GenericError(message)
@@ -152,7 +155,7 @@ class Transfers:
         text = self._ask("POST", path, {"uploadId": upload}, {"content-type": "application/xml"}, body).text()
         # S3 begins its answer before it is done: an error may follow a 200.
         if b"<Error>" in text or b"CompleteMultipartUploadResult" not in text:
-            message = f"the upload could not be completed: {_code(text).decode()}"
+            message = f"the upload could not be completed: {_code(text).decode(errors='replace')}"
             raise GenericError(message)
 
     def abort_upload(self, path: str, upload: str) -> None:
@@ -196,12 +199,12 @@ class Transfers:
             credentials = self._credentials.current()
         except NoCredentialsError:
             raise self._left() from None
-        target = Target(method, f"/{self._bucket}/{path}", query)
+        target = Target(method, f"{connections.path}/{self._bucket}/{path}", query)
         headers = signed_headers(target, connections.host, self._region, credentials, datetime.now(UTC))
         query_text = f"?{target.quoted_query}" if query else ""
         lines = "".join(f"{name}: {value}\r\n" for name, value in (*headers.items(), *extra.items()))
         head = f"{method} {target.quoted_path}{query_text} HTTP/1.1\r\n{lines}\r\n"
-        return _Request(connections, path, credentials, head.encode("latin-1"))
+        return _Request(connections, path, credentials, head.encode("latin-1"), "if-none-match" in extra)
 
     def judged(self, request: _Request, answer: Answer) -> Answer:
         """`answer` if it has 2xx; raises as `put`."""
@@ -211,9 +214,10 @@ class Transfers:
         message = f"S3 answers {status} {code.decode(errors='replace')}"
         if status == 404:
             raise FileNotFoundError(request.path)
-        if status in (409, 412):
+        if status in (409, 412) and request.is_conditional:
             raise AlreadyExistsError(message)
-        if status in _TRANSIENT or code == _SLOW_DOWN or status == 416:
+        # A conflict of other requests passes: S3 answers OperationAborted.
+        if status in _TRANSIENT or code in _TRANSIENT_CODES or status in (409, 416):
             raise GenericError(message)
         if status == 403 and code in (_DENIED, b""):
             raise PermissionDeniedError(message)
