@@ -29,6 +29,7 @@ for _ in range(3):
     Nesterov().step(*(np.ones(4, np.float32) for _ in range(3)))
 print("kernel" if kernel() else "NumPy")
 """
+OLD_PYTHON = "import os; del os.memfd_create\n"
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
 
@@ -46,9 +47,9 @@ def package(folder: Path) -> Path:
     return folder
 
 
-def run(place: Path) -> list[str]:
-    """What a program prints that imports Muster from `place`."""
-    command = [sys.executable, "-P", "-c", PROGRAM]
+def run(place: Path, before: str = "") -> list[str]:
+    """What a program prints that imports Muster from `place`; `before`: what it does first."""
+    command = [sys.executable, "-P", "-c", before + PROGRAM]
     environment = {"PYTHONPATH": str(place), "PATH": "/usr/bin:/bin"}
     result = subprocess.run(command, cwd=place.parent, env=environment, capture_output=True, text=True, check=True)
     assert result.stderr == ""
@@ -98,6 +99,8 @@ def test_the_replica_package_brings_its_library_and_needs_no_folder(tmp_path: Pa
     with zipfile.ZipFile(archive) as built:
         assert {f"muster/{FOLDER}/{SOURCE}", f"muster/{FOLDER}/{LIBRARY}"} <= set(built.namelist())
     assert run(archive) == ["kernel"]
+    # One that was built for older systems has no files in memory.
+    assert run(archive, OLD_PYTHON) == ["kernel"]
     (place / "muster" / FOLDER / LIBRARY).unlink()
     archive = build_replica_package(place / "muster", tmp_path / "built")
     assert [line.partition(" reason=")[0] for line in run(archive)] == ["event=no-kernel", "NumPy"]

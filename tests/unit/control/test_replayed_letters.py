@@ -20,7 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publis
 
 
 def job_failed(harness: ControlHarness) -> dict[str, Any]:
-    harness.plan(reruns={"infrastructure": {"max_reruns": 1}})
+    # With a wait before the rerun: the end is written at once, and not by the launch.
+    harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 60}})
     harness.arm()
     harness.cloud.training.fail(harness.job(), "InternalServerError: lost")
     return harness.cloud.notifications.drain()[-1]
