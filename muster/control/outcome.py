@@ -60,7 +60,7 @@ def end_attempt(
         # A repeated event: the decision stands, and no fact is needed again.
         if seen.record.current.attempt != ended.attempt:
             return None
-        # Whatever follows: the workflow may not have been told, and then no launch writes this end.
+        # Whatever follows: if the workflow has not learnt of it yet, no launch writes this end.
         replica.write_entry(Updated(seen.record, written=False))
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)

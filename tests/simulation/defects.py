@@ -114,7 +114,7 @@ DEFECTS = (
     Defect(
         "a repeated event does not complete the token",
         "muster/control/outcome.py",
-        "        _write_entry(replica, Updated(seen.record, written=False))\n"
+        "        replica.write_entry(Updated(seen.record, written=False))\n"
         "        return announce_end(plane, replica, seen.record)\n",
         "        return None\n",
     ),
