@@ -257,5 +257,5 @@ def test_rounds_whose_shards_were_refused_are_replayed_from_what_was_read_ahead(
     joining = threading.Thread(target=lambda: found.append(process.join()), daemon=True)
     joining.start()
     joining.join(60)
-    process.prefetch.close()
+    process.prefetch.close()  # whatever still waits for it ends
     assert {parameters_of(joined) for joined in found} == expected

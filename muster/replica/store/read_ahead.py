@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -114,7 +115,8 @@ class ReadAhead(_Passing):
         self._room = self._used = 0
         self._is_closed = False
         # What is there at once is a matter of the cores: more threads than those would only wait for each other.
-        self._cores = threading.Semaphore(os.cpu_count() or 1)
+        self._cores = os.cpu_count() or 1
+        self._handed_out = 0
 
     @property
     def in_use(self) -> bool:
@@ -204,10 +206,23 @@ class ReadAhead(_Passing):
             if body is None:
                 yield from self._store.stream(key, start, stop, sizes=sizes)
             else:
-                with self._cores:
+                with self._core():
                     yield body
         finally:
             self._release(piece.size)
+
+    @contextmanager
+    def _core(self) -> Iterator[None]:
+        """As many at once as there are cores, until nothing is read ahead any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._handed_out < self._cores)
+            self._handed_out += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._handed_out -= 1
+                self._changed.notify_all()
 
     def exists(self, key: str) -> bool:
         """See `Store`."""
