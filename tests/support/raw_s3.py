@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -51,8 +52,8 @@ def chunked(status: int, *chunks: bytes) -> Raw:
 
 
 @contextmanager
-def raw_s3(*answers: Raw) -> Iterator[RawScript]:
-    """Serve `answers` on a free loopback port."""
+def raw_s3(*answers: Raw, tls: ssl.SSLContext | None = None) -> Iterator[RawScript]:
+    """Serve `answers` on a free loopback port, over `tls` if given."""
     script, lock, open_ones = RawScript(list(answers)), threading.Lock(), []
 
     @contextmanager
@@ -82,6 +83,8 @@ def raw_s3(*answers: Raw) -> Iterator[RawScript]:
             while True:
                 connection, _ = listener.accept()
                 script.connections += 1
+                if tls is not None:
+                    connection = tls.wrap_socket(connection, server_side=True)
                 open_ones.append(connection)
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 

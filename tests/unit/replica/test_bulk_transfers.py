@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,10 +14,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials as BotoCredentials
 
+from muster.local.kubernetes.authority import create_certificates
 from muster.replica.store import s3_store
 from muster.replica.store.bulk import connections
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource
 from muster.replica.store.bulk.signature import Target, signed_headers
+from muster.replica.store.bulk.transfers import Transfers
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
     ObjectExistsError,
@@ -146,6 +150,22 @@ def test_a_connection_with_more_than_the_answer_is_not_used_again(monkeypatch: p
     with raw_s3(Raw(part().data + b"HTTP/1.1 200 OK\r\n\r\n"), part()) as script:
         store = opened(script, monkeypatch)
         assert read(store) == read(store) == BODY
+    assert script.connections == 2
+
+
+def test_over_tls_a_connection_with_more_than_the_answer_is_not_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much was decrypted with the answer: the socket itself has no more to read."""
+    found = create_certificates(tmp_path, "127.0.0.1")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(found.server, found.key)
+    # A head that is longer than what is read at once: the surplus comes after it.
+    whole = answer(206, BODY, X_Pad="x" * 3_000, Content_Range=f"bytes 0-{len(BODY) - 1}/{len(BODY)}")
+    with raw_s3(Raw(whole.data + answer(200).data), whole, tls=serving) as script:
+        bulk = Transfers(f"https://127.0.0.1:{script.port}", "bucket", "us-east-1", os.environ, str(found.authority))
+        for _ in range(2):
+            assert b"".join(bytes(piece) for piece in bulk.get("key", 0, len(BODY)).pieces(len(BODY))) == BODY
     assert script.connections == 2
 
 
