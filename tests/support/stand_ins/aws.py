@@ -15,7 +15,10 @@ import jmespath
 
 def main(words: list[str]) -> int:
     """Run one command."""
-    return _lambda(words[1:]) if words[:1] == ["lambda"] else _s3(words)
+    parser = argparse.ArgumentParser(prog="aws")
+    parser.add_argument("service", choices=["lambda", "s3"])
+    service = parser.parse_args(words[:1]).service
+    return _lambda(words[1:]) if service == "lambda" else _s3(words[1:])
 
 
 def _lambda(words: list[str]) -> int:
@@ -34,7 +37,7 @@ def _lambda(words: list[str]) -> int:
 
 
 def _s3(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="aws")
+    parser = argparse.ArgumentParser(prog="aws s3")
     parser.add_argument("verb", choices=["mb", "cp", "sync", "rm"])
     parser.add_argument("places", nargs="+")
     parser.add_argument("--recursive", action="store_true")
