@@ -146,6 +146,7 @@ class Incarnation:
     faults: JobFaults
     settings: Settings
     _next_sync: float = 0.0
+    _filled: bool = False
     _full: bool = False
 
     def watch(self) -> Ending:
@@ -240,7 +241,9 @@ class Incarnation:
         for instance in self.instances:
             instance.logs.pump()
         if time.monotonic() >= self._next_sync:
-            self._full = any(instance.volume.full for instance in self.instances)
+            # At two looks: a program whose last act filled the volume ends by itself in between.
+            was_filled, self._filled = self._filled, any(instance.volume.full for instance in self.instances)
+            self._full = was_filled and self._filled
             self._sync()
             self._next_sync = time.monotonic() + self.settings.checkpoint_sync_seconds
 

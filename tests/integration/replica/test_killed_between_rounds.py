@@ -90,6 +90,8 @@ def digests(out: str) -> set[str]:
     return set(re.findall(r"digest=(\w+)", out))
 
 
+# Three times two processes import PyTorch: on a machine that reads it from a slow disk that takes minutes.
+@pytest.mark.timeout(1_200)
 def test_processes_that_share_a_model_continue_from_the_same_step_with_the_same_bits(tmp_path: Path) -> None:
     whole, log = lived(tmp_path / "whole", 1, None)
     assert len(digests(whole)) == 1, log
