@@ -33,7 +33,7 @@ _PLACES: tuple[tuple[Any, str, str], ...] = (
     (binary_format, "refuse_unusable", "check values"),
     (binary_format, "_checksum", "checksum"),
     (stream_decoder, "decoded", "verify"),
-    (stream_decoder.ByteStream, "take", "join pieces"),
+    (stream_decoder.ByteStream, "take", "take what has arrived"),
     (weighted_mean.WeightedMean, "_add", "weigh and add"),
     (compiled_records.CompiledRecords, "encode", "encode, checksum"),
     (compiled_records.CompiledRecords, "decode", "verify, decode, add"),

@@ -140,11 +140,11 @@ class RunDocuments:
         S3 may carry out a write whose answer is lost: the next try is refused, and the record is what was written.
         """
         key = self.layout.record(rank)
-        sent: tuple[bytes, Record | None] | None = None
+        sent: Updated | None = None
         for _ in self.store.attempts(self.store.uri(key)):
             before, etag = seen or self.record(rank)
-            if sent is not None and before is not None and before.to_json() == sent[0]:
-                return Updated(before, written=True, before=sent[1])
+            if sent is not None and before == sent.record:
+                return sent
             after = change(before)
             if (after is None or after == before) and seen is NOT_LOOKED_UP:
                 before, etag = self.record(rank)
@@ -153,7 +153,8 @@ class RunDocuments:
                 return Updated(before, written=False)
             after = after.model_copy(update={"revision": before.revision + 1 if before else 1})
             body = after.to_json()
+            sent = Updated(after, written=True, before=before)
             if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
-                return Updated(after, written=True, before=before)
-            seen, sent = None, (body, before)
+                return sent
+            seen = None
         raise AssertionError  # attempts() ends by raising

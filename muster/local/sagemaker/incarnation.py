@@ -240,10 +240,12 @@ class Incarnation:
     def _tend(self) -> None:
         for instance in self.instances:
             instance.logs.pump()
-        if time.monotonic() >= self._next_sync:
-            # At two looks: a program whose last act filled the volume ends by itself in between.
+        is_due = time.monotonic() >= self._next_sync
+        if is_due or self._filled:
+            # Once more at the next tick: a program whose last act filled the volume ends by itself in between.
             was_filled, self._filled = self._filled, any(instance.volume.full for instance in self.instances)
             self._full = was_filled and self._filled
+        if is_due:
             self._sync()
             self._next_sync = time.monotonic() + self.settings.checkpoint_sync_seconds
 
