@@ -9,24 +9,25 @@ KERNEL := build/.ready-kernel
 SETUP := $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready build/.ready $(KERNEL)
 # uv with pip's settings of this machine (index, certificates, proxy), which uv itself does not read.
 UV_PIP := $(BIN)/python -m muster.infra.packages
-# The browser and the terminal for the tests of pages and of the terminal: the system's.
-BROWSER := build/.ready-browser
-TERMINAL := build/.ready-terminal
-# The kernel for arm64 is tested in an emulator of that processor.
-EMULATOR := build/.ready-emulator
+# What targets need of the system beside Python, node, npm and git. It is looked at before anything is installed or run.
+SYSTEM.unit := cc
+SYSTEM.test := chromium tmux cc
+SYSTEM.bench := chromium
+SYSTEM.screenshots := chromium
+SYSTEM.test-release := $(SYSTEM.test) qemu
+SYSTEM.release := $(SYSTEM.test-release)
 # What only tests, checks, benchmarks and documentation need: a demo does without it.
 DEV := $(VENV)/.ready-dev
 # PyTorch is large: only the targets that need it install it.
 TORCH := $(VENV)/.ready-torch
 # So are the frameworks whose examples the tests run.
 FRAMEWORKS := $(VENV)/.ready-frameworks
-TORCHX := build/torchx/stable/.ready build/torchx/nightly/.ready
+TORCHX := build/torchx/stable/.ready
+TORCHX_NIGHTLY := build/torchx/nightly/.ready
 # What AWS's own SDK makes of recipes: the tests compare ours with it.
 SAGEMAKER := build/sagemaker/.ready
 KUBERNETES := build/kubernetes/.ready
-# The static gate's checkers pin packages of their own.
-GATE := build/gate/.ready
-# So does the builder of the documentation's site.
+# The builder of the documentation's site pins packages of its own.
 SITE := build/zensical/.ready
 # What the benchmarks compare Muster with. botocore uses awscrt wherever it is installed.
 PEERS := build/peers/.ready
@@ -35,8 +36,8 @@ ZIG := build/zig/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
-# Most tests wait for processes: four workers, each with an embedded cloud and a stack of its own, keep two cores busy.
-WORKERS ?= 4
+# Three workers, each with an embedded cloud and a stack of its own, keep two cores busy, beside the session with PyTorch.
+WORKERS ?= 3
 
 # Bytecode is written whatever the shell says: without it each synthesis compiles the CDK for 3 s, and each process of a
 # test our own packages.
@@ -45,8 +46,17 @@ export PYTHONDONTWRITEBYTECODE :=
 # npm's packages come while Python's do, and bytecode is compiled beside the first synthesis.
 MAKEFLAGS += --jobs=3
 
+# What an interrupted recipe has left of its target is no target.
+.DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hyperpod demo-gpt unit test check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
+.PHONY: help setup demo demo-hyperpod demo-gpt unit test test-release check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
+
+GOALS := $(filter-out help clean,$(or $(MAKECMDGOALS),help))
+ifneq ($(GOALS),)
+ifneq ($(shell PYTHON=$(PYTHON) sh infra/machine.sh $(foreach goal,$(GOALS),$(SYSTEM.$(goal))) && echo complete),complete)
+$(error the machine lacks what is named above)
+endif
+endif
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,16 +70,24 @@ BUNDLED_PIP = $(PYTHON) -c 'import ensurepip, pathlib, sysconfig; \
   places = sysconfig.get_config_var("WHEEL_PKG_DIR"), pathlib.Path(ensurepip.__file__).parent / "_bundled"; \
   print(*[wheel for place in places if place for wheel in pathlib.Path(place).glob("pip-*.whl")][:1])' 2>/dev/null
 
-# The pin of uv is in requirements.txt like all others.
-$(BIN)/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Muster needs Python 3.11 or newer; $(PYTHON) is {sys.version.split()[0]}. Name another: make PYTHON=python3.12 ...")'
+# The pin of uv is in requirements.txt like all others. An interrupted pip may leave half of it, which counts as installed.
+$(VENV)/.ready-uv:
 	@test -x $(BIN)/python || $(PYTHON) -m venv $$($(BUNDLED_PIP) | grep -q . && echo --without-pip) $(VENV)
 	@PYTHONPATH="$$($(BUNDLED_PIP))" $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile \
-	  $$($(BUNDLED_PIP)) "$$(grep '^uv==' requirements.txt)"
+	  --force-reinstall $$($(BUNDLED_PIP)) "$$(grep '^uv==' requirements.txt)"
+	@touch $@
 
-$(VENV)/.ready: requirements.txt pyproject.toml | $(BIN)/uv
+# What is pinned in a file, with options of uv, into $(VENV). An installation that was cut off (an interrupt, a full disk) may
+# have left half a package, which counts as installed: the next one installs all of the file again.
+define install
+@again=$$(test ! -e $@.begun || echo --reinstall); touch $@.begun; $(UV_PIP) install --quiet $$again $(1) && rm $@.begun
+endef
+
+$(VENV)/.ready: requirements.txt pyproject.toml | $(VENV)/.ready-uv
 	@echo "Installing the pinned Python packages into $(VENV) (once)"
-	@$(UV_PIP) install --quiet --no-deps -r requirements.txt
+	@rm $(VENV)/.ready-uv # it is one of them
+	$(call install,--no-deps -r requirements.txt)
+	@touch $(VENV)/.ready-uv
 	@$(UV_PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -84,19 +102,19 @@ $(VENV)/.ready-bytecode: $(VENV)/.ready
 
 $(DEV): requirements-dev.txt $(VENV)/.ready $(VENV)/.ready-bytecode node_modules/.ready-dev
 	@echo "Installing the packages of the tests into $(VENV) (once)"
-	@$(UV_PIP) install --quiet --no-deps -r requirements-dev.txt
+	$(call install,--no-deps -r requirements-dev.txt)
 	@$(call compile,aws_cdk|cfnlint|moto|networkx|playwright|sympy|tests)
 	@touch $@
 
 $(TORCH): requirements-torch.txt $(VENV)/.ready $(VENV)/.ready-bytecode
 	@echo "Installing PyTorch and what goes with it into $(VENV) (once)"
-	@$(UV_PIP) install --quiet -r requirements-torch.txt
+	$(call install,-r requirements-torch.txt)
 	@$(call compile,aws_cdk|cfnlint|moto|playwright|tests)
 	@touch $@
 
 $(FRAMEWORKS): requirements-frameworks.txt $(DEV) $(TORCH)
 	@echo "Installing the frameworks of the examples into $(VENV) (once)"
-	@$(UV_PIP) install --quiet --no-deps -r requirements-frameworks.txt
+	$(call install,--no-deps -r requirements-frameworks.txt)
 	@touch $@
 
 # The environment in the target's folder, with what is pinned for it; $(1): options of uv.
@@ -149,19 +167,12 @@ $(ZIG): requirements-zig.txt $(VENV)/.ready
 	$(call own_environment)
 	@touch $@
 
-$(GATE): requirements-gate.txt $(VENV)/.ready
-	@echo "Installing the static gate's checkers into build/gate (once)"
-	$(call own_environment)
-	@touch $@
-
 $(SITE): requirements-site.txt $(VENV)/.ready
 	@echo "Installing the builder of the documentation's site into build/zensical (once)"
 	$(call own_environment)
 	@touch $@
 
 node_modules/.ready: package.json package-lock.json
-	@node -e 'if (+process.versions.node.split(".")[0] < 20) {console.error("Muster needs node 20 or newer; this is " + process.version); process.exit(1)}' \
-	  || { echo "Muster needs node 20 or newer for the CDK CLI: install it from nodejs.org or your package manager." >&2; exit 1; }
 	@echo "Installing the pinned npm packages (once)"
 	@npm ci --omit=dev --silent --no-fund --no-audit
 	@touch $@
@@ -187,30 +198,6 @@ $(AWS_BUNDLE): $(VENV)/.ready lambdas/requirements.txt $(BUNDLE_SOURCES)
 	@$(BIN)/python -c 'import muster.infra.deploy.bundle as b, muster.infra.settings.stack_settings as s; b.build_bundle(s.Platform.AWS)'
 	@touch $@
 
-$(BROWSER):
-	@mkdir -p build
-	@command -v chromium chromium-browser google-chrome >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium for the tests of pages (once)" \
-	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >build/chromium.log 2>&1; } \
-	  || { echo "The tests of pages need Chromium: install it (Debian: sudo apt-get install chromium), then go on." >&2; exit 1; }
-	@touch $@
-
-$(TERMINAL):
-	@mkdir -p build
-	@command -v tmux >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing tmux for the tests in a terminal (once)" \
-	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq tmux >build/tmux.log 2>&1; } \
-	  || { echo "The tests in a terminal need tmux: install it (Debian: sudo apt-get install tmux), then go on." >&2; exit 1; }
-	@touch $@
-
-$(EMULATOR):
-	@mkdir -p build
-	@command -v qemu-aarch64-static qemu-aarch64 >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing QEMU for the tests of the kernel for arm64 (once)" \
-	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user-static >build/qemu.log 2>&1; } \
-	  || { echo "The tests of the kernel for arm64 need QEMU: install it (Debian: sudo apt-get install qemu-user-static), then go on." >&2; exit 1; }
-	@touch $@
-
 demo: setup ## A real run on this machine: deploy, train with 4 replicas, lose one, finish
 	@$(BIN)/python -m examples.digits.demo
 
@@ -220,25 +207,28 @@ demo-hyperpod: setup ## The same on an embedded HyperPod cluster: a node is lost
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against data parallel (3 minutes); PROCESSES=2 shards each (FSDP2)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))
 
-unit: setup $(DEV) ## The unit tests alone: no cloud, no browser, no PyTorch (under a minute)
+unit: setup $(DEV) ## The unit tests alone: no cloud, no browser, no PyTorch (a minute and a half)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
 explore: setup $(DEV) ## Explore schedules of the control plane under faults (N=100000, SEED=0); 0 violations
 	@$(BIN)/python -m tests.simulation explore $(addprefix --schedules ,$(N)) $(addprefix --seed ,$(SEED))
 
 upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
-	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/e2e/test_upgrade.py
+	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/release/upgrade
 
 soak: setup $(DEV) ## A night in ten minutes: 50 runs under random faults, every verdict checked; SEED=7 repeats one
 	@$(BIN)/python -m tests.soak $(addprefix --seed ,$(SEED))
 
-test: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(SAGEMAKER) $(KUBERNETES) $(GATE) $(PEERS) $(ZIG) $(AWS_BUNDLE) $(BROWSER) $(TERMINAL) $(EMULATOR) ## Every test
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: setup $(DEV) $(TORCH) $(TORCHX) $(AWS_BUNDLE) ## What a change must pass, in ten minutes on two cores
+	@$(BIN)/python -m tests.suite --workers $(WORKERS) merge
+
+test-release: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(TORCHX_NIGHTLY) $(SAGEMAKER) $(KUBERNETES) $(PEERS) $(ZIG) $(AWS_BUNDLE) ## All tests, up to two hours; goes on where it was interrupted (GROUP=oracle: one group)
+	@$(BIN)/python -m tests.suite --workers $(WORKERS) release $(GROUP)
 
 explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
 	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
 
-check: setup $(DEV) $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
+check: setup $(DEV) $(TORCH) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -246,7 +236,7 @@ check: setup $(DEV) $(TORCH) $(GATE) $(SITE) ## Lint, types, import rules, the s
 	$(BIN)/python -m muster.infra.gate
 	$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
-bench: setup $(DEV) $(TORCH) $(PEERS) $(BROWSER) ## Measure, as one table; rows in build/bench/<name>.json
+bench: setup $(DEV) $(TORCH) $(PEERS) ## Measure, as one table; rows in build/bench/<name>.json
 	@$(BIN)/python -m bench
 
 docs: setup $(DEV) ## Write the parts of docs/ that follow from the code
@@ -255,7 +245,7 @@ docs: setup $(DEV) ## Write the parts of docs/ that follow from the code
 site: setup $(SITE) ## Build the documentation as a site into build/site/html, with every link checked
 	@$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
-screenshots: setup $(DEV) $(BROWSER) ## Pictures of the demo's page for docs/, at three widths
+screenshots: setup $(DEV) ## Pictures of the demo's page for docs/, at three widths
 	@test -e build/demo/report.html || $(MAKE) --no-print-directory demo
 	@$(BIN)/python -m docs.screenshots build/demo/report.html
 
@@ -267,7 +257,7 @@ deploy: setup ## Deploy to the AWS account of this shell as muster.toml says (SE
 UNUSED := joblib narwhals scipy threadpoolctl
 LOCK := UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate pyproject.toml
 
-lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
+lock: | $(VENV)/.ready-uv ## Resolve pyproject.toml into the files of requirements again
 	@$(LOCK) --extra deploy --group build --group functions --group examples $(addprefix --no-emit-package ,$(UNUSED)) -o requirements.txt
 	@mkdir -p build
 	@# Installed beside the others: what they pin is left out.
@@ -283,20 +273,18 @@ lock: | $(BIN)/uv ## Resolve pyproject.toml into the files of requirements again
 	  > build/requirements-frameworks.txt
 	@mv build/requirements-frameworks.txt requirements-frameworks.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
-	  --group gate -o requirements-gate.txt
-	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group site -o requirements-site.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group peers -o requirements-peers.txt
 	@UV_FIND_LINKS= $(UV_PIP) compile --python-version 3.11 --universal --quiet --no-header --no-annotate \
 	  --group zig -o requirements-zig.txt
 
-# The models of AWS's SDK for HyperPod as a JSON schema; `make test` compares it with the SDK that is pinned.
+# The models of AWS's SDK for HyperPod as a JSON schema; `make test-release` compares it with the SDK that is pinned.
 job-schema: | $(KUBERNETES) ## Derive the schema of HyperPodPyTorchJob from AWS's SDK again
-	@build/kubernetes/bin/python tests/oracle/hyperpod_side/job_schema.py > build/job_schema.json
+	@build/kubernetes/bin/python tests/release/oracle/hyperpod_side/job_schema.py > build/job_schema.json
 	@mv build/job_schema.json muster/contract/hyperpod/job_schema.json
 
-release: check test ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
+release: check test-release ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
 	@$(BIN)/python -m muster.infra.release
 
 clean: ## Remove what was made (the virtual environment and npm packages too)

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable
+from types import ModuleType
 
 from rich.console import Console
 
@@ -15,11 +15,13 @@ from bench.known import Known, known_rows, of_no_row
 from bench.table import Row, print_table, write_rows
 
 _LOG_WIDTH = 180
-Benchmark = Callable[[], list[Row]]
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks named, or all. 1 if one crashed, 2 for an unknown name; a missed aim is no failure."""
+    """Run the benchmarks named, or all but those that are run on request only.
+
+    The exit code: 1 if one crashed, 2 for an unknown name; a missed aim is no failure.
+    """
     console = Console(stderr=True)
     benchmarks = discover()
     unknown = [name for name in names if name not in benchmarks]
@@ -28,10 +30,10 @@ def main(names: list[str]) -> int:
         return 2
     results: dict[str, list[Row]] = {}
     crashed = []
-    for name in names or benchmarks:
+    for name in names or [name for name, module in benchmarks.items() if not getattr(module, "ON_REQUEST", False)]:
         console.print(f"Running {name} ...")
         try:
-            results[name] = benchmarks[name]()
+            results[name] = benchmarks[name].run()
         except Exception:
             traceback.print_exc()
             crashed.append(name)
@@ -51,11 +53,11 @@ def main(names: list[str]) -> int:
     return 1 if crashed else 0
 
 
-def discover() -> dict[str, Benchmark]:
-    """The modules of this package that have a `run`, by name."""
+def discover() -> dict[str, ModuleType]:
+    """The modules of this package that have a `run`, which gives their rows, by name."""
     names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
     modules = {name: importlib.import_module(f"bench.{name}") for name in names}
-    return {name: module.run for name, module in modules.items() if hasattr(module, "run")}
+    return {name: module for name, module in modules.items() if hasattr(module, "run")}
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ from muster.control.runtime.time_budget import TimeBudget
 from muster.control.stop import StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from tests.memory.harness import PREFIX, RUN, ControlHarness
-from tests.simulation.faults import CallFault
+from tests.simulation.faults import CallFault, throttled
 from tests.simulation.kernel import START, Activity, Kernel
-from tests.simulation.simulated_aws import SimulatedCloud, throttled
+from tests.simulation.simulated_aws import SimulatedCloud
 
 REPLICAS = 10_000
 MEMORY_MIB = 512

@@ -1,7 +1,10 @@
 """Fixtures that every test may use."""
 
+import ctypes
 import gc
+import resource
 import signal
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -18,42 +21,28 @@ _no_constants = providers._local_constants
 providers._get_local_constants = lambda: _no_constants
 
 HERE = Path(__file__).parent
+_M_ARENA_MAX = -8  # malloc.h: each thread would have an arena of its own, and keep what it once had
+_MUCH = 75_000_000
 LONGEST_FIRST = (
-    "e2e/test_demo.py",
-    "terminal/test_tutorial.py",
-    "faults/test_control_plane.py",
-    "simulation/test_schedules.py",
-    "terminal/test_hyperpod_guide.py",
-    "e2e/test_installed.py",
-    "infra/test_deploy_command.py",
-    "e2e/test_upgrade.py",
-    "faults/test_rendezvous_interleavings.py",
-    "terminal/test_commands.py",
-    "e2e/test_torchx.py",
-    "faults/test_exploration.py",
-    "faults/test_mutants.py",
-    "e2e/test_command_line.py",
+    "simulation",
+    "faults",
     "terminal",
-    "e2e/test_partitions.py",
-    "workflow/test_reruns_of_runs.py",
-    "e2e/test_verify.py",
-    "integration/replica/test_pod.py",
-    "e2e/test_recipe_runs.py",
-    "e2e/test_hyperpod_run.py",
-    "infra/test_gate.py",
-    "infra/test_access.py",
     "workflow",
     "e2e",
-    "faults",
     "infra",
-    "page",
-    "oracle",
-    "conformance",
     "integration",
+    "page",
+    "conformance",
 )
 """Files and folders by the time that they take: a worker that begins a long file last keeps the others waiting."""
 
-pytest_plugins = ["tests.plugins.cloud", "tests.plugins.commands", "tests.plugins.stack"]
+pytest_plugins = [
+    "tests.plugins.cloud",
+    "tests.plugins.cluster_stack",
+    "tests.plugins.commands",
+    "tests.plugins.peaks",
+    "tests.plugins.stack",
+]
 
 
 def pytest_configure() -> None:
@@ -64,12 +53,31 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # A worker holds so much that it would look for garbage for a tenth of its time.
     gc.set_threshold(50_000, 20, 20)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def pytest_collection_finish() -> None:
     """What was imported is no garbage."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Give memory back that tests held, whenever there is much more of it than after the last time."""
+    global _held  # noqa: PLW0603 - pytest calls functions of modules
+    if sys.platform == "linux" and _resident() > _held + _MUCH:
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        _held = _resident()
+
+
+def _resident() -> int:
+    """The resident memory of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
+_held = 0
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -9,9 +9,7 @@ import torch
 
 from examples.char_gpt.dataset import load, shard
 from examples.char_gpt.learning import Learner, Settings
-
-# (inner steps, held-out loss in nats per character), by steps.
-Curve = list[tuple[int, float]]
+from examples.char_gpt.report import Curve
 
 
 def alone(settings: Settings, replicas: int, every: int, stop: Event) -> Curve:

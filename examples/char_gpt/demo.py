@@ -19,11 +19,11 @@ from threading import Event
 
 from rich.console import Console
 
-from examples.char_gpt.baselines import Curve, alone, data_parallel
+from examples.char_gpt.baselines import alone, data_parallel
 from examples.char_gpt.learning import SYNC_EVERY, Settings
 from examples.char_gpt.plot import plot
 from examples.char_gpt.processes import asked_processes, remember
-from examples.char_gpt.report import Losses, Report, verdict_lines
+from examples.char_gpt.report import Curve, Losses, Report, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import RunStatus, Spec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from examples.char_gpt.baselines import Curve
+from examples.char_gpt.report import Curve
 
 # The first steps learn little but letter frequencies: the axis ends this far above the lowest loss, in nats.
 HEIGHT = 1.25

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from rich.markup import escape
 
-from examples.char_gpt.baselines import Curve
 from muster import ReplicaOutcome, Result, Verdict
 from muster.contract.layout import RunLayout
+
+# (inner steps, held-out loss in nats per character), by steps.
+Curve = list[tuple[int, float]]
 
 # How much higher the loss may be than data parallel's, which exchanges in every step.
 ABOVE_DATA_PARALLEL = 0.05

@@ -13,9 +13,9 @@ from pathlib import Path
 from muster.contract.errors import ConfigurationError
 from muster.infra.gate.finding import AcceptedPlace, Finding, judge, read_exceptions
 from muster.infra.gate.policy_checks import check_policies
-from muster.infra.gate.source_checks import find_unused, scan_security
+from muster.infra.gate.source_checks import find_unused
 from muster.infra.gate.synthesis import nag_findings, synthesize, template_file
-from muster.infra.gate.template_checks import lint, scan
+from muster.infra.gate.template_checks import lint
 from muster.infra.gate.tools import ROOT
 from muster.infra.gate.variants import PLACES, VARIANTS, Resolved
 from muster.infra.gate.workflow_checks import check_definition
@@ -27,17 +27,16 @@ _Check = Callable[[], list[Finding]]
 
 def checks(folder: Path) -> list[_Check]:
     """Every check; what they write goes below `folder`."""
-    stacks = [partial(_check_variant, variant, folder / variant) for variant in VARIANTS]
-    return [*stacks, partial(scan_security, ROOT), partial(find_unused, ROOT)]
+    return [partial(find_unused, ROOT), *(partial(_check_variant, variant, folder / variant) for variant in VARIANTS)]
 
 
 def _check_variant(variant: str, folder: Path) -> list[Finding]:
     template = synthesize(variant, folder)
-    found = [*nag_findings(folder), *lint(template_file(folder)), *scan(template_file(folder))]
-    for place in PLACES:
-        resolved = Resolved(template, place)
-        found += check_policies(resolved, folder / f"policies-{place.partition}")
-        found += check_definition(resolved, place.partition, folder)
+    found = [*nag_findings(folder), *lint(template_file(folder))]
+    everywhere = {place.partition: Resolved(template, place) for place in PLACES}
+    found += check_policies(everywhere, folder / "policies")
+    for partition, resolved in everywhere.items():
+        found += check_definition(resolved, partition, folder)
     return found
 
 

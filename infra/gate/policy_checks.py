@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from muster.infra.gate.finding import Finding
 from muster.infra.gate.template_checks import without_digest
-from muster.infra.gate.tools import own_program, run
+from muster.infra.gate.tools import run, venv_program
 from muster.infra.gate.variants import Resolved
 
 
-def check_policies(resolved: Resolved, folder: Path) -> list[Finding]:
-    """What parliament finds in the roles' policies, which are written to `folder`.
+def check_policies(everywhere: Mapping[str, Resolved], folder: Path) -> list[Finding]:
+    """What parliament finds in the roles' policies in each partition, which are written to `folder`.
 
     Raises:
         GateError: parliament could not run.
     """
-    folder.mkdir(parents=True)
-    for role, properties in resolved.of_type("AWS::IAM::Role").items():
-        for policy in properties.get("Policies", []):
-            _write(folder, f"{without_digest(role)}.{policy['PolicyName']}", policy["PolicyDocument"])
-    for name, properties in resolved.of_type("AWS::IAM::Policy").items():
-        _write(folder, without_digest(name), properties["PolicyDocument"])
+    for partition, resolved in everywhere.items():
+        (folder / partition).mkdir(parents=True)
+        for role, properties in resolved.of_type("AWS::IAM::Role").items():
+            for policy in properties.get("Policies", []):
+                name = f"{without_digest(role)}.{policy['PolicyName']}"
+                _write(folder / partition, name, policy["PolicyDocument"])
+        for name, properties in resolved.of_type("AWS::IAM::Policy").items():
+            _write(folder / partition, without_digest(name), properties["PolicyDocument"])
     command = [
-        *(own_program("parliament"), "--directory", str(folder), "--include-community-auditors", "--json"),
+        *(venv_program("parliament"), "--directory", str(folder), "--include-community-auditors", "--json"),
         *("--minimum_severity", "LOW"),
     ]
     # One document in each line.

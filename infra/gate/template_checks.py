@@ -1,12 +1,12 @@
-"""cfn-lint and checkov, which read a template."""
+"""cfn-lint, which reads a template."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from muster.infra.gate.finding import Finding, GateError
-from muster.infra.gate.tools import own_program, run_for_json, venv_program
+from muster.infra.gate.finding import Finding
+from muster.infra.gate.tools import run_for_json, venv_program
 
 REGIONS = ("us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1")
 """The regions whose resource types and limits cfn-lint checks: two of the partition aws, one of each of the others."""
@@ -26,28 +26,6 @@ def lint(template: Path) -> list[Finding]:
     return [
         Finding("cfn-lint", item["Rule"]["Id"], _place(item["Location"]["Path"] or []), item["Message"])
         for item in run_for_json(command, expected=range(16))
-    ]
-
-
-def scan(template: Path) -> list[Finding]:
-    """What checkov finds: encryption, access, logging of resources.
-
-    Raises:
-        GateError: checkov could not run or could not read the template.
-    """
-    command = [
-        *(own_program("checkov"), "--file", str(template), "--framework", "cloudformation"),
-        # Without a download of rules: the pinned version's own.
-        *("--skip-download", "--compact", "--quiet", "--output", "json"),
-    ]
-    report = run_for_json(command, expected=(0, 1))
-    # Where it could read nothing at all, it prints a summary alone.
-    if "results" not in report or report["summary"]["parsing_errors"]:
-        message = f"checkov cannot read {template}."
-        raise GateError(message)
-    return [
-        Finding("checkov", check["check_id"], without_digest(check["resource"]), check["check_name"])
-        for check in report["results"]["failed_checks"]
     ]
 
 

@@ -16,19 +16,7 @@ from muster.infra.places import PACKAGE
 ROOT = PACKAGE.parent
 """The clone: the gate is part of no installation."""
 
-# Checkov pins versions of boto3 and networkx that the stack cannot have: these checkers have an environment of their
-# own, made by `make check`.
-_OWN_ENVIRONMENT = ROOT / "build" / "gate" / "bin"
 _TAIL = 2_000  # characters of a checker's error that are shown
-
-
-def own_program(name: str) -> str:
-    """The path of a checker in the gate's own environment.
-
-    Raises:
-        GateError: it is not installed.
-    """
-    return _installed(_OWN_ENVIRONMENT / name)
 
 
 def venv_program(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -173,11 +173,14 @@ class EmbeddedBackend(Backend):
         self.bucket = workshop.bucket
         self.role = workshop.role
         self._sqs = workshop.cloud.client("sqs")
-        self._tokens = self._queue("tokens")
-        self._events = self._queue("events")
+        self._tokens = self.queue("tokens")
+        self._events = self.queue("events")
         self._taken: list[dict[str, Any]] = []
         self._waiting: dict[str, str] = {}
         self._clients: dict[str, Any] = {}
+        trust = {"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        rights = {"Effect": "Allow", "Action": ["sqs:SendMessage", "states:*"], "Resource": "*"}
+        self._role_of_machines = workshop.make_role([rights], trust)
         self._listen()
         self.machine_arn = self._make_machine()
 
@@ -202,7 +205,7 @@ class EmbeddedBackend(Backend):
 
     def events(self, resource: str, last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         def found() -> list[dict[str, Any]]:
-            self._taken += self._received(self._events)
+            self._taken += self.received(self._events)
             about = [event for event in self._taken if event["resources"] == [resource]]
             ends = [index for index, event in enumerate(about, start=1) if last(event)]
             return about[: ends[0]] if ends else []
@@ -211,7 +214,7 @@ class EmbeddedBackend(Backend):
 
     def wait_on_token(self, execution: str) -> str:
         def waiting() -> str | None:
-            self._waiting |= {message["execution"]: message["token"] for message in self._received(self._tokens)}
+            self._waiting |= {message["execution"]: message["token"] for message in self.received(self._tokens)}
             return self._waiting.get(execution)
 
         return wait_until(f"the token of {execution}", waiting)
@@ -226,10 +229,12 @@ class EmbeddedBackend(Backend):
     def make_topic(self) -> str:
         return str(self._workshop.cloud.client("sns").create_topic(Name=self.name("topic"))["TopicArn"])
 
-    def _queue(self, stem: str) -> str:
+    def queue(self, stem: str) -> str:
+        """A new queue."""
         return str(self._sqs.create_queue(QueueName=self.name(stem))["QueueUrl"])
 
-    def _received(self, queue: str) -> list[dict[str, Any]]:
+    def received(self, queue: str) -> list[dict[str, Any]]:
+        """The messages that have come."""
         messages = self._sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=0)
         for message in messages.get("Messages", []):
             self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
@@ -251,15 +256,12 @@ class EmbeddedBackend(Backend):
             },
             "End": True,
         }
-        trust = {
-            "Effect": "Allow",
-            "Principal": {"Service": "states.amazonaws.com"},
-            "Action": "sts:AssumeRole",
-        }
-        role = self._workshop.make_role([{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}], trust)
-        definition = json.dumps({"StartAt": "Wait", "States": {"Wait": task}})
-        machine = self._workshop.cloud.client("stepfunctions").create_state_machine(
-            name=self.name("machine"), definition=definition, roleArn=role
+        return self.make_machine({"StartAt": "Wait", "States": {"Wait": task}})
+
+    def make_machine(self, definition: Mapping[str, Any]) -> str:
+        """A state machine that may send messages and run its children; its ARN."""
+        machine = self.client("stepfunctions").create_state_machine(
+            name=self.name("machine"), definition=json.dumps(definition), roleArn=self._role_of_machines
         )
         return str(machine["stateMachineArn"])
 

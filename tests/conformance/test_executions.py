@@ -9,8 +9,8 @@ import pytest
 
 from tests.conformance.backends import Backend, MemoryBackend, has_ended, refusal
 
-GONE = {("TaskTimedOut", 400), ("TaskDoesNotExist", 400), ("InvalidToken", 400)}
 TAKEN = ("ExecutionAlreadyExists", 400)
+OVER = ("TaskTimedOut", 400)
 
 
 def describe(backend: Backend, arn: str) -> dict[str, Any]:
@@ -24,11 +24,16 @@ def test_the_same_start_is_the_same_execution_while_it_runs(backend: Backend) ->
     first = describe(backend, arn)
     assert (again["executionArn"], again["startDate"]) == (arn, first["startDate"])
     start = {"stateMachineArn": backend.machine_arn, "name": name}
-    assert refusal(client.start_execution, **start, input='{"a": 2}') == TAKEN
     # Inputs are compared as texts.
-    assert refusal(client.start_execution, **start, input='{"a":1}') == TAKEN
-    client.stop_execution(executionArn=arn)
+    for other in ('{"a": 2}', '{"a":1}'):
+        assert refusal(client.start_execution, **start, input=other) == TAKEN
+    token = backend.wait_on_token(name)
+    stopped = client.stop_execution(executionArn=arn, error="Muster.Cancelled", cause="by a test")
     assert refusal(client.start_execution, **start, input=document) == TAKEN
+    shown = describe(backend, arn)
+    assert (shown["status"], shown["error"], shown["cause"]) == ("ABORTED", "Muster.Cancelled", "by a test")
+    assert shown["stopDate"] == stopped["stopDate"]
+    assert refusal(client.send_task_success, taskToken=token, output="{}")[0] in {"TaskTimedOut", "TaskDoesNotExist"}
 
 
 @pytest.mark.parametrize("answered", ["success", "failure"])
@@ -38,6 +43,9 @@ def test_an_execution_ends_with_what_its_token_brings(backend: Backend, answered
     assert describe(backend, arn)["status"] == "RUNNING"
     token = backend.wait_on_token(name)
     if answered == "success":
+        assert refusal(client.send_task_success, taskToken=token, output="no JSON") == ("InvalidOutput", 400)
+        # The task waits on.
+        assert describe(backend, arn)["status"] == "RUNNING"
         client.send_task_success(taskToken=token, output='{"b": 2}')
     else:
         client.send_task_failure(taskToken=token, error="Some.Error", cause="a cause")
@@ -51,47 +59,9 @@ def test_an_execution_ends_with_what_its_token_brings(backend: Backend, answered
     else:
         assert (shown["status"], shown["error"], shown["cause"]) == ("FAILED", "Some.Error", "a cause")
     # Too late, and twice.
-    assert refusal(client.send_task_success, taskToken=token, output="{}") in GONE
-    assert refusal(client.send_task_failure, taskToken=token) in GONE
-
-
-def test_a_token_of_a_stopped_execution_is_gone(backend: Backend) -> None:
-    client = backend.client("stepfunctions")
-    name, arn = backend.start_execution()
-    token = backend.wait_on_token(name)
-    client.stop_execution(executionArn=arn)
-    assert refusal(client.send_task_success, taskToken=token, output="{}") in GONE
-
-
-@pytest.mark.parametrize("token", ["none", "AQ" * 200])
-def test_a_token_that_was_never_given_is_refused(backend: Backend, token: str) -> None:
-    client = backend.client("stepfunctions")
-    assert refusal(client.send_task_success, taskToken=token, output="{}") in GONE
-    assert refusal(client.send_task_failure, taskToken=token, error="E", cause="c") in GONE
-
-
-def test_a_token_that_is_none_has_a_code_of_its_own(backend: Backend) -> None:
-    call = backend.client("stepfunctions").send_task_success
-    assert refusal(call, taskToken="none", output="{}") == ("InvalidToken", 400)
-
-
-def test_a_token_that_was_used_has_timed_out(backend: Backend) -> None:
-    client = backend.client("stepfunctions")
-    name, _ = backend.start_execution()
-    token = backend.wait_on_token(name)
-    client.send_task_success(taskToken=token, output="{}")
-    backend.end_execution(name, token)
-    assert refusal(client.send_task_success, taskToken=token, output="{}") == ("TaskTimedOut", 400)
-
-
-def test_an_output_is_json(backend: Backend) -> None:
-    client = backend.client("stepfunctions")
-    name, arn = backend.start_execution()
-    token = backend.wait_on_token(name)
-    assert refusal(client.send_task_success, taskToken=token, output="no JSON") == ("InvalidOutput", 400)
-    # The task waits on.
-    assert describe(backend, arn)["status"] == "RUNNING"
-    assert client.send_task_success(taskToken=token, output="{}")
+    assert refusal(client.send_task_success, taskToken=token, output="{}") == OVER
+    assert refusal(client.send_task_failure, taskToken=token) == OVER
+    assert refusal(client.stop_execution, executionArn=arn) == ("ValidationException", 400)
 
 
 def test_a_token_times_out_with_its_task(memory: MemoryBackend) -> None:
@@ -102,68 +72,39 @@ def test_a_token_times_out_with_its_task(memory: MemoryBackend) -> None:
     assert client.send_task_success(taskToken=timed, output="{}")
     late = workflow.token(name, timeout_seconds=60)
     memory.cloud.clock.advance(60)
-    assert refusal(client.send_task_success, taskToken=late, output="{}") == ("TaskTimedOut", 400)
     workflow.expire(untimed)
-    assert refusal(client.send_task_failure, taskToken=untimed) == ("TaskTimedOut", 400)
+    assert [refusal(client.send_task_success, taskToken=one, output="{}") for one in (late, untimed)] == [OVER] * 2
     assert [answer.token for answer in workflow.answers] == [timed]
 
 
-def test_stop_aborts_with_its_error_and_cause(backend: Backend) -> None:
+def test_what_is_missing_malformed_or_too_long_is_refused(backend: Backend) -> None:
     client = backend.client("stepfunctions")
-    _, arn = backend.start_execution()
-    stopped = client.stop_execution(executionArn=arn, error="Muster.Cancelled", cause="by a test")
-    shown = describe(backend, arn)
-    assert (shown["status"], shown["error"], shown["cause"]) == ("ABORTED", "Muster.Cancelled", "by a test")
-    assert shown["stopDate"] == stopped["stopDate"]
-
-
-def test_an_execution_that_has_succeeded_cannot_be_stopped(backend: Backend) -> None:
-    client = backend.client("stepfunctions")
-    name, arn = backend.start_execution()
-    token = backend.wait_on_token(name)
-    client.send_task_success(taskToken=token, output="{}")
-    backend.end_execution(name, token)
-    assert refusal(client.stop_execution, executionArn=arn) == ("ValidationException", 400)
-    assert describe(backend, arn)["status"] == "SUCCEEDED"
-
-
-def test_what_does_not_exist(backend: Backend) -> None:
-    client = backend.client("stepfunctions")
-    arn = f"{backend.machine_arn.replace(':stateMachine:', ':execution:')}:{backend.name('missing')}"
-    assert refusal(client.describe_execution, executionArn=arn) == ("ExecutionDoesNotExist", 400)
-    assert refusal(client.stop_execution, executionArn=arn) == ("ExecutionDoesNotExist", 400)
-    start = {"stateMachineArn": f"{backend.machine_arn}-none", "name": "n"}
-    assert refusal(client.start_execution, **start) == ("StateMachineDoesNotExist", 400)
-
-
-@pytest.mark.parametrize(
-    ("name", "code"), [("a b", "InvalidName"), ("a/b", "InvalidName"), ("n" * 81, "ValidationException")]
-)
-def test_a_name_is_checked(backend: Backend, name: str, code: str) -> None:
-    start = backend.client("stepfunctions").start_execution
-    assert refusal(start, stateMachineArn=backend.machine_arn, name=name) == (code, 400)
-
-
-def test_an_input_is_json(backend: Backend) -> None:
-    start, name = backend.client("stepfunctions").start_execution, backend.name("run")
-    refused = refusal(start, stateMachineArn=backend.machine_arn, name=name, input="no JSON")
-    assert refused == ("InvalidExecutionInput", 400)
-
-
-def test_an_arn_is_checked(backend: Backend) -> None:
-    call = backend.client("stepfunctions").describe_execution
-    assert refusal(call, executionArn="no ARN") == ("InvalidArn", 400)
-
-
-def test_an_input_has_an_end(backend: Backend) -> None:
-    start, document = backend.client("stepfunctions").start_execution, json.dumps("x" * 262_144)
-    refused = refusal(start, stateMachineArn=backend.machine_arn, name=backend.name("run"), input=document)
-    assert refused == ("ValidationException", 400)
-
-
-def test_an_error_has_an_end(backend: Backend) -> None:
-    call = backend.client("stepfunctions").send_task_failure
-    assert refusal(call, taskToken="none", error="e" * 257) == ("ValidationException", 400)
+    missing = f"{backend.machine_arn.replace(':stateMachine:', ':execution:')}:{backend.name('missing')}"
+    token = {"taskToken": "none"}
+    calls: dict[str, list[tuple[Any, dict[str, Any]]]] = {
+        "ExecutionDoesNotExist": [
+            (call, {"executionArn": missing}) for call in (client.describe_execution, client.stop_execution)
+        ],
+        "InvalidArn": [(client.describe_execution, {"executionArn": "no ARN"})],
+        "InvalidToken": [
+            (client.send_task_success, {**token, "output": "{}"}),
+            (client.send_task_failure, {**token, "error": "E", "cause": "c"}),
+        ],
+        "ValidationException": [(client.send_task_failure, {**token, "error": "e" * 257})],
+    }
+    start = {"stateMachineArn": backend.machine_arn, "name": backend.name("run")}
+    for code, changes in (
+        ("StateMachineDoesNotExist", {"stateMachineArn": f"{backend.machine_arn}-none"}),
+        ("InvalidName", {"name": "a b"}),
+        ("InvalidName", {"name": "a/b"}),
+        ("ValidationException", {"name": "n" * 81}),
+        ("InvalidExecutionInput", {"input": "no JSON"}),
+        ("ValidationException", {"input": json.dumps("x" * 262_144)}),
+    ):
+        calls.setdefault(code, []).append((client.start_execution, {**start, **changes}))
+    for code, refused in calls.items():
+        for call, parameters in refused:
+            assert refusal(call, **parameters) == (code, 400), str(parameters)[:200]
 
 
 def test_a_listing_is_by_status_with_the_newest_first(backend: Backend) -> None:

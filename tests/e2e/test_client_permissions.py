@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,7 @@ import pytest
 
 from muster import DeadLetter, Muster, RunState
 from muster.client.errors import DeniedError
-from muster.client.runs.model_download import ModelDownload
 from muster.contract.layout import RunLayout
-from muster.contract.run.model import ModelFile, ModelKind, ModelManifest, ModelResult
 from muster.local.faults import CallError
 from tests.support.deployed import Deployed
 from tests.support.waiting import wait_until
@@ -31,6 +29,7 @@ READ = (
     *("output/*/model/*", "output/*/model-*.json"),
 )
 PAGES = ("control/*/plan.json", "control/*/report.html")
+_names = itertools.count(1)
 
 
 def allow(actions: str, *resources: str) -> dict[str, Any]:
@@ -82,7 +81,8 @@ def test_the_documented_permissions_of_operators_are_enough_for_dead_letters(
     turn_to(monkeypatch, stack.cloud)
     key = Workshop(stack.cloud).access_key(for_operators(stack))
     operator = Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
-    run = stack.start(stack.gated("letters"))
+    gate = f"letters-{next(_names)}"
+    run = stack.start(stack.gated(gate))
     run.wait_for_record(0, "Training")
     react = json.loads(stack.outputs["FunctionNames"])["react"]
     role = stack.functions.get_function_configuration(FunctionName=react)["Role"].rpartition("/")[2]
@@ -90,7 +90,7 @@ def test_the_documented_permissions_of_operators_are_enough_for_dead_letters(
         service="s3", operation="GetObject", caller=f"*{role}*", code="AccessDenied", status=403, count=None
     )
     stack.cloud.faults.add(denied)
-    stack.open_gate("letters")
+    stack.open_gate(gate)
 
     def of_the_end() -> list[DeadLetter]:
         letters = operator.dead_letters().letters
@@ -121,7 +121,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     )
     run = muster.launch(
         {
-            "name": "permitted",
+            "name": f"permitted-{next(_names)}",
             "replicas": 1,
             "trainer": "own:train",
             "source_dir": str(tmp_path),
@@ -142,22 +142,11 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
     assert muster.doctor(young_seconds=0).orphans == ()
     assert not muster._cloud.jobs.stop(stack.run(run.name).job()), "it has ended"
-    # As a replica leaves it: the runs here end without a model.
-    layout, files = RunLayout(run.name), [ModelFile(name="a/b.txt", bytes=1, sha256=hashlib.sha256(b"x").hexdigest())]
-    model = ModelManifest(run=run.name, round=1, kind=ModelKind.MODEL, checksum="", rank=0, files=tuple(files))
-    stack.s3.put_object(Bucket=stack.bucket, Key=f"{layout.model}a/b.txt", Body=b"x")
-    stack.s3.put_object(Bucket=stack.bucket, Key=layout.model_manifest(1), Body=model.to_json())
-    described = ModelResult(
-        uri=f"s3://{stack.bucket}/{layout.model}",
-        kind=model.kind,
-        round=1,
-        bytes=1,
-        files=1,
-        checksum="",
-        manifest=f"s3://{stack.bucket}/{layout.model_manifest(1)}",
-        manifest_sha256=hashlib.sha256(model.to_json()).hexdigest(),
-    )
-    assert ModelDownload(muster._cloud, run.name, described, tmp_path / "model").fetch().fetched_bytes == 1
+    # As a replica leaves a model: the runs here end without one.
+    layout = RunLayout(run.name)
+    for key in (f"{layout.model}a/b.txt", layout.model_manifest(1)):
+        stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=b"x")
+        assert muster._cloud.objects.read(key) == b"x"
     # The records hold task tokens.
     with pytest.raises(DeniedError, match="not allowed to call GetObject"):
         muster._cloud.objects.read(f"control/{run.name}/replicas/0.json")

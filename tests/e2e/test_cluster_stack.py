@@ -1,86 +1,178 @@
-"""A stack with a HyperPod cluster, deployed to the embedded cloud: its functions get in, and a deletion never hangs."""
+"""A stack with a HyperPod cluster: a run on both backends, a cancelled one, and what the functions may do there."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from functools import partial
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.deployed_stack import Stack, open_stack
-from muster import Muster
+from muster import Backend, Muster, Run, RunStatus
 from muster.client.aws.cluster_api import ClusterApi
 from muster.client.verify import cluster_checks
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, Outcome
-from muster.local.hyperpod.cluster_settings import ClusterSettings
-from tests.support.waiting import wait_until
+from muster.contract.run.result import Result, Verdict
+from muster.local.faults import LostNode
+from tests.plugins.cluster_stack import CLUSTER, ClusterStack
+from tests.support.workshop import turn_to
 
+TRAINERS = Path(__file__).parents[1] / "support" / "hyperpod" / "trainers"
+ROUNDS, GATED_ROUND = 4, 2
+RANKS, ON_CLUSTER = range(3), (1, 2)
+LOST = 2
+BACKENDS = [Backend.HYPERPOD if rank in ON_CLUSTER else Backend.TRAINING_JOB for rank in RANKS]
+SPEC = {
+    "replicas": len(RANKS),
+    "instance_type": "ml.m5.xlarge",
+    "overrides": {"1-2": {"backend": "hyperpod", "hyperpod": {"queue": "hyperpod-ns-team-localqueue"}}},
+}
+DELIVERED = {"trainer": "gated:train", "source_dir": str(TRAINERS)}
+IN_THE_IMAGE = {"trainer": "tests.support.hyperpod.trainers.gated:train", "source_dir": None}
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with open_stack(ClusterSettings(nodes=1, node_type="ml.m5.xlarge")) as stack:
-        yield stack
+_names = itertools.count(1)
 
 
 @pytest.fixture
-def account(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Account:
-    for name, value in stack.cloud.environment(os.environ).items():
-        monkeypatch.setenv(name, value)
-    return Account(Muster()._cloud)
+def muster(cluster_stack: ClusterStack, monkeypatch: pytest.MonkeyPatch) -> Muster:
+    turn_to(monkeypatch, cluster_stack.cloud)
+    return Muster()
 
 
-def checks(account: Account) -> dict[str, Check]:
-    [cluster] = cluster_checks.clusters_of(account)
-    found = cluster_checks.judge_cluster(cluster_checks.gather_cluster(account, cluster))
-    return {check.name.removesuffix(f"-{cluster.name}"): check for check in found}
+def launch(muster: Muster, gate: Path, code: dict[str, Any]) -> Run:
+    """A run on both backends. The last rank stays in a round until `gate` is there."""
+    kwargs = {"rounds": ROUNDS, "gate": str(gate), "gated_rank": LOST, "gated_round": GATED_ROUND}
+    return muster.launch({**SPEC, **code, "name": f"mixed-{next(_names)}", "kwargs": kwargs})
 
 
-def failures(account: Account) -> list[str]:
-    return [name for name, check in checks(account).items() if check.outcome is not Outcome.OK]
+def at_the_gate(act: Callable[[], object]) -> Callable[[RunStatus], None]:
+    """Calls `act` once, when the gated round is reached."""
+    calls = iter([act])
+
+    def look(status: RunStatus) -> None:
+        if status.round == GATED_ROUND and status.state == "running":
+            next(calls, lambda: None)()
+
+    return look
 
 
-def roles(api: ClusterApi, namespace: str) -> list[str]:
-    found = api.call("GET", f"{RBAC}/{namespace}/roles").body["items"]
-    return [item["metadata"]["name"] for item in found if "muster/stack" in item["metadata"].get("labels", {})]
+def test_training_jobs_and_jobs_on_a_cluster_lose_a_node_and_end_with_the_same_bytes(
+    muster: Muster, cluster_stack: ClusterStack, tmp_path: Path
+) -> None:
+    gate, seen = tmp_path / "gate", []
+    run = launch(muster, gate, DELIVERED)
+
+    def lose_the_node() -> None:
+        job = f"{cluster_stack.outputs['JobPrefix']}-{run.name}-r{LOST}-a1"
+        cluster_stack.cloud.faults.add(LostNode(job=job)).wait()
+        gate.touch()
+
+    look = at_the_gate(lose_the_node)
+
+    def watch(status: RunStatus) -> None:
+        seen.append(status)
+        look(status)
+
+    last, result = run.wait(240, watch, 0.2), run.result()
+    assert [replica.backend for replica in seen[0].replicas] == BACKENDS, "known before anything is launched"
+    assert [replica.backend for replica in last.replicas] == BACKENDS
+    assert_all_have_the_same_bytes(result)
+    for replica in result.replicas:
+        # The operator started the lost pod again on another node: an incarnation, and no attempt.
+        [attempt] = replica.attempts
+        assert (attempt.cluster is not None) is (replica.rank in ON_CLUSTER)
+        if attempt.cluster is not None:
+            assert (attempt.cluster.cluster, attempt.cluster.instances) == (CLUSTER.name, 1)
+            assert replica.instance_seconds
+            assert replica.usd
+    assert_logs_are_merged(run)
+    assert cluster_stack.cloud.running_jobs() == []
+    assert run.model_download(tmp_path / "model").fetch().files
+    launched = [entry for entry in run.events() if entry.kind.value == "replica-launched"]
+    assert sorted(entry.rank or 0 for entry in launched if f"on {CLUSTER.name}" in entry.text) == [*ON_CLUSTER]
+    assert CLUSTER.name in run.report().decode()
 
 
-def test_the_deployed_functions_are_let_in_and_what_is_taken_from_them_is_found(account: Account, stack: Stack) -> None:
-    assert failures(account) == []
-    [cluster] = cluster_checks.clusters_of(account)
-    eks: Any = stack.cloud.client("eks")
-    api = ClusterApi(account.session, eks.describe_cluster(name=cluster.eks_cluster)["cluster"])
-    namespace = cluster.default_namespace
-    made = roles(api, namespace)
+def assert_all_have_the_same_bytes(result: Result) -> None:
+    assert result.verdict is Verdict.SUCCEEDED, result.reason
+    assert result.parameters_identical
+    assert len({replica.checksum for replica in result.replicas}) == 1
+    assert [replica.round for replica in result.replicas] == [ROUNDS] * len(RANKS)
+    assert all(replica.checkpoint_uri is not None for replica in result.replicas)
+
+
+def assert_logs_are_merged(run: Run) -> None:
+    lines = list(run.logs())
+    assert {line.rank for line in lines} == set(RANKS)
+    assert [line.at for line in lines] == sorted(line.at for line in lines)
+    seats = [line.message for line in run.logs((LOST,)) if "event=seated" in line.message]
+    assert ["incarnation=1" in seat for seat in seats] == [True, False], seats
+
+
+def test_a_cancelled_run_leaves_nothing_on_either_backend(
+    muster: Muster, cluster_stack: ClusterStack, tmp_path: Path
+) -> None:
+    run = launch(muster, tmp_path / "never", IN_THE_IMAGE)
+    last = run.wait(240, at_the_gate(run.cancel), 0.2)
+    assert last.state == "stopped"
+    assert {replica.ends[-1] for replica in last.replicas if replica.ends} == {"stopped-by-muster"}
+    assert cluster_stack.cloud.running_jobs() == []
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What the functions of the stack may do on the cluster."""
+
+    account: Account
+    eks: Any
+
+    @property
+    def cluster(self) -> Any:
+        [cluster] = cluster_checks.clusters_of(self.account)
+        return cluster
+
+    @property
+    def api(self) -> ClusterApi:
+        return ClusterApi(self.account.session, self.eks.describe_cluster(name=self.cluster.eks_cluster)["cluster"])
+
+    def failed_checks(self) -> dict[str, Check]:
+        found = cluster_checks.judge_cluster(cluster_checks.gather_cluster(self.account, self.cluster))
+        return {
+            check.name.removesuffix(f"-{self.cluster.name}"): check
+            for check in found
+            if check.outcome is not Outcome.OK
+        }
+
+    def roles(self) -> list[str]:
+        found = self.api.call("GET", f"{RBAC}/{CLUSTER.namespaces[0]}/roles").body["items"]
+        return [item["metadata"]["name"] for item in found if "muster/stack" in item["metadata"].get("labels", {})]
+
+    def entries(self) -> list[str]:
+        found = self.eks.list_access_entries(clusterName=CLUSTER.eks_cluster)["accessEntries"]
+        return [arn for arn in found if "Muster" in arn]
+
+
+def test_the_functions_are_let_in_what_is_taken_from_them_is_found_and_a_deletion_does_not_wait_for_it(
+    muster: Muster, cluster_stack: ClusterStack
+) -> None:
+    account = Account(muster._cloud)
+    rights = Rights(account, cluster_stack.cloud.client("eks"))
+    assert rights.failed_checks() == {}
+    made = rights.roles()
     assert len(made) == 7
-    assert api.call("DELETE", f"{RBAC}/{namespace}/rolebindings/{made[0]}").status == 200
-    assert failures(account) == ["cluster-roles"]
+    path = f"{RBAC}/{CLUSTER.namespaces[0]}/rolebindings/{made[0]}"
+    assert rights.api.call("DELETE", path).status == 200
+    assert [*rights.failed_checks()] == ["cluster-roles"]
     [*_, entry] = [
         wanted for _, _, wanted in account.template.of_type("AWS::EKS::AccessEntry") if "KubernetesGroups" in wanted
     ]
-    eks.delete_access_entry(clusterName=cluster.eks_cluster, principalArn=entry["PrincipalArn"])
-    assert failures(account) == ["cluster-access-entries", "cluster-roles"]
-    assert entry["PrincipalArn"] in checks(account)["cluster-access-entries"].seen
+    rights.eks.delete_access_entry(clusterName=CLUSTER.eks_cluster, principalArn=entry["PrincipalArn"])
+    failed = rights.failed_checks()
+    assert [*failed] == ["cluster-access-entries", "cluster-roles"]
+    assert entry["PrincipalArn"] in failed["cluster-access-entries"].seen
 
-
-def test_the_deletion_of_the_stack_takes_the_roles_and_does_not_wait_for_what_is_gone(
-    account: Account, stack: Stack
-) -> None:
-    [cluster] = cluster_checks.clusters_of(account)
-    eks: Any = stack.cloud.client("eks")
-    api = ClusterApi(account.session, eks.describe_cluster(name=cluster.eks_cluster)["cluster"])
-    formation: Any = stack.cloud.client("cloudformation")
-    formation.delete_stack(StackName="Muster")
-    wait_until("the end of the deletion", partial(_is_deleted, formation))
-    assert roles(api, cluster.default_namespace) == []
-    left = [arn for arn in eks.list_access_entries(clusterName=cluster.eks_cluster)["accessEntries"] if "Muster" in arn]
-    assert left == []
-
-
-def _is_deleted(formation: Any) -> bool:
-    found = formation.list_stacks()["StackSummaries"]
-    return all(item["StackStatus"] == "DELETE_COMPLETE" for item in found if item["StackName"] == "Muster")
+    cluster_stack.delete()
+    assert (rights.roles(), rights.entries()) == ([], [])

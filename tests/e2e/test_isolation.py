@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import uuid
 from typing import Any
 
 from tests.support.deployed import Deployed, Run
@@ -40,14 +41,16 @@ def contents(stack: Deployed, found: list[str]) -> dict[str, bytes]:
 
 
 def test_a_hostile_run_reaches_nothing_of_another_run(stack: Deployed) -> None:
-    (stack.gates / "calm").touch()
-    calm = stack.start(training(stack, "calm"))
+    # A run's gate has a name of its own, also where the test runs twice.
+    gates = [f"{name}-{uuid.uuid4()}" for name in ("calm", "victim")]
+    stack.open_gate(gates[0])
+    calm = stack.start(training(stack, gates[0]))
     calm.wait()
     expected = calm.result()
     assert (expected.verdict, expected.parameters_identical) == ("succeeded", True)
 
     # In the middle of its rounds: with contributions, commits, a checkpoint and its document in the bucket.
-    victim = stack.start(training(stack, "victim"), f"{calm.name}-r1")
+    victim = stack.start(training(stack, gates[1]), f"{calm.name}-r1")
     commit = f"{victim.layout.commits}{ROUNDS // 2:08d}.json"
     wait_until("half of the victim's rounds", lambda: victim.document(commit))
     wait_until("the victim's checkpoint", lambda: keys(stack, victim.layout.checkpoints(0)))
@@ -86,7 +89,7 @@ def test_a_hostile_run_reaches_nothing_of_another_run(stack: Deployed) -> None:
         assert refused == ({"delete", "delete many"} if folder == "output" else set()), row
 
     assert contents(stack, loot) == before
-    stack.open_gate("victim")
+    stack.open_gate(gates[1])
     victim.wait()
     result = victim.result()
     assert (result.verdict, result.parameters_identical) == ("succeeded", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from tests.support.deployed import Deployed
 from tests.support.workshop import turn_to
 
 Ask = Callable[..., list[dict[str, Any]]]
+_names = itertools.count(1)
 
 
 def hold(line: str, model: type[BaseModel]) -> dict[str, Any]:
@@ -57,31 +59,32 @@ def test_the_commands_of_a_stack(
     stack: Deployed, ask: Ask, asked: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn_to(monkeypatch, stack.cloud)
-    stack.open_gate("told")
-    spec = {**stack.gated("told", replicas=2), "name": "told"}
+    told = f"told-{next(_names)}"
+    stack.open_gate(told)
+    spec = {**stack.gated(told, replicas=2), "name": told}
     (tmp_path / "run.json").write_text(json.dumps(spec))
     [plan] = ask("plan", "run.json")
     assert len(plan["requests"]) == 2
-    assert ask("launch", "run.json") == [{"run": "told", "parent": None}]
-    watched = ask("status --watch", "told")
+    assert ask("launch", "run.json") == [{"run": told, "parent": None}]
+    watched = ask("status --watch", told)
     assert (watched[-1]["state"], watched[-1]["replicas"][1]["status"]) == ("succeeded", "Completed")
-    assert ask("status", "told") == watched[-1:]
-    assert ask("result", "told")[0]["verdict"] == "succeeded"
+    assert ask("status", told) == watched[-1:]
+    assert ask("result", told)[0]["verdict"] == "succeeded"
     # Its program is no trainer of Muster's.
-    [refused] = ask("model", "told", code=3, fails=True)
-    assert refused["error"]["message"] == "The run told has no model: its trainer leaves none."
-    assert "told" in {run["run"] for run in ask("list", "--state", "succeeded")[0]["runs"]}
-    [ended] = [run for run in ask("list", "--name", "tol*", "--since", "1d")[0]["runs"] if run["run"] == "told"]
+    [refused] = ask("model", told, code=3, fails=True)
+    assert refused["error"]["code"] == "Muster.NoModelError"
+    assert told in {run["run"] for run in ask("list", "--state", "succeeded")[0]["runs"]}
+    [ended] = [run for run in ask("list", "--name", f"{told[:-1]}*", "--since", "1d")[0]["runs"] if run["run"] == told]
     assert (ended["replicas"], ended["reruns"], ended["failures"]) == (2, 0, [])
     assert ended["usd"] == pytest.approx(0.0, abs=0.1)
     assert ask("list --html", "runs.html", "--limit", "1")[0]["bytes"] == (tmp_path / "runs.html").stat().st_size
     ask("list", "--state", "lost", code=2, fails=True)
-    assert {line["message"] for line in ask("logs", "told")} == {"waiting for told"}
-    assert ask("events", "told")[0]["events"][0]["kind"] == "run-started"
-    assert ask("cancel", "told") == [{"run": "told", "stopped": []}]
-    assert ask("report", "told")[0]["bytes"] == (tmp_path / "told.html").stat().st_size
+    assert {line["message"] for line in ask("logs", told)} == {f"waiting for {told}"}
+    assert ask("events", told)[0]["events"][0]["kind"] == "run-started"
+    assert ask("cancel", told) == [{"run": told, "stopped": []}]
+    assert ask("report", told)[0]["bytes"] == (tmp_path / f"{told}.html").stat().st_size
     assert ask("verify", "--no-run")[0]["checks"][0]["outcome"] == "ok"
-    good, bad = (stack.letters.send(json.dumps(event)) for event in ({"run": "told", "timer": "deadline"}, {}))
+    good, bad = (stack.letters.send(json.dumps(event)) for event in ({"run": told, "timer": "deadline"}, {}))
     listed = {one["id"]: one["function"] for one in ask("deadletters list")[0]["letters"]}
     assert (listed[good], listed[bad]) == ("timer", None)
     [replayed] = ask("deadletters replay", good, bad, code=1)
@@ -89,24 +92,26 @@ def test_the_commands_of_a_stack(
     ask("deadletters drop", "--all", code=2, fails=True)
     assert ask("deadletters drop", bad, "--yes") == [{"dropped": replayed["kept"]}]
     assert ask("doctor") == [{"orphans": [], "foreign": []}]
-    assert ask("rerun", "told") == [{"run": "told-x2", "parent": "told"}]
-    assert ask("rerun --watch", "told")[-1]["state"] == "succeeded"
-    assert ask("launch --watch", "run.json", "--name", "told-again", "--stack", "Muster")[-1]["run"] == "told-again"
-    [compared] = ask("compare", "told", "told-again")
+    assert ask("rerun", told) == [{"run": f"{told}-x2", "parent": told}]
+    assert ask("rerun --watch", told)[-1]["state"] == "succeeded"
+    assert (
+        ask("launch --watch", "run.json", "--name", f"{told}-again", "--stack", "Muster")[-1]["run"] == f"{told}-again"
+    )
+    [compared] = ask("compare", told, f"{told}-again")
     assert (compared["b"]["state"], compared["spec"]) == ("succeeded", [])
-    ask("compare", "told", "told", code=2, fails=True)
+    ask("compare", told, told, code=2, fails=True)
     assert ask("init")[0] == {"files": ["run.yaml", "training.py"], "text": None}
     assert ask("init", "-")[0]["text"] == (tmp_path / "run.yaml").read_text(encoding="utf-8")
 
     server = subprocess.Popen(
-        [sys.executable, "-m", "muster.client.cli.program", "ui", "told", "--json"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "muster.client.cli.program", "ui", told, "--json"], stdout=subprocess.PIPE, text=True
     )
     assert server.stdout is not None
-    with server.stdout as told:
-        assert hold(told.readline(), answers.PageServed)["url"].startswith("http://127.0.0.1:")
+    with server.stdout as printed:
+        assert hold(printed.readline(), answers.PageServed)["url"].startswith("http://127.0.0.1:")
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=30) == 0
-    # tests/infra/test_deploy_command.py deploys and destroys stacks of its own, tests/e2e/test_installed.py writes one.
+    # tests/release/deploy and tests/release/wheel deploy, write and destroy stacks of their own, and
     # tests/unit/client/recipes/test_recipe_commands.py asks what needs no stack.
     elsewhere = {"local", "faults", "deploy", "template", "destroy", "recipe"}
     assert asked == {path for path in ANSWERS if path.split()[0] not in elsewhere} - {"ui"}
@@ -140,23 +145,17 @@ def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path:
     assert asked == {path for path, _ in commands() if path.split()[0] in {"local", "faults"}} - {PASSES_ON}
 
 
-@pytest.mark.parametrize(
-    ("path", "arguments", "code", "error"),
-    [
-        ("plan", ["nowhere.yaml"], 2, "SpecFileError"),
-        ("plan", [], 2, "UsageError"),
-        ("list", ["--limit", "0"], 2, "UsageError"),
-        ("list", ["--state", "asleep"], 2, "OptionError"),
-        ("nothing", [], 2, "UsageError"),
-        ("local status", [], 3, "NotRunningError"),
-        ("local env", [], 3, "NotRunningError"),
-        ("local up", ["--account", "12"], 2, "UsageError"),
-        ("faults list", [], 3, "NotRunningError"),
-        ("faults event", ["mangle", "job"], 2, "UsageError"),
-        ("status", ["told", "--profile", "nobody"], 3, "CredentialsError"),
-    ],
-)
-def test_an_error_is_a_document_too(ask: Ask, path: str, arguments: list[str], code: int, error: str) -> None:
-    [failed] = ask(path, *arguments, code=code, fails=True)
-    assert failed["error"]["code"] == f"Muster.{error}"
-    assert failed["error"]["problems"] == []
+ERRORS = [
+    ("plan", ["nowhere.yaml"], 2, "SpecFileError"),
+    ("list", ["--state", "asleep"], 2, "OptionError"),
+    ("nothing", [], 2, "UsageError"),
+    ("local status", [], 3, "NotRunningError"),
+    ("faults list", [], 3, "NotRunningError"),
+    ("status", ["told", "--profile", "nobody"], 3, "CredentialsError"),
+]
+
+
+def test_an_error_is_a_document_too(ask: Ask) -> None:
+    for path, arguments, code, error in ERRORS:
+        [failed] = ask(path, *arguments, code=code, fails=True)
+        assert (failed["error"]["code"], failed["error"]["problems"]) == (f"Muster.{error}", []), path

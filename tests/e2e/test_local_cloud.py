@@ -1,46 +1,37 @@
-"""The embedded cloud itself: commands, its end, who may reach what, functions, and the count of calls."""
+"""The embedded cloud itself: commands, its start and end, faults on demand, and the count of calls."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import zipfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
+from typer.testing import CliRunner
 
 from muster.local import LocalCloud
+from muster.local.call_rates import CallRate
 from muster.local.cloud_errors import AlreadyRunningError, DeadCloudError, NotRunningError, PortInUseError
-from muster.local.faults import LostInstance
+from muster.local.commands.fault_commands import app
+from tests.support.cloud_processes import alive
+from tests.support.command_server import CommandServer
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, fast_settings
 
 LOCAL = [sys.executable, "-m", "muster.client.cli.program", "local"]
+WHO = "import boto3; print(boto3.client('sts').get_caller_identity()['Arn'])"
+ROOT = "arn:aws:iam::123456789012:root\n"
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be collected does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return bool(state.strip()) and not state.startswith("Z")
-
-
-def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*LOCAL, *arguments],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+# --- commands -------------------------------------------------------------------------------------
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
@@ -51,52 +42,38 @@ def one_line(result: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-# --- commands -------------------------------------------------------------------------------------
+def test_a_cloud_from_up_to_down(commands: CommandServer, tmp_path: Path) -> None:
+    elsewhere = {"AWS_CA_BUNDLE": "/nowhere/ca.pem", "AWS_ENDPOINT_URL_STS": "https://sts.amazonaws.com"}
+    shell = {**os.environ, **elsewhere, "AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "real"}
 
+    def local(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return commands.run(["local", *arguments], tmp_path, shell)
 
-def test_a_cloud_from_up_to_down(tmp_path: Path) -> None:
-    shell = {
-        "AWS_PROFILE": "production",
-        "AWS_CA_BUNDLE": "/nowhere/ca.pem",
-        "AWS_ENDPOINT_URL_STS": "https://sts.amazonaws.com",
-        "AWS_SESSION_TOKEN": "real",
-        "AWS_ACCESS_KEY_ID": "AKIAREAL",
-        "REQUESTS_CA_BUNDLE": "/nowhere/ca.pem",
-    }
-    up = run("up", "--port", "0", cwd=tmp_path, **shell)
+    for command in (("status",), ("down",), ("env",), ("exec", "--", "true")):
+        assert "muster local up" in one_line(local(*command))
+    up = local("up", "--port", "0")
     assert up.returncode == 0, up.stderr
-    state = json.loads((tmp_path / ".muster" / "local.json").read_text())
+    file = tmp_path / ".muster" / "local.json"
+    state = json.loads(file.read_text())
     try:
-        assert (tmp_path / ".muster" / "local.json").stat().st_mode & 0o777 == 0o600
-        status = run("status", "--json", cwd=tmp_path, **shell)
-        shown = json.loads(status.stdout)
+        assert file.stat().st_mode & 0o777 == 0o600
+        status = local("status", "--json").stdout
+        shown = json.loads(status)
         assert (shown["endpoint"], shown["pid"], shown["running_jobs"]) == (state["endpoint"], state["pid"], [])
-        assert state["secret_access_key"] not in status.stdout
-        who = "import boto3; print(boto3.client('sts').get_caller_identity()['Arn'])"
-        asked = run("exec", "--", sys.executable, "-c", who, cwd=tmp_path, **shell)
-        assert asked.stdout == "arn:aws:iam::123456789012:root\n", asked.stderr
-        script = f'eval "$({" ".join(LOCAL)} env)"; exec {sys.executable} -c "{who}"'
-        sourced = subprocess.run(
-            ["bash", "-c", script],
-            cwd=tmp_path,
-            env={**os.environ, **shell},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert sourced.stdout == "arn:aws:iam::123456789012:root\n", sourced.stderr
-        missing = run("exec", "--", "no-such-program", cwd=tmp_path)
-        assert "no-such-program" in one_line(missing)
-        second = run("up", "--port", "0", cwd=tmp_path)
-        assert "is already running" in one_line(second)
-        assert "muster local down" in second.stderr
+        assert state["secret_access_key"] not in status
+        asked = local("exec", "--", sys.executable, "-c", WHO)
+        assert asked.stdout == ROOT, asked.stderr
+        lines = local("env").stdout
+        script = f'{lines}\nexec {sys.executable} -c "{WHO}"'
+        sourced = subprocess.run(["bash", "-c", script], env=shell, capture_output=True, text=True, check=False)
+        assert sourced.stdout == ROOT, sourced.stderr
+        assert "no-such-program" in one_line(local("exec", "--", "no-such-program"))
+        assert "muster local down" in one_line(local("up", "--port", "0"))
     finally:
-        down = run("down", cwd=tmp_path)
+        down = local("down")
     assert down.returncode == 0
     assert not alive(state["pid"])
-    assert not (tmp_path / ".muster" / "local.json").exists()
-    for command in (("status",), ("down",), ("env",), ("exec", "--", "true")):
-        assert "muster local up" in one_line(run(*command, cwd=tmp_path))
+    assert not file.exists()
 
 
 def test_a_cloud_in_the_foreground_ends_with_the_interrupt(tmp_path: Path) -> None:
@@ -112,22 +89,20 @@ def test_a_cloud_in_the_foreground_ends_with_the_interrupt(tmp_path: Path) -> No
     assert not alive(service)
 
 
-def test_faults_from_the_command_line(workshop: Workshop, faults: Any) -> None:
-    state = ("--state", str(workshop.cloud.directory.root))
-    command = [sys.executable, "-c", "from muster.local.commands.fault_commands import app; app()"]
-
-    def faulty(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *arguments, *state], capture_output=True, text=True, check=False)
+@pytest.mark.usefixtures("faults")
+def test_faults_from_the_command_line(workshop: Workshop) -> None:
+    def faulty(*arguments: str) -> tuple[int, str]:
+        outcome = CliRunner().invoke(app, [*arguments, "--state", str(workshop.cloud.directory.root)])
+        return outcome.exit_code, outcome.output
 
     job = workshop.start("counter")
-    assert faulty("lost-instance", job).returncode == 0
+    assert faulty("lost-instance", job)[0] == 0
     assert workshop.end(job)["FailureReason"].startswith("InternalServerError")
-    assert faulty("throttle", "--count", "2", "CreateTrainingJob").returncode == 0
-    listed = json.loads(faulty("list", "--json").stdout)["faults"]
+    assert faulty("throttle", "--count", "2", "CreateTrainingJob")[0] == 0
+    listed = json.loads(faulty("list", "--json")[1])["faults"]
     assert [(entry["fault"]["kind"], entry["fired"]) for entry in listed] == [("lost-instance", 1), ("call-error", 0)]
-    assert faulty("event", "mangle", job).returncode == 2
-    assert faulty("clear").returncode == 0
-    assert faulty("list").stdout == "No faults.\n"
+    assert faulty("clear")[0] == 0
+    assert faulty("list") == (0, "No faults.\n")
 
 
 # --- start and end --------------------------------------------------------------------------------
@@ -138,18 +113,36 @@ def test_a_port_in_use_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(PortInUseError, match=f"Port {port} .* --port"):
+        with pytest.raises(PortInUseError, match=f"{port} .* --port"):
             LocalCloud.start(tmp_path, fast_settings(port=port))
     with pytest.raises(NotRunningError):
         LocalCloud.attach(tmp_path)
 
 
-def test_it_starts_keeps_its_keys_and_refuses_a_second_one(tmp_path: Path) -> None:
-    with LocalCloud.start(tmp_path, fast_settings()) as first:
+def child_of(workshop: Workshop, job: str) -> int:
+    """The process that a stubborn job has started; both ignore SIGTERM."""
+    workshop.until_logged(job, "ready")
+    child = int(workshop.log(job)[0][0].removeprefix("child="))
+    assert alive(child)
+    return child
+
+
+def test_it_ends_what_does_not_end_by_itself_keeps_its_keys_and_refuses_a_second_one(tmp_path: Path) -> None:
+    settings = fast_settings(stop_grace_seconds=0.1)
+    with LocalCloud.start(tmp_path, settings) as first:
         assert LocalCloud.attach(tmp_path).endpoint == first.endpoint
         with pytest.raises(AlreadyRunningError):
-            LocalCloud.start(tmp_path, fast_settings())
-    with LocalCloud.start(tmp_path, fast_settings()) as second:
+            LocalCloud.start(tmp_path, settings)
+        workshop = Workshop(first)
+        stopped, left = workshop.start("stubborn"), workshop.start("stubborn")
+        children = [child_of(workshop, job) for job in (stopped, left)]
+        workshop.sagemaker.stop_training_job(TrainingJobName=stopped)
+        assert workshop.end(stopped)["TrainingJobStatus"] == "Stopped"
+        wait_until("the end of the process", lambda: not alive(children[0]))
+        assert first.running_jobs() == [left]
+    assert not alive(children[1])
+    assert not first.directory.scratch.exists()
+    with LocalCloud.start(tmp_path, settings) as second:
         assert second.state.access_key_id == first.state.access_key_id
         assert second.state.admin_token != first.state.admin_token
         assert second.state.ca_file.read_bytes() == first.state.ca_file.read_bytes()
@@ -159,12 +152,9 @@ def test_a_killed_service_takes_its_jobs_and_functions_with_it(tmp_path: Path) -
     cloud = LocalCloud.start(tmp_path, fast_settings())
     try:
         workshop = Workshop(cloud)
-        job = workshop.start("stubborn")
-        workshop.until_logged(job, "ready")
-        child = int(workshop.log(job)[0][0].removeprefix("child="))
-        function = make_function(workshop, "import os\ndef handler(event, context): return os.getpid()\n")
-        worker = invoke(cloud, function)
-        assert alive(child)
+        child = child_of(workshop, workshop.start("stubborn"))
+        name, _ = workshop.make_function("import os\ndef handler(event, context): return os.getpid()\n")
+        worker = workshop.invoke(name)
         assert alive(worker)
         os.kill(cloud.state.pid, signal.SIGKILL)
         wait_until("the end of both processes", lambda: not (alive(child) or alive(worker)))
@@ -177,17 +167,6 @@ def test_a_killed_service_takes_its_jobs_and_functions_with_it(tmp_path: Path) -
         cloud.stop()
 
 
-def test_down_ends_running_jobs(tmp_path: Path) -> None:
-    with LocalCloud.start(tmp_path, fast_settings()) as cloud:
-        workshop = Workshop(cloud)
-        job = workshop.start("stubborn")
-        workshop.until_logged(job, "ready")
-        assert cloud.running_jobs() == [job]
-        child = int(workshop.log(job)[0][0].removeprefix("child="))
-    assert not alive(child)
-    assert not (cloud.directory.scratch).exists()
-
-
 def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom muster.local import LocalCloud, Settings\n"
@@ -198,140 +177,75 @@ def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     wait_until("the end of the process", lambda: not alive(int(started.stdout)))
 
 
-# --- what is on it --------------------------------------------------------------------------------
+# --- what a test may look at and move -------------------------------------------------------------
 
 
-def make_function(workshop: Workshop, source: str, statements: list[dict[str, Any]] | None = None) -> str:
-    """A function with a role of its own."""
-    trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    role = workshop.make_role(statements or [{"Effect": "Allow", "Action": "logs:*", "Resource": "*"}], trust)
-    code = io.BytesIO()
-    with zipfile.ZipFile(code, "w") as archive:
-        archive.writestr("index.py", source)
-    name = workshop.name("function")
-    workshop.cloud.client("lambda").create_function(
-        FunctionName=name,
-        Runtime="python3.13",
-        Role=role,
-        Handler="index.handler",
-        Code={"ZipFile": code.getvalue()},
-        Timeout=30,
-    )
-    return name
-
-
-def invoke(cloud: LocalCloud, name: str) -> Any:
-    return json.loads(cloud.client("lambda").invoke(FunctionName=name)["Payload"].read())
-
-
-def test_a_function_reaches_the_cloud_as_its_role_and_sees_nothing_of_the_host(workshop: Workshop) -> None:
-    source = (
-        "import boto3, os\n"
-        "def handler(event, context):\n"
-        "    return {'who': boto3.client('sts').get_caller_identity()['Arn'], 'environment': dict(os.environ)}\n"
-    )
-    answer = invoke(workshop.cloud, make_function(workshop, source))
-    assert ":assumed-role/role-" in answer["who"]
-    state = workshop.cloud.state
-    values = answer["environment"].values()
-    assert not any(secret in value for value in values for secret in (state.secret_access_key, state.admin_token))
-    assert answer["environment"]["AWS_ENDPOINT_URL_S3"] == workshop.cloud.endpoint
-    assert answer["environment"]["HOME"].startswith(str(workshop.cloud.directory.root))
-    assert "PYTEST_CURRENT_TEST" not in answer["environment"]
-
-
-def test_no_event_is_lost_when_functions_are_busy(workshop: Workshop) -> None:
-    # More events at once than functions may run: the others wait for their turn.
-    source = (
-        "import time\ndef handler(event, context):\n    time.sleep(0.05)\n    print('number', event['detail']['n'])\n"
-    )
-    name = make_function(workshop, source)
-    workshop.logs.create_log_group(logGroupName=f"/aws/lambda/{name}")
-    events, rule = workshop.cloud.client("events"), workshop.name("rule")
-    arn = workshop.cloud.client("lambda").get_function(FunctionName=name)["Configuration"]["FunctionArn"]
-    events.put_rule(Name=rule, EventPattern=json.dumps({"source": ["test.busy"]}))
-    events.put_targets(Rule=rule, Targets=[{"Id": "function", "Arn": arn}])
-    numbers = [str(number) for number in range(20)]
-    for half in (numbers[:10], numbers[10:]):
-        entries = [{"Source": "test.busy", "DetailType": "n", "Detail": json.dumps({"n": number})} for number in half]
-        assert events.put_events(Entries=entries)["FailedEntryCount"] == 0
-
-    # Small pages: a function's lines have identities of which a page's token is made.
-    paginator, pages = workshop.logs.get_paginator("filter_log_events"), {"PageSize": 7}
-
-    def seen() -> list[str]:
-        found = paginator.paginate(logGroupName=f"/aws/lambda/{name}", PaginationConfig=pages)
-        messages = (event["message"].split() for page in found for event in page["events"])
-        return sorted((words[1] for words in messages if words and words[0] == "number"), key=int)
-
-    wait_until("every message", lambda: seen() == numbers)
-    events.remove_targets(Rule=rule, Ids=["function"])
-
-
-def test_a_bucket_that_demands_tls_is_served(workshop: Workshop) -> None:
-    bucket = workshop.name("tls")
-    workshop.s3.create_bucket(Bucket=bucket)
-    deny = {
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": "s3:*",
-        "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
-        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+def test_calls_are_counted_by_service_operation_and_caller(workshop: Workshop) -> None:
+    # A user and a role of its own: what another test left behind may call at any time.
+    key, statement = workshop.name("counted"), {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    user, role = workshop.access_key([statement]), workshop.make_role([statement])
+    secret = {"aws_access_key_id": user["AccessKeyId"], "aws_secret_access_key": user["SecretAccessKey"]}
+    s3 = workshop.cloud.client("s3", **secret)
+    workshop.cloud.calls.reset()
+    workshop.run("writer", workshop.bucket, f"{key}/a", RoleArn=role)
+    place = {"Bucket": workshop.bucket, "Key": f"{key}/b"}
+    s3.copy_object(**place, CopySource={"Bucket": workshop.bucket, "Key": f"{key}/a"})
+    s3.head_object(**place)
+    upload = s3.create_multipart_upload(**place)["UploadId"]
+    s3.upload_part(**place, UploadId=upload, PartNumber=1, Body=b"part")
+    s3.abort_multipart_upload(**place, UploadId=upload)
+    s3.list_buckets()
+    names = {f"user/{user['UserName']}": "user", role.rpartition("/")[2]: "role"}
+    counted = {
+        (names[row.caller], row.service, row.operation): row.count
+        for row in workshop.cloud.calls.report()
+        if row.caller in names
     }
-    workshop.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
-    workshop.s3.put_object(Bucket=bucket, Key="a", Body=b"a")
-    user = workshop.client_as("s3", [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}])
-    assert user.get_object(Bucket=bucket, Key="a")["Body"].read() == b"a"
+    own = ("CopyObject", "HeadObject", "CreateMultipartUpload", "UploadPart", "AbortMultipartUpload", "ListBuckets")
+    assert counted == {
+        ("role", "s3", "PutObject"): 1,
+        ("role", "sts", "GetCallerIdentity"): 1,
+        **{("user", "s3", operation): 1 for operation in own},
+    }
 
 
-def test_conditional_writes_lose_as_on_aws(workshop: Workshop) -> None:
-    key = workshop.name("key")
-    etag = workshop.s3.put_object(Bucket=workshop.bucket, Key=key, Body=b"1", IfNoneMatch="*")["ETag"]
-    for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"stale"'}):
-        with pytest.raises(ClientError) as caught:
-            workshop.s3.put_object(Bucket=workshop.bucket, Key=key, Body=b"2", **condition)
-        assert caught.value.response["Error"]["Code"] == "PreconditionFailed"
-    workshop.s3.put_object(Bucket=workshop.bucket, Key=key, Body=b"2", IfMatch=etag)
-    assert workshop.read(key) == b"2"
+def test_the_rate_of_a_call_holds_for_users_and_not_for_a_test_that_looks_on(workshop: Workshop) -> None:
+    cloud, options = workshop.cloud, {"config": Config(retries={"total_max_attempts": 1})}
+    user = cloud.session().client("sagemaker", **options, **cloud.client_options())
+    cloud.rates.set(CallRate(service="sagemaker", operation="ListTrainingJobs", per_second=0.001, burst=2))
+    try:
+        for _ in range(2):
+            user.list_training_jobs()
+        with pytest.raises(ClientError, match="ThrottlingException"):
+            user.list_training_jobs()
+        for _ in range(5):
+            workshop.sagemaker.list_training_jobs()
+    finally:
+        cloud.rates.reset()
 
 
-def test_calls_are_counted_by_service_operation_and_caller(tmp_path: Path) -> None:
-    # A cloud of its own: on the session's, what another test left behind would be counted, too.
-    with LocalCloud.start(tmp_path, fast_settings()) as cloud:
-        workshop = Workshop(cloud)
-        cloud.calls.reset()
-        job = workshop.run("writer", workshop.bucket, "counted/a")["TrainingJobName"]
-        workshop.s3.copy_object(
-            Bucket=workshop.bucket, Key="counted/b", CopySource={"Bucket": workshop.bucket, "Key": "counted/a"}
-        )
-        workshop.s3.head_object(Bucket=workshop.bucket, Key="counted/b")
-        upload = workshop.s3.create_multipart_upload(Bucket=workshop.bucket, Key="counted/c")["UploadId"]
-        workshop.s3.upload_part(Bucket=workshop.bucket, Key="counted/c", UploadId=upload, PartNumber=1, Body=b"part")
-        workshop.s3.abort_multipart_upload(Bucket=workshop.bucket, Key="counted/c", UploadId=upload)
-        workshop.s3.list_buckets()
-        role = workshop.role.rsplit("/", 1)[-1]
-        counted = {(row.service, row.operation, row.caller): row.count for row in cloud.calls.report()}
-        assert counted.pop(("sagemaker", "DescribeTrainingJob", "root")) >= 1
-        assert counted == {
-            ("sagemaker", "CreateTrainingJob", "root"): 1,
-            ("s3", "PutObject", role): 1,
-            ("s3", "PutObject", "sagemaker.amazonaws.com"): 1,
-            ("sts", "GetCallerIdentity", role): 1,
-            ("s3", "CopyObject", "root"): 1,
-            ("s3", "HeadObject", "root"): 1,
-            ("s3", "CreateMultipartUpload", "root"): 1,
-            ("s3", "UploadPart", "root"): 1,
-            ("s3", "AbortMultipartUpload", "root"): 1,
-            ("s3", "ListBuckets", "root"): 1,
-        }
-        assert workshop.describe(job)["TrainingJobStatus"] == "Completed"
+def test_objects_below_a_prefix_expire_after_their_days_at_midnight_and_incomplete_uploads_too(
+    workshop: Workshop,
+) -> None:
+    bucket = workshop.name("bucket")
+    workshop.s3.create_bucket(Bucket=bucket)
+    rules: list[dict[str, Any]] = [
+        {"ID": "old", "Filter": {"Prefix": "old/"}, "Expiration": {"Days": 3}, "Status": "Enabled"},
+        {"ID": "off", "Filter": {"Prefix": "off/"}, "Expiration": {"Days": 1}, "Status": "Disabled"},
+    ]
+    aborts = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3}}
+    rules.append({"ID": "half", "Filter": {"Prefix": "half/"}, "Status": "Enabled", **aborts})
+    workshop.s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": rules})
+    for key in ("old/a", "off/a", "half/whole", "other"):
+        workshop.s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    workshop.s3.create_multipart_upload(Bucket=bucket, Key="half/a")
 
+    def gone_after(days: float) -> set[str]:
+        gone = workshop.cloud.clock.advance(timedelta(days=days))
+        return {name for name in gone if name.startswith(f"{bucket}/")}
 
-def test_a_fault_that_fires_can_be_waited_for(workshop: Workshop, faults: Any) -> None:
-    job = workshop.start("counter")
-    fault = faults.add(LostInstance(job=job))
-    fault.wait()
-    assert fault.fired == 1
-    with pytest.raises(TimeoutError, match="fired 1 times"):
-        fault.wait(fired=2, timeout_seconds=0.1)
-    workshop.end(job)
+    assert gone_after(2.9) == set()
+    assert gone_after(1.2) == {f"{bucket}/half/a", f"{bucket}/old/a"}
+    left = workshop.s3.list_objects_v2(Bucket=bucket)["Contents"]
+    assert [one["Key"] for one in left] == ["half/whole", "off/a", "other"]
+    assert "Uploads" not in workshop.s3.list_multipart_uploads(Bucket=bucket)

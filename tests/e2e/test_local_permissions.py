@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import botocore
@@ -15,10 +14,14 @@ from tests.support.workshop import Workshop
 
 ACCOUNT = "123456789012"
 JOBS = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job/"
+DENIED = "AccessDeniedException"
 
 
-def code_of(caught: pytest.ExceptionInfo[ClientError]) -> str:
-    return str(caught.value.response["Error"]["Code"])
+def refusal(call: Any, **parameters: Any) -> dict[str, Any]:
+    """The error with which a call is refused."""
+    with pytest.raises(ClientError) as caught:
+        call(**parameters)
+    return dict(caught.value.response["Error"])
 
 
 def allow(action: str | list[str], resource: str, **more: Any) -> dict[str, Any]:
@@ -29,95 +32,95 @@ def pass_role(role: str) -> dict[str, Any]:
     return allow("iam:PassRole", role, Condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}})
 
 
-def test_what_a_launcher_needs_and_no_more_is_enough(workshop: Workshop) -> None:
-    client = workshop.client_as(
-        "sagemaker",
-        [
-            allow(["sagemaker:CreateTrainingJob", "sagemaker:AddTags"], f"{JOBS}mine-*"),
-            allow(["sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob"], f"{JOBS}mine-*"),
-            pass_role(workshop.role),
-        ],
-    )
-    name = workshop.name("mine")
-    request = workshop.request("counter", TrainingJobName=name, Tags=[{"Key": "run", "Value": "one"}])
-    client.create_training_job(**request)
-    client.describe_training_job(TrainingJobName=name)
-    client.stop_training_job(TrainingJobName=name)
-    workshop.end(name)
-    with pytest.raises(ClientError) as caught:
-        client.create_training_job(**{**request, "TrainingJobName": workshop.name("theirs")})
-    assert code_of(caught) == "AccessDeniedException"
-    with pytest.raises(ClientError) as caught:
-        client.list_training_jobs()
-    assert code_of(caught) == "AccessDeniedException"
-
-
-@pytest.mark.parametrize("missing", ["sagemaker:CreateTrainingJob", "sagemaker:AddTags", "iam:PassRole"])
-def test_creating_a_tagged_job_needs_every_permission(workshop: Workshop, missing: str) -> None:
+def test_creating_a_tagged_job_needs_every_permission(workshop: Workshop) -> None:
+    to_another = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}
     needed = {
-        "sagemaker:CreateTrainingJob": allow("sagemaker:CreateTrainingJob", f"{JOBS}*"),
+        "sagemaker:CreateTrainingJob": allow("sagemaker:CreateTrainingJob", f"{JOBS}mine-*"),
         "sagemaker:AddTags": allow("sagemaker:AddTags", f"{JOBS}*"),
         "iam:PassRole": pass_role(workshop.role),
     }
-    client = workshop.client_as("sagemaker", [one for action, one in needed.items() if action != missing])
-    request = workshop.request("failing", "0", Tags=[{"Key": "run", "Value": "one"}])
-    with pytest.raises(ClientError) as caught:
-        client.create_training_job(**request)
-    assert code_of(caught) == "AccessDeniedException"
-    assert f"not authorized to perform: {missing}" in str(caught.value)
-    listed = workshop.sagemaker.list_training_jobs(NameContains=request["TrainingJobName"])
-    assert listed["TrainingJobSummaries"] == []
-
-
-def test_a_role_can_be_passed_to_sagemaker_only(workshop: Workshop) -> None:
-    other = allow("iam:PassRole", "*", Condition={"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}})
-    client = workshop.client_as("sagemaker", [allow("sagemaker:*", "*"), other])
-    with pytest.raises(ClientError) as caught:
-        client.create_training_job(**workshop.request("failing", "0"))
-    assert "iam:PassRole" in str(caught.value)
-
-
-def test_request_and_resource_tags_are_conditions(workshop: Workshop) -> None:
-    tagged = {"StringEquals": {"aws:RequestTag/team": "a"}}
-    own = {"StringEquals": {"aws:ResourceTag/team": "a"}}
-    client = workshop.client_as(
-        "sagemaker",
-        [
-            allow(["sagemaker:CreateTrainingJob", "sagemaker:AddTags"], "*", Condition=tagged),
-            allow("sagemaker:DescribeTrainingJob", "*", Condition=own),
-            pass_role(workshop.role),
-        ],
-    )
-    request = workshop.request("failing", "0", Tags=[{"Key": "team", "Value": "a"}])
+    name = workshop.name("mine")
+    request = workshop.request("failing", "0", TrainingJobName=name, Tags=[{"Key": "run", "Value": "one"}])
+    for missing in needed:
+        given = [one for action, one in needed.items() if action != missing]
+        client = workshop.client_as("sagemaker", [*given, allow("iam:PassRole", "*", Condition=to_another)])
+        refused = refusal(client.create_training_job, **request)
+        assert refused["Code"] == DENIED, missing
+        assert f"not authorized to perform: {missing}" in refused["Message"]
+    assert workshop.sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"] == []
+    client = workshop.client_as("sagemaker", [*needed.values()])
     client.create_training_job(**request)
-    client.describe_training_job(TrainingJobName=request["TrainingJobName"])
-    foreign = workshop.request("failing", "0", Tags=[{"Key": "team", "Value": "b"}])
-    with pytest.raises(ClientError) as caught:
-        client.create_training_job(**foreign)
-    assert code_of(caught) == "AccessDeniedException"
-    workshop.sagemaker.create_training_job(**foreign)
-    with pytest.raises(ClientError) as caught:
-        client.describe_training_job(TrainingJobName=foreign["TrainingJobName"])
-    assert code_of(caught) == "AccessDeniedException"
+    workshop.end(name)
+    theirs = {**request, "TrainingJobName": workshop.name("theirs")}
+    assert refusal(client.create_training_job, **theirs)["Code"] == DENIED
 
 
-@pytest.mark.parametrize("kind", ["missing", "untrusting", "conditional"])
-def test_a_role_that_does_not_trust_sagemaker_is_refused(workshop: Workshop, kind: str) -> None:
-    trust = {
-        "untrusting": {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"},
-        "conditional": {
-            "Effect": "Allow",
-            "Principal": {"Service": "sagemaker.amazonaws.com"},
-            "Action": "sts:AssumeRole",
-            "Condition": {"StringEquals": {"aws:SourceAccount": "999999999999"}},
+def test_tags_plans_and_the_network_of_a_job_are_conditions(workshop: Workshop) -> None:
+    plan = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-plan/reserved"
+    resources = {"InstanceType": "ml.p5.48xlarge", "InstanceCount": 1, "VolumeSizeInGB": 1, "TrainingPlanArn": plan}
+    tagged = allow(
+        ["sagemaker:CreateTrainingJob", "sagemaker:AddTags"],
+        "*",
+        Condition={"StringEquals": {"aws:RequestTag/team": "a"}},
+    )
+    in_vpc = allow(
+        "sagemaker:CreateTrainingJob",
+        "*",
+        Condition={
+            "ForAllValues:StringEquals": {"sagemaker:VpcSubnets": ["subnet-1"]},
+            "Null": {"sagemaker:VpcSubnets": "false"},
         },
+    )
+    # A training plan, and what it has reserved, are resources of their own.
+    job = allow("sagemaker:CreateTrainingJob", f"{JOBS}*")
+    plans, capacity = (
+        allow("sagemaker:CreateTrainingJob", f"arn:aws:sagemaker:*:*:{name}/*")
+        for name in ("training-plan", "reserved-capacity")
+    )
+    for name, statements, changes, allowed in (
+        ("own tag", [tagged], {"Tags": [{"Key": "team", "Value": "a"}]}, True),
+        ("other tag", [tagged], {"Tags": [{"Key": "team", "Value": "b"}]}, False),
+        ("own subnet", [in_vpc], vpc("subnet-1"), True),
+        ("other subnet", [in_vpc], vpc("subnet-2"), False),
+        ("no subnet", [in_vpc], {}, False),
+        ("plan", [job, plans, capacity], {"ResourceConfig": resources}, True),
+        ("plan without it", [job, capacity], {"ResourceConfig": resources}, False),
+        ("plan without its capacity", [job, plans], {"ResourceConfig": resources}, False),
+    ):
+        client = workshop.client_as("sagemaker", [*statements, pass_role(workshop.role)])
+        request = workshop.request("failing", "0", **changes)
+        if allowed:
+            client.create_training_job(**request)
+        else:
+            assert refusal(client.create_training_job, **request)["Code"] == DENIED, name
+
+
+def vpc(subnet: str) -> dict[str, Any]:
+    return {"VpcConfig": {"Subnets": [subnet], "SecurityGroupIds": ["sg-1"]}}
+
+
+def test_the_tags_of_a_job_are_conditions_of_who_may_see_it(workshop: Workshop) -> None:
+    own = {"StringEquals": {"aws:ResourceTag/team": "a"}}
+    client = workshop.client_as("sagemaker", [allow("sagemaker:DescribeTrainingJob", "*", Condition=own)])
+    mine, theirs = (workshop.start("failing", "0", Tags=[{"Key": "team", "Value": team}]) for team in "ab")
+    client.describe_training_job(TrainingJobName=mine)
+    assert refusal(client.describe_training_job, TrainingJobName=theirs)["Code"] == DENIED
+
+
+def test_a_role_that_does_not_trust_sagemaker_is_refused(workshop: Workshop) -> None:
+    sagemaker = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    elsewhere = {"StringEquals": {"aws:SourceAccount": "999999999999"}}
+    roles = {
+        "missing": f"arn:aws:iam::{ACCOUNT}:role/nobody",
+        "untrusting": workshop.make_role(
+            [allow("s3:*", "*")], {**sagemaker, "Principal": {"Service": "lambda.amazonaws.com"}}
+        ),
+        "conditional": workshop.make_role([allow("s3:*", "*")], {**sagemaker, "Condition": elsewhere}),
     }
-    made = trust.get(kind)
-    role = workshop.make_role([allow("s3:*", "*")], made) if made else f"arn:aws:iam::{ACCOUNT}:role/nobody"
-    with pytest.raises(ClientError) as caught:
-        workshop.sagemaker.create_training_job(**workshop.request("failing", "0", RoleArn=role))
-    assert code_of(caught) == "ValidationException"
-    assert "Could not assume role" in str(caught.value)
+    for kind, role in roles.items():
+        refused = refusal(workshop.sagemaker.create_training_job, **workshop.request("failing", "0", RoleArn=role))
+        assert refused["Code"] == "ValidationException", kind
+        assert "Could not assume role" in refused["Message"]
 
 
 CHAINED = {"SessionChainingConfig": {"EnableSessionTagChaining": True}}
@@ -155,80 +158,73 @@ class Launchers:
         )
 
 
-@pytest.mark.parametrize(
-    ("key", "chained", "answer"),
-    [("one/a", True, "written"), ("two/a", True, "AccessDenied"), ("one/a", False, "AccessDenied")],
-)
-def test_session_tags_reach_the_job_if_they_are_chained(
-    workshop: Workshop, key: str, chained: bool, answer: str
-) -> None:
+def test_session_tags_reach_the_job_and_its_checkpoints_if_they_are_chained(workshop: Workshop) -> None:
     launchers = Launchers(workshop, ["sts:AssumeRole", "sts:TagSession"])
-    request = workshop.request("writer", workshop.bucket, key, RoleArn=launchers.job_role)
-    launchers.client(run="one").create_training_job(**{**request, **(CHAINED if chained else {})})
-    job = request["TrainingJobName"]
-    assert workshop.end(job)["TrainingJobStatus"] == "Completed"
-    assert workshop.log(job)[0][0] == answer
-
-
-def test_checkpoints_are_stored_with_the_sessions_tags(workshop: Workshop) -> None:
-    launchers = Launchers(workshop, ["sts:AssumeRole", "sts:TagSession"])
+    client, jobs = launchers.client(run="one"), {}
+    for key, chained, answer in (
+        ("one/a", CHAINED, "written"),
+        ("two/a", CHAINED, "AccessDenied"),
+        ("one/b", {}, "AccessDenied"),
+    ):
+        request = workshop.request("writer", workshop.bucket, key, RoleArn=launchers.job_role, **chained)
+        client.create_training_job(**request)
+        jobs[request["TrainingJobName"]] = answer
     config = {"S3Uri": f"s3://{workshop.bucket}/two/checkpoints/"}
-    request = workshop.request("counter", "1", RoleArn=launchers.job_role, CheckpointConfig=config)
-    launchers.client(run="one").create_training_job(**request, **CHAINED)
-    shown = workshop.end(request["TrainingJobName"])
+    synced = workshop.request("counter", "1", RoleArn=launchers.job_role, CheckpointConfig=config, **CHAINED)
+    client.create_training_job(**synced)
+    ended = {job: workshop.end(job)["TrainingJobStatus"] for job in jobs}
+    assert ended == dict.fromkeys(jobs, "Completed")
+    session = f"arn:aws:sts::{ACCOUNT}:assumed-role/{launchers.job_role.rpartition('/')[2]}/SageMaker"
+    assert {job: workshop.log(job) for job in jobs} == {job: [[answer, session]] for job, answer in jobs.items()}
+    shown = workshop.end(synced["TrainingJobName"])
     assert shown["TrainingJobStatus"] == "Failed"
     assert "checkpoints" in shown["FailureReason"]
 
 
 def test_a_role_that_may_not_be_tagged_is_refused(workshop: Workshop) -> None:
     launchers = Launchers(workshop, ["sts:AssumeRole"])
-    request = workshop.request("failing", "0", RoleArn=launchers.job_role)
-    with pytest.raises(ClientError) as caught:
-        launchers.client(run="one").create_training_job(**request, **CHAINED)
-    assert code_of(caught) == "ValidationException"
-    assert "Could not assume role" in str(caught.value)
+    request = workshop.request("failing", "0", RoleArn=launchers.job_role, **CHAINED)
+    refused = refusal(launchers.client(run="one").create_training_job, **request)
+    assert refused["Code"] == "ValidationException"
+    assert "Could not assume role" in refused["Message"]
 
 
-@pytest.mark.parametrize("service", ["sagemaker", "s3"])
-@pytest.mark.parametrize("key", ["test", ACCOUNT, "AKIAAAAAAAAAAAAAAAAA"])
-def test_well_known_and_made_up_keys_open_nothing(workshop: Workshop, service: str, key: str) -> None:
-    client = workshop.cloud.client(service, aws_access_key_id=key, aws_secret_access_key="test")
-    with pytest.raises(ClientError):
-        client.list_training_jobs() if service == "sagemaker" else client.list_buckets()
+# --- signatures -----------------------------------------------------------------------------------
+
+CALLS = {"sagemaker": "list_training_jobs", "s3": "list_buckets", "iam": "list_roles"}
 
 
-@pytest.mark.parametrize("service", ["sagemaker", "s3", "iam"])
-def test_the_root_key_opens_nothing_without_its_secret(workshop: Workshop, service: str) -> None:
-    key = workshop.cloud.state.access_key_id
-    client = workshop.cloud.client(service, aws_access_key_id=key, aws_secret_access_key="wrong")
-    call = {"sagemaker": "list_training_jobs", "s3": "list_buckets", "iam": "list_roles"}[service]
-    with pytest.raises(ClientError) as caught:
-        getattr(client, call)()
-    assert code_of(caught) in {"InvalidSignatureException", "SignatureDoesNotMatch"}
+def test_no_key_opens_anything_without_its_secret_and_no_call_without_a_signature(workshop: Workshop) -> None:
+    root = workshop.cloud.state.access_key_id
+    for service, call in CALLS.items():
+        for key in ("test", ACCOUNT, "AKIAAAAAAAAAAAAAAAAA", root):
+            client = workshop.cloud.client(service, aws_access_key_id=key, aws_secret_access_key="test")
+            code = refusal(getattr(client, call))["Code"]
+            assert key != root or code in {"InvalidSignatureException", "SignatureDoesNotMatch"}, service
+    unsigned = botocore.config.Config(signature_version=botocore.UNSIGNED)
+    client = workshop.cloud.client("sagemaker", config=unsigned)
+    assert refusal(client.list_training_jobs)["Code"] == "MissingAuthenticationTokenException"
 
 
-def test_a_presigned_url_of_root_is_good_only_with_its_signature(workshop: Workshop) -> None:
+@pytest.fixture
+def pool(workshop: Workshop) -> urllib3.PoolManager:
+    return urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
+
+
+def test_a_presigned_url_of_root_is_good_only_with_its_signature(workshop: Workshop, pool: urllib3.PoolManager) -> None:
     key = workshop.name("presigned")
     workshop.s3.put_object(Bucket=workshop.bucket, Key=key, Body=b"x")
-    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
 
-    def fetched(**options: Any) -> int:
-        config = botocore.config.Config(signature_version="s3v4")
-        client = workshop.cloud.client("s3", **{"config": config, **options})
+    def fetched(version: str = "s3v4", **options: Any) -> int:
+        config = botocore.config.Config(signature_version=version)
+        client = workshop.cloud.client("s3", config=config, **options)
         parameters = {"Bucket": workshop.bucket, "Key": key}
         return int(pool.request("GET", client.generate_presigned_url("get_object", Params=parameters)).status)
 
     root = workshop.cloud.state.access_key_id
     assert fetched() == 200
     assert fetched(aws_access_key_id=root, aws_secret_access_key="wrong") == 403
-    assert fetched(config=botocore.config.Config(signature_version="s3")) == 403
-
-
-def test_unsigned_calls_are_refused(workshop: Workshop) -> None:
-    unsigned = botocore.config.Config(signature_version=botocore.UNSIGNED)
-    with pytest.raises(ClientError) as caught:
-        workshop.cloud.client("sagemaker", config=unsigned).list_training_jobs()
-    assert code_of(caught) == "MissingAuthenticationTokenException"
+    assert fetched("s3") == 403
 
 
 STRANGE_PATHS = (
@@ -238,76 +234,28 @@ STRANGE_PATHS = (
 )
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
-@pytest.mark.parametrize("signed", [False, True])
-def test_strangers_get_nothing(workshop: Workshop, method: str, signed: bool) -> None:
-    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
-    scope = "Credential=AKIAAAAAAAAAAAAAAAAA/20260101/us-east-1/s3/aws4_request"
-    made_up = {"Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0"} if signed else {}
-    answers = {path: pool.request(method, workshop.cloud.endpoint + path, headers=made_up) for path in STRANGE_PATHS}
-    assert {path: answer.status for path, answer in answers.items()} == dict.fromkeys(STRANGE_PATHS, 403)
-    assert not any(b"SecretAccessKey" in answer.data for answer in answers.values())
-
-
-def test_metadata_is_closed_to_jobs_too(workshop: Workshop) -> None:
-    """With a key that exists the rest is a question of its signature; these paths never ask for one."""
-    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
-    key = workshop.access_key([allow("s3:*", "*")])["AccessKeyId"]
+def made_up_signature(key: str) -> dict[str, str]:
     scope = f"Credential={key}/20260101/us-east-1/s3/aws4_request"
-    headers = {"Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0"}
-    for path in STRANGE_PATHS:
-        assert pool.request("GET", workshop.cloud.endpoint + path, headers=headers).status in {400, 403}, path
+    return {"Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0"}
 
 
-PLAN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-plan/reserved"
+def test_strangers_get_nothing(workshop: Workshop, pool: urllib3.PoolManager) -> None:
+    base = workshop.cloud.endpoint
+    for method in ("GET", "POST", "PUT"):
+        for headers in ({}, made_up_signature("AKIAAAAAAAAAAAAAAAAA")):
+            answers = {path: pool.request(method, base + path, headers=headers) for path in STRANGE_PATHS}
+            assert {path: answer.status for path, answer in answers.items() if answer.status != 403} == {}, method
+            assert not any(b"SecretAccessKey" in answer.data for answer in answers.values())
+    # With a key that exists the rest is a question of its signature; these paths never ask for one.
+    known = made_up_signature(workshop.access_key([allow("s3:*", "*")])["AccessKeyId"])
+    statuses = {path: pool.request("GET", base + path, headers=known).status for path in STRANGE_PATHS}
+    assert set(statuses.values()) <= {400, 403}, statuses
 
 
-@pytest.mark.parametrize("missing", ["", "training-plan", "reserved-capacity"])
-def test_a_training_plan_is_a_resource_of_its_own(workshop: Workshop, missing: str) -> None:
-    names = [name for name in ("training-plan", "reserved-capacity") if name != missing]
-    client = workshop.client_as(
-        "sagemaker",
-        [
-            allow("sagemaker:CreateTrainingJob", f"{JOBS}*"),
-            *(allow("sagemaker:CreateTrainingJob", f"arn:aws:sagemaker:*:*:{name}/*") for name in names),
-            pass_role(workshop.role),
-        ],
-    )
-    resources = {"InstanceType": "ml.p5.48xlarge", "InstanceCount": 1, "VolumeSizeInGB": 1, "TrainingPlanArn": PLAN}
-    request = workshop.request("failing", "0", ResourceConfig=resources)
-    if not missing:
-        client.create_training_job(**request)
-        return
-    with pytest.raises(ClientError) as caught:
-        client.create_training_job(**request)
-    assert code_of(caught) == "AccessDeniedException"
-    assert f":{missing}/" in str(caught.value)
-
-
-def test_the_keys_and_the_network_of_a_job_are_conditions(workshop: Workshop) -> None:
-    in_vpc = {
-        "ForAllValues:StringEquals": {"sagemaker:VpcSubnets": ["subnet-1"]},
-        "Null": {"sagemaker:VpcSubnets": "false"},
-    }
-    client = workshop.client_as(
-        "sagemaker", [allow("sagemaker:CreateTrainingJob", "*", Condition=in_vpc), pass_role(workshop.role)]
-    )
-    for subnets, allowed in ((["subnet-1"], True), (["subnet-2"], False), (None, False)):
-        network = {"VpcConfig": {"Subnets": subnets, "SecurityGroupIds": ["sg-1"]}} if subnets else {}
-        request = workshop.request("failing", "0", **network)
-        if allowed:
-            client.create_training_job(**request)
-            continue
-        with pytest.raises(ClientError) as caught:
-            client.create_training_job(**request)
-        assert code_of(caught) == "AccessDeniedException"
-
-
-def test_the_services_own_interfaces_are_closed_to_jobs(workshop: Workshop) -> None:
-    pool = urllib3.PoolManager(ca_certs=str(workshop.cloud.state.ca_file))
+def test_the_services_own_interfaces_are_closed_to_jobs(workshop: Workshop, pool: urllib3.PoolManager) -> None:
     base = workshop.cloud.endpoint
     assert pool.request("GET", f"{base}/_muster/faults").status == 401
     assert pool.request("GET", f"{base}/_muster/faults", headers={"Authorization": "Bearer no"}).status == 401
     assert pool.request("POST", f"{base}/_ministack/reset").status == 403
-    assert pool.request("POST", f"{base}/_ministack/config", body=json.dumps({})).status == 403
+    assert pool.request("POST", f"{base}/_ministack/config", body="{}").status == 403
     assert workshop.s3.head_bucket(Bucket=workshop.bucket)

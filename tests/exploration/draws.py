@@ -32,11 +32,6 @@ def front_end_of(seed: int) -> str:
     return {9: "torchft", 7: "diloco", 5: "groups"}.get(seed % 10, "arrays")
 
 
-def explore_randomly(seed: int, front_end: str = "arrays") -> World:
-    """One schedule, drawn from the seed."""
-    return run_seed(seed, front_end)[1]
-
-
 def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
     """The plan with one or two ranks whose trainers return early. All contributions are usable: few may be left."""
     usable = replace(plan.setting, poisoned=(), declines=None, flips=None)

@@ -8,14 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from muster.contract.run.commit import Commit
-from muster.replica.errors import (
-    DivergedError,
-    FencedError,
-    GroupError,
-    OtherStateError,
-    RendezvousError,
-    StoppedError,
-)
+from muster.replica.errors import DivergedError, FencedError, GroupError, OtherStateError, RendezvousError, StoppedError
 from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.exploration.judge import problems
@@ -143,6 +144,18 @@ def _happen(world: World, event: Event) -> None:
 def fair(world: World, living: Sequence[Process]) -> Process:
     """The ready process with the fewest steps; if all wait, the one that wakes first."""
     return min(living, key=lambda process: (process.wakes_at or 0.0, process.steps))
+
+
+@contextmanager
+def played(setting: Setting, choices: Choices | None = None) -> Iterator[World]:
+    """A world in which a test decides who takes the next step; at the end it goes on fairly, and nothing is broken."""
+    world = world_of(setting, choices)
+    try:
+        yield world
+        finish(world, fair)
+        assert world.problems == []
+    finally:
+        world.end()
 
 
 class Delayed:

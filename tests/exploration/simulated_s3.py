@@ -50,8 +50,6 @@ def _time(seconds: int) -> datetime:
 
 @dataclass(frozen=True)
 class Stored:
-    """An object."""
-
     body: bytes
     at: int
 
@@ -91,8 +89,6 @@ class Bucket:
 
 
 class Answer:
-    """What a GET returns."""
-
     def __init__(self, stored: Stored, body: bytes, breaks: bool) -> None:
         self.meta = stored.meta
         self._body, self._breaks = body, breaks

@@ -39,15 +39,28 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryService]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What the training comes to if nothing disturbs it."""
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"), END)
+
+
 def files(folder: Path) -> list[Path]:
     """The files of states, oldest first."""
     return sorted(path for path in folder.rglob("*-*-*") if path.is_file())
 
 
-def ends_as_undisturbed(life: Life, root: Path) -> None:
-    """Train on to the end: nothing was lost on the way but time."""
+def goes_on(lives: Lives, expected: bytes, place: tuple[int, int], tier: str | None) -> Life:
+    """A second process continues at `place`, from `tier`; nothing was lost on the way but time."""
+    life = lives.begin(attempt=2)
+    assert (life.place, life.tier) == (place, tier)
+    ends_as_undisturbed(life, expected)
+    return life
+
+
+def ends_as_undisturbed(life: Life, expected: bytes) -> None:
     life.train(END - life.optimizer.position)
-    assert life.bits == undisturbed(root, END)
+    assert life.bits == expected
 
 
 def cut(path: Path) -> None:
@@ -74,99 +87,81 @@ def other_text(path: Path) -> None:
     path.write_bytes(b"\xff" * 5000)
 
 
-@pytest.mark.parametrize("damage", [cut, flip, flip_the_header, empty, other_text])
 def test_a_damaged_file_falls_back_to_the_state_before(
-    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, expected: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lives = Lives(tmp_path, CheckpointTiers(memory_every=10))
-    lives.begin().train(24)
-    damage(files(lives.disk)[-1])
-    second = lives.begin(attempt=2)
-    assert second.place == (0, 10)
-    assert "event=damaged-inner-state tier=disk round=0 step=20" in caplog.text
-    assert "event=resumed tier=disk round=0 step=10" in caplog.text
-    ends_as_undisturbed(second, tmp_path)
+    for damage in (cut, flip, flip_the_header, empty, other_text):
+        caplog.clear()
+        lives = Lives(tmp_path / damage.__name__, CheckpointTiers(memory_every=10))
+        lives.begin().train(24)
+        damage(files(lives.disk)[-1])
+        goes_on(lives, expected, (0, 10), "disk")
+        assert "event=damaged-inner-state tier=disk round=0 step=20" in caplog.text, damage
+        assert "event=resumed tier=disk round=0 step=10" in caplog.text, damage
 
 
-def test_of_a_state_that_is_damaged_in_one_tier_the_next_tier_has_it(tmp_path: Path) -> None:
-    lives = Lives(tmp_path)
-    lives.begin().train(24)
-    flip(files(lives.disk)[-1])
-    second = lives.begin(attempt=2)
-    assert (second.place, second.tier) == ((0, 20), "s3")
-    ends_as_undisturbed(second, tmp_path)
-
-
-def test_without_a_whole_state_the_phase_is_repeated(tmp_path: Path) -> None:
+def test_without_a_whole_state_the_phase_is_repeated(tmp_path: Path, expected: bytes) -> None:
     lives = Lives(tmp_path)
     lives.begin().train(STEPS + 24)
     for path in files(lives.disk) + files(lives.run.root / "inner-states"):
         cut(path)
-    second = lives.begin(attempt=2)
-    assert (second.place, second.tier) == ((1, 0), None)
-    ends_as_undisturbed(second, tmp_path)
+    goes_on(lives, expected, (1, 0), None)
 
 
-def test_a_process_that_is_killed_in_the_middle_of_a_save_leaves_the_states_before(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_in_the_middle_of_a_save_leaves_the_states_before(
+    tmp_path: Path, expected: bytes
+) -> None:
     lives = Lives(tmp_path, CheckpointTiers(memory_every=10))
     lives.begin().train(20)
     newest = files(lives.disk)[-1]
     newest.rename(newest.parent / "unfinished")
     cut(newest.parent / "unfinished")
-    second = lives.begin(attempt=2)
-    assert second.place == (0, 10)
-    ends_as_undisturbed(second, tmp_path)
+    goes_on(lives, expected, (0, 10), "disk")
     assert not list(lives.disk.rglob("unfinished"))
 
 
-def test_a_disk_that_takes_nothing_costs_no_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_takes_nothing_costs_no_step(
+    tmp_path: Path, expected: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     lives = Lives(tmp_path)
     tmp_path.joinpath("disk").write_text("a file where the folder would be")
-    life = lives.begin().train(24)
-    assert life.outer._tiers is not None
-    assert life.outer._tiers.counts[TierName.DISK].failed == 2
+    assert lives.begin().train(24).counts[TierName.DISK].failed == 2
     assert "event=inner-state-failed tier=disk round=0 step=10" in caplog.text
-    second = lives.begin(attempt=2)
-    assert (second.place, second.tier) == ((0, 20), "s3")
-    ends_as_undisturbed(second, tmp_path)
+    goes_on(lives, expected, (0, 20), "s3")
 
 
 def test_a_memory_service_that_is_down_at_the_start_leaves_the_disk(
-    tmp_path: Path, service: MemoryService, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, expected: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    service.status = 503
-    lives = Lives(tmp_path)
-    lives.begin().train(24)
-    assert "event=no-memory-tier" in caplog.text
-    second = lives.begin(attempt=2)
-    assert (second.place, second.tier) == ((0, 20), "disk")
-    ends_as_undisturbed(second, tmp_path)
-
-
-def test_no_service_answers_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with memory_service() as gone:
-        pass
-    monkeypatch.setenv(memory_tier.ENV_ENDPOINT, gone.url)
-    lives = Lives(tmp_path)
+    with memory_service() as service:
+        monkeypatch.setenv(memory_tier.ENV_ENDPOINT, service.url)
+        service.status = 503
+        lives = Lives(tmp_path / "down")
+        lives.begin().train(24)
+        assert "event=no-memory-tier" in caplog.text
+        goes_on(lives, expected, (0, 20), "disk")
+    # Now nothing answers at its address.
+    lives = Lives(tmp_path / "gone")
     lives.begin().train(12)
     assert lives.begin(attempt=2).tier == "disk"
 
 
-@pytest.mark.parametrize("status", [500, 503, 404, 400])
 def test_a_memory_service_that_fails_later_lets_the_disk_take_the_state(
-    tmp_path: Path, service: MemoryService, status: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, expected: bytes, service: MemoryService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lives = Lives(tmp_path, CheckpointTiers(memory_every=10))
-    life = lives.begin().train(12)
-    service.status = status
-    life.train(12)
-    assert "event=inner-state-failed tier=memory round=0 step=20" in caplog.text
-    service.status = None
-    second = lives.begin(attempt=2)
-    # The disk has the newer state; the service still has the one before.
-    assert (second.place, second.tier) == ((0, 20), "disk")
-    ends_as_undisturbed(second, tmp_path)
+    for status in (500, 503, 404, 400):
+        caplog.clear()
+        service.namespaces.clear()
+        service.shards.clear()
+        lives = Lives(tmp_path / str(status), CheckpointTiers(memory_every=10))
+        life = lives.begin().train(12)
+        service.status = status
+        life.train(12)
+        assert "event=inner-state-failed tier=memory round=0 step=20" in caplog.text, status
+        service.status = None
+        # The disk has the newer state; the service still has the one before.
+        goes_on(lives, expected, (0, 20), "disk")
 
 
 def test_a_memory_service_that_was_started_anew_gets_its_namespace_again(
@@ -182,15 +177,15 @@ def test_a_memory_service_that_was_started_anew_gets_its_namespace_again(
     assert (second.place, second.tier) == ((0, 20), "memory")
 
 
-@pytest.mark.parametrize("garbage", [b"", b"\x80\x04cos\nsystem\n", b"x" * 100_000], ids=["none", "a pickle", "text"])
-def test_garbage_from_the_memory_service_is_not_used(tmp_path: Path, service: MemoryService, garbage: bytes) -> None:
-    lives = Lives(tmp_path)
-    lives.begin().train(24)
-    service.rewrite = lambda _: garbage
-    second = lives.begin(attempt=2)
-    assert (second.place, second.tier) == ((0, 20), "s3")
-    service.rewrite = lambda body: body
-    ends_as_undisturbed(second, tmp_path)
+def test_garbage_from_the_memory_service_is_not_used(tmp_path: Path, expected: bytes, service: MemoryService) -> None:
+    for name, garbage in {"none": b"", "a pickle": b"\x80\x04cos\nsystem\n", "text": b"x" * 100_000}.items():
+        lives = Lives(tmp_path / name)
+        lives.begin().train(24)
+        service.rewrite = lambda _, garbage=garbage: garbage  # type: ignore[misc]
+        second = lives.begin(attempt=2)
+        assert (second.place, second.tier) == ((0, 20), "s3"), name
+        service.rewrite = lambda body: body
+        ends_as_undisturbed(second, expected)
 
 
 def test_a_slow_memory_service_delays_no_step(tmp_path: Path, service: MemoryService) -> None:
@@ -205,52 +200,29 @@ def test_a_slow_memory_service_delays_no_step(tmp_path: Path, service: MemorySer
     service.before = slow
     life.train(22, saves=False)
     assert life.place == (0, 22)
-    assert life.outer._tiers is not None
-    counts = life.outer._tiers.counts
-    assert counts[TierName.MEMORY].left_out == 3
+    assert life.counts[TierName.MEMORY].left_out == 3
     # The other tier has a thread of its own.
-    wait_until("the state in S3", lambda: counts[TierName.S3].saved + counts[TierName.S3].left_out == 2)
+    s3 = life.counts[TierName.S3]
+    wait_until("the state in S3", lambda: s3.saved + s3.left_out == 2)
     answers.set()
     life.saved()
     assert len(service.shards) == 1
 
 
-def test_a_throttled_s3_costs_states_and_no_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_throttled_s3_costs_states_and_no_step(
+    tmp_path: Path, expected: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     def throttled(key: str) -> None:
         if key.startswith("inner-states/"):
             raise StoreUnavailableError(key, 8, "503 Slow Down")
 
     lives = Lives(tmp_path, CheckpointTiers(s3_every=1))
     lives.store = FaultyStore(lives.run.store, Faults(before_create=throttled))
-    life = lives.begin().train(20)
-    assert life.outer._tiers is not None
-    assert life.outer._tiers.counts[TierName.S3].failed == 20
+    assert lives.begin().train(20).counts[TierName.S3].failed == 20
     # Not a line for each of them.
     assert caplog.text.count("event=inner-state-failed tier=s3") == 5
     lives.store = None
-    second = lives.begin(attempt=2)
-    assert second.place == (0, 0)
-    ends_as_undisturbed(second, tmp_path)
-
-
-def test_a_slow_s3_does_not_hold_back_the_fast_tier(tmp_path: Path) -> None:
-    answers = threading.Event()
-
-    def slow(key: str) -> None:
-        if key.startswith("inner-states/"):
-            answers.wait(PATIENT_SECONDS)
-
-    lives = Lives(tmp_path, CheckpointTiers(memory_every=1, s3_every=2))
-    lives.store = FaultyStore(lives.run.store, Faults(before_create=slow))
-    life = lives.begin()
-    for _ in range(12):
-        life.train(1, saves=False)
-        wait_until("the fast state", lambda: life.outer._tiers._lanes["fast"].is_free)  # type: ignore[union-attr]
-    assert life.outer._tiers is not None
-    assert life.outer._tiers.counts[TierName.S3].left_out == 5
-    assert Held.named(files(lives.disk)[-1].stem) == Held(StateId(0, 12), 1)
-    answers.set()
-    life.saved()
+    goes_on(lives, expected, (0, 0), None)
 
 
 def rewritten(path: Path, **changes: object) -> None:
@@ -264,7 +236,7 @@ def rewritten(path: Path, **changes: object) -> None:
 
 
 def test_a_state_after_a_round_that_the_run_has_not_committed_is_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, expected: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     lives = Lives(tmp_path)
     lives.begin().train(24)
@@ -277,30 +249,24 @@ def test_a_state_after_a_round_that_the_run_has_not_committed_is_not_used(
     assert [Held.named(path.stem).id for path in files(lives.disk)] == [(0, 10), (1, 0), (9, 1)]  # type: ignore[union-attr]
     third = lives.begin(attempt=3)
     assert third.place == (1, 0)
-    ends_as_undisturbed(third, tmp_path)
+    ends_as_undisturbed(third, expected)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"epoch": 7}, "claim 7 has saved it, and this process holds claim 2"),
-        ({"run": "another"}, "it belongs to"),
-        ({"rank": 1}, "it belongs to"),
-        ({"rendezvous": "s3://other/rendezvous/test/"}, "it belongs to"),
-        ({"parts": 2}, "it belongs to"),
-    ],
-    ids=["a later claim", "another run", "another rank", "another stack", "another group"],
-)
-def test_a_state_of_another_is_not_used(
-    tmp_path: Path, changes: dict[str, object], reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    lives = Lives(tmp_path)
-    lives.begin().train(24)
-    rewritten(files(lives.disk)[-1], **changes)
-    second = lives.begin(attempt=2)
-    assert (second.place, second.tier) == ((0, 20), "s3")
-    assert reason in caplog.text
-    ends_as_undisturbed(second, tmp_path)
+def test_a_state_of_another_is_not_used(tmp_path: Path, expected: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    cases: dict[str, tuple[dict[str, object], str]] = {
+        "a later claim": ({"epoch": 7}, "claim 7 has saved it, and this process holds claim 2"),
+        "another run": ({"run": "another"}, "it belongs to"),
+        "another rank": ({"rank": 1}, "it belongs to"),
+        "another stack": ({"rendezvous": "s3://other/rendezvous/test/"}, "it belongs to"),
+        "another group": ({"parts": 2}, "it belongs to"),
+    }
+    for name, (changes, reason) in cases.items():
+        caplog.clear()
+        lives = Lives(tmp_path / name)
+        lives.begin().train(24)
+        rewritten(files(lives.disk)[-1], **changes)
+        goes_on(lives, expected, (0, 20), "s3")
+        assert reason in caplog.text, name
 
 
 def test_the_state_of_a_contribution_that_does_not_count_is_not_used(
@@ -358,21 +324,21 @@ def newest(states: InnerStates, index: int) -> tuple[StateId, int] | None:
 
 
 def test_the_processes_of_a_replica_continue_from_the_same_state(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=1, min_participants=1)
-    group(run, tmp_path / "disk", saved)
-    assert group(run, tmp_path / "disk", newest, 2) == [(0, ((0, 20), 200)), (1, ((0, 20), 201))]
+    run, disk = Run(tmp_path / "run", replicas=1, min_participants=1), tmp_path / "disk"
+    group(run, disk, saved)
+    assert group(run, disk, newest, 2) == [(0, ((0, 20), 200)), (1, ((0, 20), 201))]
     # What one of them has lost is no state of the replica.
-    flip(files(tmp_path / "disk" / "1")[-1])
-    assert group(run, tmp_path / "disk", newest, 3) == [(0, ((0, 10), 100)), (1, ((0, 10), 101))]
-    for path in files(tmp_path / "disk" / "0"):
+    flip(files(disk / "1")[-1])
+    assert group(run, disk, newest, 3) == [(0, ((0, 10), 100)), (1, ((0, 10), 101))]
+    for path in files(disk / "0"):
         path.unlink()
-    assert group(run, tmp_path / "disk", newest, 4) == [(0, None), (1, None)]
+    assert group(run, disk, newest, 4) == [(0, None), (1, None)]
 
 
 def test_states_of_two_processes_with_other_claims_are_not_mixed(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=1, min_participants=1)
-    group(run, tmp_path / "disk", saved)
-    group(run, tmp_path / "disk", saved, 2)
+    run, disk = Run(tmp_path / "run", replicas=1, min_participants=1), tmp_path / "disk"
+    group(run, disk, saved)
+    group(run, disk, saved, 2)
     # Process 1 has lost the newest state of the second claim, and so has one of the first.
-    files(tmp_path / "disk" / "1")[-1].unlink()
-    assert group(run, tmp_path / "disk", newest, 3) == [(0, ((0, 10), 100)), (1, ((0, 10), 101))]
+    files(disk / "1")[-1].unlink()
+    assert group(run, disk, newest, 3) == [(0, ((0, 10), 100)), (1, ((0, 10), 101))]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -121,29 +123,33 @@ def test_a_snapshot_that_is_deleted_while_it_is_read_ahead_is_left_for_the_newer
     assert any(is_like(key, first) for key in process.store.read_keys)
 
 
-@pytest.mark.parametrize("kind", ["foreign", "damaged", "truncated", "empty"])
-def test_what_was_read_ahead_is_checked_and_read_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+def test_what_was_read_ahead_is_checked_and_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = trained(tmp_path / "run", rounds=3)
     other = trained(tmp_path / "other", rounds=3)
-    process, spoilt = Recovering(run, 1), set[tuple[str, int]]()
-
-    def spoil(key: str, body: bytes) -> bytes:
-        if not key.startswith(DATA) or (key, len(body)) in spoilt:
-            return body
-        spoilt.add((key, len(body)))
+    spoils: dict[str, Callable[[str, bytes], bytes]] = {
         # The same key of another run, whose values have checksums that match.
-        foreign = (other.root / key).read_bytes().replace(b'"run":"test"', b'"run":"tost"')
-        changed = body[:-2] + bytes([body[-2] ^ 1]) + body[-1:]
-        return {"foreign": foreign, "damaged": changed, "truncated": body[: len(body) // 2], "empty": b""}[kind]
+        "foreign": lambda key, _: (other.root / key).read_bytes().replace(b'"run":"test"', b'"run":"tost"'),
+        "damaged": lambda _, body: body[:-2] + bytes([body[-2] ^ 1]) + body[-1:],
+        "truncated": lambda _, body: body[: len(body) // 2],
+        "empty": lambda *_: b"",
+    }
+    for attempt, (kind, spoil) in enumerate(spoils.items(), start=2):
+        caplog.clear()
+        process, spoilt = Recovering(run, 1, attempt), set[tuple[str, int]]()
 
-    process.store.rewrite = spoil
-    read_ahead(process, caplog)
-    assert spoilt
-    joined = process.join()
-    assert joined.outer.round == 3
-    assert parameters_of(joined) == run.replayed_by_hand()
+        def spoil_once(
+            key: str, body: bytes, spoil: Callable[[str, bytes], bytes] = spoil, spoilt: set[tuple[str, int]] = spoilt
+        ) -> bytes:
+            if not key.startswith(DATA) or (key, len(body)) in spoilt:
+                return body
+            spoilt.add((key, len(body)))
+            return spoil(key, body)
+
+        process.store.rewrite = spoil_once
+        read_ahead(process, caplog)
+        assert spoilt, kind
+        joined = process.join()
+        assert (joined.outer.round, parameters_of(joined)) == (3, run.replayed_by_hand()), kind
 
 
 def test_a_snapshot_that_is_superseded_after_it_was_read_ahead_is_not_used(
@@ -167,29 +173,28 @@ def test_a_snapshot_that_is_superseded_after_it_was_read_ahead_is_not_used(
     assert not any(is_like(key, of_round(keys.SNAPSHOTS, 2)) for key in read)
 
 
-@pytest.mark.parametrize("kind", ["unavailable", "denied", "defect"])
-@pytest.mark.parametrize("where", [keys.OPTIONS, keys.COMMITS, "manifests/", keys.SNAPSHOTS, keys.REDUCED])
-def test_a_prefetch_that_fails_fails_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str, kind: str
-) -> None:
+def test_a_prefetch_that_fails_fails_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = trained(tmp_path, rounds=3)
-    errors = {
-        "unavailable": StoreUnavailableError("s3://bucket/key", 8, "503"),
-        "denied": StoreDeniedError("s3://bucket/key", "403"),
-        "defect": ValueError("a defect"),
-    }
-    joining = threading.Event()
+    errors = (
+        StoreUnavailableError("s3://bucket/key", 8, "503"),
+        StoreDeniedError("s3://bucket/key", "403"),
+        ValueError("a defect"),
+    )
+    places = (keys.OPTIONS, keys.COMMITS, "manifests/", keys.SNAPSHOTS, keys.REDUCED)
+    for attempt, (where, error) in enumerate(product(places, errors), start=2):
+        caplog.clear()
+        joining = threading.Event()
 
-    def fail(key: str) -> None:
-        if key.startswith(where) and not joining.is_set():
-            raise errors[kind]
+        def fail(key: str, where: str = where, error: Exception = error, joining: threading.Event = joining) -> None:
+            if key.startswith(where) and not joining.is_set():
+                raise error
 
-    process = Recovering(run, 1, faults=Faults(before_read=fail))
-    process.prefetch.start()
-    wait_until("the end of the prefetch", lambda: "event=prefetch" in caplog.text)
-    process.ahead.settle()
-    joining.set()
-    assert parameters_of(process.join()) == run.replayed_by_hand()
+        process = Recovering(run, 1, attempt, faults=Faults(before_read=fail))
+        process.prefetch.start()
+        wait_until("the end of the prefetch", lambda: "event=prefetch" in caplog.text)
+        process.ahead.settle()
+        joining.set()
+        assert parameters_of(process.join()) == run.replayed_by_hand(), (where, error)
 
 
 def test_the_processes_of_a_replica_read_what_each_will_hold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -209,15 +214,6 @@ def test_the_processes_of_a_replica_read_what_each_will_hold(tmp_path: Path, cap
         assert process.store.read_keys[before:] == []
         process.prefetch.close()
     assert b"".join(held) == replace(run, rounds=2).replayed_by_hand()
-
-
-def test_a_replica_that_comes_first_reads_nothing_ahead(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1, rounds=2)
-    process = Recovering(run, 0, attempt=1)
-    process.prefetch.start()
-    joined = process.join()
-    joined.train(run.rounds)
-    assert parameters_of(joined) == run.replayed_by_hand()
 
 
 def test_a_model_that_does_not_fit_beside_itself_is_read_as_without_a_prefetch(

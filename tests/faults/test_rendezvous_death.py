@@ -1,68 +1,64 @@
-"""Replicas that die at each step of a round, and the effect on the others and on their reruns."""
+"""Replicas that die at each step of a round, or are late, and the effect on the others and on their reruns."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from muster.replica.errors import FencedError, RendezvousError, StoppedError
+from muster.replica.rounds.claims import Claim
+from muster.replica.rounds.contribution import Notes, contribute, make_contribution
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.support.peers import (
+    PATIENT_SECONDS,
     SHARDED,
     Faults,
     Killed,
+    Peer,
     Run,
     all_ended,
+    dead_are_replaced_soon,
+    gradient_of,
     kill_at,
     missing_only_in,
 )
 from tests.support.rendezvous_keys import of_round
 from tests.support.waiting import wait_until
 
-ROUND_2 = {
-    "contribute": of_round(keys.CONTRIBUTIONS, 2),
-    "commit": "commits/00000002",
-    "reduce": of_round(keys.REDUCED, 2),
-}
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead_are_replaced_soon(monkeypatch)
 
 
-@pytest.mark.parametrize("step", list(ROUND_2))
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_killed_replica_is_replaced_and_all_end_with_the_same_bits(tmp_path: Path, step: str, when: str) -> None:
-    run = Run(tmp_path, count=SHARDED)
-    hook = kill_at(ROUND_2[step])
-    faults = Faults(before_create=hook) if when == "before" else Faults(after_create=hook)
-    victim = run.start(1, faults=faults)
-    others = run.start_behind(victim, ROUND_2[step], 0, 2)
-    with all_ended([victim, *others]):
-        assert isinstance(victim.join().error, Killed)
-        successor = run.start(1, attempt=2)
-        finals = {peer.parameters() for peer in (*others, successor)}
-    assert finals == {run.replayed_by_hand()}
-
-
-@pytest.mark.parametrize("step", list(ROUND_2))
 def test_the_others_continue_without_a_killed_replica_when_a_quorum_lives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its contribution from before its death counts, and no later one.
-    gave = step != "contribute"
-    missing_only_in(monkeypatch, 3 if gave else 2)
-    run = Run(tmp_path, min_participants=2, count=SHARDED)
-    victim = run.start(1, faults=Faults(before_create=kill_at(ROUND_2[step])))
-    others = run.start_behind(victim, ROUND_2[step], 0, 2)
-    with all_ended([victim, *others]):
-        assert isinstance(victim.join().error, Killed)
-        finals = {peer.parameters() for peer in others}
-    joiner = run.start(1, attempt=2)
-    assert {joiner.parameters()} == finals
-    assert joiner.outcomes == []
-    last = 2 if gave else 1
-    for round_ in range(1, run.rounds + 1):
-        assert [member.rank for member in run.commit(round_).members] == ([0, 1, 2] if round_ <= last else [0, 2])
+    steps = {
+        "contribute": of_round(keys.CONTRIBUTIONS, 2),
+        "commit": "commits/00000002",
+        "reduce": of_round(keys.REDUCED, 2),
+    }
+    for step, created in steps.items():
+        # Its contribution from before its death counts, and no later one.
+        last = 1 if step == "contribute" else 2
+        missing_only_in(monkeypatch, last + 1)
+        run = Run(tmp_path / step, min_participants=2)
+        victim = run.start(1, faults=Faults(before_create=kill_at(created)))
+        others = run.start_behind(victim, created, 0, 2)
+        with all_ended([victim, *others]):
+            assert isinstance(victim.join().error, Killed)
+            finals = {peer.parameters() for peer in others}
+        joiner = run.start(1, attempt=2)
+        assert {joiner.parameters()} == finals, step
+        assert joiner.outcomes == []
+        members = [[member.rank for member in run.commit(round_).members] for round_ in range(1, run.rounds + 1)]
+        assert members == [[0, 1, 2]] * last + [[0, 2]] * (run.rounds - last), step
 
 
 def test_the_shard_of_a_dead_owner_is_taken_over_with_the_same_bytes(tmp_path: Path) -> None:
@@ -144,3 +140,67 @@ def test_a_run_that_died_altogether_in_mid_round_continues_where_it_was(tmp_path
     peers = [run.start(rank, attempt=2) for rank in range(3)]
     with all_ended(peers):
         assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
+
+
+def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing_only_in(monkeypatch, 2)
+    run = Run(tmp_path, min_participants=2, rounds=5)
+    gate = threading.Event()
+
+    def late_for_round_2(round_: int) -> None:
+        if round_ == 2:
+            gate.wait(PATIENT_SECONDS)
+
+    def wait_for_straggler(round_: int) -> None:
+        if round_ == 3:
+            gate.set()
+            # It rejoins by a second claim.
+            wait_until("the claim of the new attempt", (run.root / keys.claim(2, 2)).exists)
+
+    straggler = run.start(2, before_step=late_for_round_2)
+    others = [run.start(rank, before_step=wait_for_straggler) for rank in (0, 1)]
+    with all_ended([straggler, *others]):
+        finals = {peer.parameters() for peer in (straggler, *others)}
+        took_part = {outcome.round: outcome.took_part for outcome in straggler.outcomes}
+    assert len(finals) == 1
+    assert took_part == {1: True, 2: False, 3: True, 4: True, 5: True}
+    assert [member.rank for member in run.commit(2).members] == [0, 1]
+    assert finals == {run.replayed_by_hand(lambda round_: [0, 1] if round_ == 2 else [0, 1, 2])}
+
+
+def dead_in_round_2(run: Run) -> tuple[Peer, list[Peer]]:
+    """Rank 2, which dies before it contributes to round 2, and the others, which contribute afterwards."""
+    gives = of_round(keys.CONTRIBUTIONS, 2)
+    victim = run.start(2, faults=Faults(before_create=kill_at(gives)))
+    return victim, run.start_behind(victim, gives, 0, 1)
+
+
+def test_a_dead_replica_costs_the_grace_window_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Waiting for it a second time would take longer than this test may.
+    missing_only_in(monkeypatch, 2)
+    run = Run(tmp_path, min_participants=2, rounds=12, timeout_seconds=2 * PATIENT_SECONDS)
+    victim, others = dead_in_round_2(run)
+    with all_ended([victim, *others]):
+        for peer in others:
+            peer.parameters()
+    assert [run.commit(round_).absent for round_ in range(1, 13)] == [(), (2,)] + [()] * 10
+
+
+def test_late_and_duplicate_contributions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing_only_in(monkeypatch, 2)
+    run = Run(tmp_path, min_participants=2)
+    victim, others = dead_in_round_2(run)
+    with all_ended([victim, *others]):
+        finals = {peer.parameters() for peer in others}
+        assert isinstance(victim.join().error, Killed)
+    before = run.commit(2)
+    late = make_contribution(
+        run.context(), Claim(2, 1, 1, 1), 2, LocalUpdate(gradient_of(2, 2, run.count), 3.0), Notes()
+    )
+    contribute(run.context(), late)
+    contribute(run.context(), late)
+    joiner = run.start(2, attempt=2)
+    assert {joiner.parameters()} == finals
+    assert run.commit(2) == before

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from muster.replica.errors import FencedError, RunEndedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rounds import agreement
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.store.transport import ObjectExistsError
 from muster.replica.wire import keys
 from tests.support.peers import (
+    PATIENT_SECONDS,
     RUN,
     Faults,
     Killed,
@@ -54,6 +55,13 @@ def members(run: Run, round_: int) -> list[int]:
     return [member.rank for member in run.commit(round_).members]
 
 
+def start(run: Run, early: Mapping[int, int]) -> list[Peer]:
+    """All replicas, by rank; the trainer of some returns before it trains for the round that `early` says."""
+    return [
+        run.start(rank, before_step=returns_before(early.get(rank, run.rounds + 1))) for rank in range(run.replicas)
+    ]
+
+
 def ended_in(peer: Peer) -> int:
     peer.parameters()
     assert peer.state is not None
@@ -70,98 +78,58 @@ def after(*objects: Path) -> Callable[[int], None]:
     return before_step
 
 
-def test_the_others_train_on_without_a_replica_that_has_finished(tmp_path: Path) -> None:
+def test_the_others_train_on_without_a_replica_that_has_finished(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "muster.replica")
     # Without its finish they would wait for it until they time out: all three are needed for a round.
     run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=5)
-    early = run.start(2, before_step=returns_before(3))
-    others = [run.start(rank) for rank in (0, 1)]
-    with all_ended([early, *others]):
-        finals = {peer.parameters() for peer in others}
-        assert ended_in(early) == 2
-    assert finals == {run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 1])}
-    assert [run.commit(round_).finished for round_ in (2, 3, 5)] == [
-        (),
-        *[(Finish(rank=2, run=RUN, round=2, how=RETURNED),)] * 2,
-    ]
+    peers = start(run, {2: 3})
+    with all_ended(peers):
+        assert [ended_in(peer) for peer in peers] == [5, 5, 2]
+    expected = run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 1])
+    assert {peer.parameters() for peer in peers[:2]} == {expected}
+    finish = (Finish(rank=2, run=RUN, round=2, how=RETURNED),)
+    assert [run.commit(round_).finished for round_ in (2, 3, 5)] == [(), finish, finish]
     assert run.commit(3).absent == ()
-
-
-def test_the_others_are_told_in_their_logs_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = run_of(tmp_path, OnEarlyFinish.CONTINUE, replicas=2, min_participants=2, rounds=5)
-    with caplog.at_level(logging.INFO, "muster.replica"):
-        peers = [run.start(1, before_step=returns_before(3)), run.start(0)]
-        with all_ended(peers):
-            assert ended_in(peers[1]) == 5
+    # Each of the others says so once.
     told = [record.getMessage() for record in caplog.records if "event=finished" in record.getMessage()]
-    assert told == [
-        "round=3 event=finished rank=1 last_round=2 on_early_finish=continue needed=1 reason='its trainer returned'"
-    ]
-
-
-def test_a_process_that_waits_says_for_whom_every_minute(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agreement, "WAITING_LOGGED_SECONDS", 0.1)
-    run = Run(tmp_path, replicas=2, min_participants=2, rounds=1)
-
-    def waits() -> bool:
-        return any("event=waiting" in record.getMessage() for record in caplog.records)
-
-    def late(_: int) -> None:
-        wait_until("the log", waits)
-
-    with caplog.at_level(logging.INFO, "muster.replica"):
-        peers = [run.start(0), run.start(1, before_step=late)]
-        with all_ended(peers):
-            assert ended_in(peers[0]) == 1
-    said = next(record.getMessage() for record in caplog.records if "event=waiting" in record.getMessage())
-    assert said.endswith("round 1 has 1 of at least 2 participants; missing: rank 1.")
+    assert len(told) == 2
+    assert all("round=3 event=finished rank=2 last_round=2 on_early_finish=continue" in line for line in told)
 
 
 def test_with_stop_all_others_end_with_the_next_round(tmp_path: Path) -> None:
     run = run_of(tmp_path, OnEarlyFinish.STOP, rounds=9)
-    early = run.start(2, before_step=returns_before(3))
-    others = [run.start(rank) for rank in (0, 1)]
-    with all_ended([early, *others]):
-        assert [ended_in(peer) for peer in (early, *others)] == [2, 3, 3]
-        assert len({peer.parameters() for peer in others}) == 1
+    peers = start(run, {2: 3})
+    with all_ended(peers):
+        assert [ended_in(peer) for peer in peers] == [3, 3, 2]
+        assert peers[0].parameters() == peers[1].parameters()
     assert not (tmp_path / keys.commit(4)).exists()
-    assert all(peer.rendezvous is not None and peer.rendezvous.context.trainer_stop.is_set() for peer in others)
+    assert all(peer.rendezvous is not None and peer.rendezvous.context.trainer_stop.is_set() for peer in peers[:2])
 
 
 def test_with_stop_a_replica_that_joins_later_ends_with_the_same_round(tmp_path: Path) -> None:
     run = run_of(tmp_path, OnEarlyFinish.STOP, rounds=9)
-    peers = [run.start(2, before_step=returns_before(3)), run.start(0), run.start(1)]
+    peers = start(run, {2: 3})
     with all_ended(peers):
-        finals = {peer.parameters() for peer in peers[1:]}
+        assert [ended_in(peer) for peer in peers] == [3, 3, 2]
     joiner = run.start(1, attempt=2)
-    assert {joiner.parameters()} == finals
-    assert joiner.outcomes == []
-    assert [ended_in(peer) for peer in (*peers, joiner)] == [2, 3, 3, 3]
+    assert joiner.parameters() == peers[0].parameters()
+    assert (joiner.outcomes, ended_in(joiner)) == ([], 3)
 
 
-def test_the_error_of_a_trainer_that_is_called_on_says_why_the_run_ended() -> None:
-    error = RunEndedError(32, [Finish(rank=2, run=RUN, round=31, how=RETURNED)])
-    assert str(error) == (
-        "Round 32 was the last one of the run (on_early_finish: stop): "
-        "replica 2 finished in round 31: its trainer returned."
-    )
-
-
-def test_a_replica_that_finishes_before_the_first_round_is_not_waited_for(tmp_path: Path) -> None:
-    run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=2)
-    peers = [run.start(2, before_step=returns_before(1)), run.start(0), run.start(1)]
-    with all_ended(peers):
-        assert [ended_in(peer) for peer in peers] == [0, 2, 2]
-    assert members(run, 1) == [0, 1]
-
-
-def test_all_may_finish_in_the_same_round_or_one_after_the_other(tmp_path: Path) -> None:
-    run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=4)
-    peers = [run.start(rank, before_step=returns_before(rank + 2)) for rank in range(3)]
-    with all_ended(peers):
-        assert [ended_in(peer) for peer in peers] == [1, 2, 3]
-    assert [members(run, round_) for round_ in (1, 2, 3)] == [[0, 1, 2], [1, 2], [2]]
+def test_all_may_finish_at_any_time(tmp_path: Path) -> None:
+    cases: dict[str, tuple[dict[int, int], list[list[int]]]] = {
+        "before the first round": ({2: 1}, [[0, 1], [0, 1], [0, 1]]),
+        "one after the other": ({0: 2, 1: 3}, [[0, 1, 2], [1, 2], [2]]),
+        "in the same round": ({0: 2, 1: 2}, [[0, 1, 2], [2], [2]]),
+    }
+    for name, (early, expected) in cases.items():
+        run = run_of(tmp_path / name, OnEarlyFinish.CONTINUE, rounds=3)
+        peers = start(run, early)
+        with all_ended(peers):
+            assert [ended_in(peer) for peer in peers] == [early.get(rank, 4) - 1 for rank in range(3)], name
+        assert [members(run, round_) for round_ in (1, 2, 3)] == expected, name
 
 
 def test_a_finished_replica_counts_towards_the_quorum_and_a_dead_one_does_not(
@@ -179,18 +147,18 @@ def test_a_finished_replica_counts_towards_the_quorum_and_a_dead_one_does_not(
     assert (members(run, 2), run.commit(2).absent) == ([0, 1], (2,))
 
 
-@pytest.mark.parametrize("rule", OnEarlyFinish)
-def test_a_rerun_of_a_replica_that_had_finished_takes_part_again(tmp_path: Path, rule: OnEarlyFinish) -> None:
+def test_a_rerun_of_a_replica_that_had_finished_takes_part_again(tmp_path: Path) -> None:
     """Its job failed after its trainer had returned, and before the others had contributed to the next round."""
-    run = run_of(tmp_path, rule, rounds=4)
-    early = run.start(2, before_step=returns_before(3))
-    others = [run.start(rank, before_step=after(run.root / keys.claim(2, 3))) for rank in (0, 1)]
-    with all_ended([early, *others]):
-        early.parameters()
-        rerun = run.start(2, attempt=2)
-        finals = {peer.parameters() for peer in (rerun, *others)}
-    assert finals == {run.replayed_by_hand()}
-    assert run.commit(4).finished == ()
+    for rule in OnEarlyFinish:
+        run = run_of(tmp_path / rule, rule, rounds=4)
+        early = run.start(2, before_step=returns_before(3))
+        others = [run.start(rank, before_step=after(run.root / keys.claim(2, 3))) for rank in (0, 1)]
+        with all_ended([early, *others]):
+            early.parameters()
+            rerun = run.start(2, attempt=2)
+            finals = {peer.parameters() for peer in (rerun, *others)}
+        assert finals == {run.replayed_by_hand()}, rule
+        assert run.commit(4).finished == (), rule
 
 
 def test_a_process_that_dies_while_it_reports_its_finish_is_rerun_like_any_other(tmp_path: Path) -> None:
@@ -203,19 +171,6 @@ def test_a_process_that_dies_while_it_reports_its_finish_is_rerun_like_any_other
         rerun = run.start(2, attempt=2, before_step=returns_before(3))
         assert [ended_in(peer) for peer in (rerun, *others)] == [2, 4, 4]
     assert run.commit(4).finished == (Finish(rank=2, run=RUN, round=2, how=RETURNED),)
-
-
-def test_a_finish_counts_although_the_answer_to_its_report_was_lost(tmp_path: Path) -> None:
-    def lose(key: str) -> None:
-        if is_like(key, keys.claim(2, 2)):
-            # The client tries again, and finds what it wrote itself.
-            raise ObjectExistsError(key)
-
-    run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=3)
-    early = run.start(2, before_step=returns_before(2), faults=Faults(after_create=lose))
-    others = [run.start(rank) for rank in (0, 1)]
-    with all_ended([early, *others]):
-        assert [ended_in(peer) for peer in (early, *others)] == [1, 3, 3]
 
 
 def test_a_superseded_process_cannot_give_up_the_rank_of_its_successor(tmp_path: Path) -> None:
@@ -232,8 +187,12 @@ def test_a_superseded_process_cannot_give_up_the_rank_of_its_successor(tmp_path:
     assert ended_in(superseded[0]) == 1
 
 
-def test_a_contribution_of_a_process_that_has_finished_does_not_count(tmp_path: Path) -> None:
+def test_a_contribution_of_a_process_that_has_finished_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The program ended while it exchanged: what it holds, and what its manifest says, is without that round."""
+    # The others see the finish when they look before they commit, and not before.
+    monkeypatch.setattr(agreement, "CHECK_SECONDS", PATIENT_SECONDS)
     run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=3)
     gives = of_round(keys.CONTRIBUTIONS, 3)
 
@@ -255,21 +214,21 @@ def test_a_contribution_of_a_process_that_has_finished_does_not_count(tmp_path: 
     assert finals == {run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 1])}
 
 
-@pytest.mark.parametrize("rule", OnEarlyFinish)
-def test_a_continuation_calls_the_trainers_again_and_waits_for_all(tmp_path: Path, rule: OnEarlyFinish) -> None:
-    first = run_of(tmp_path, rule, rounds=3)
-    peers = [first.start(2, before_step=returns_before(3)), first.start(0), first.start(1)]
-    with all_ended(peers):
-        assert [ended_in(peer) for peer in peers] == [2, 3, 3]
-    second = replace(first, name="second", rounds=5)
-    late = [second.start(0, attempt=2), second.start(1, attempt=2)]
-    with all_ended(late):
-        wait_until("both contributions", lambda: len(list(tmp_path.glob("contributions/*/00000004-*"))) == 2)
-        assert not (tmp_path / keys.commit(4)).exists(), "rank 2 of the continuation is not there yet"
-        late.append(second.start(2, attempt=2))
-        assert [ended_in(peer) for peer in late] == [5, 5, 5]
-    assert members(second, 4) == [0, 1, 2]
-    assert second.commit(4).finished == ()
+def test_a_continuation_calls_the_trainers_again_and_waits_for_all(tmp_path: Path) -> None:
+    for rule in OnEarlyFinish:
+        first = run_of(tmp_path / rule, rule, rounds=3)
+        peers = start(first, {2: 3})
+        with all_ended(peers):
+            assert [ended_in(peer) for peer in peers] == [3, 3, 2]
+        second = replace(first, name="second", rounds=5)
+        late = [second.start(0, attempt=2), second.start(1, attempt=2)]
+        with all_ended(late):
+            given = "contributions/*/00000004-*"
+            wait_until("both contributions", lambda given=given, run=second: len(list(run.root.glob(given))) == 2)
+            assert not (second.root / keys.commit(4)).exists(), "rank 2 of the continuation is not there yet"
+            late.append(second.start(2, attempt=2))
+            assert [ended_in(peer) for peer in late] == [5, 5, 5], rule
+        assert (members(second, 4), second.commit(4).finished) == ([0, 1, 2], ()), rule
 
 
 def test_a_continuation_of_a_run_that_all_had_finished_does_not_begin_with_one_replica(tmp_path: Path) -> None:
@@ -288,40 +247,36 @@ def test_a_continuation_of_a_run_that_all_had_finished_does_not_begin_with_one_r
     assert members(second, 4) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        Algorithm(sync_every=4),
-        Algorithm(sync_every=4, delay=2, alpha=0.5),
-        Algorithm(sync_every=4, fragments=2, delay=1),
-        Algorithm(sync_every=4, eager=True),
-    ],
-    ids=["plain", "delayed", "streaming", "eager"],
-)
-@pytest.mark.parametrize("looks", [True, False], ids=["returns-when-asked", "is-called-on"])
-def test_with_stop_every_algorithm_ends_with_the_global_parameters(
-    tmp_path: Path, algorithm: Algorithm, looks: bool
-) -> None:
-    run = run_of(tmp_path, OnEarlyFinish.STOP)
+def test_with_stop_every_algorithm_ends_with_the_global_parameters(tmp_path: Path) -> None:
+    algorithms = {
+        "plain": Algorithm(sync_every=4),
+        "delayed": Algorithm(sync_every=4, delay=2, alpha=0.5),
+        "streaming": Algorithm(sync_every=4, fragments=2, delay=1),
+        "eager": Algorithm(sync_every=4, eager=True),
+    }
+    for (name, algorithm), looks in product(algorithms.items(), (True, False)):
+        # The trainer returns when it is asked to, or calls on until it is told that the run has ended.
+        run = run_of(tmp_path / f"{name}-{looks}", OnEarlyFinish.STOP)
 
-    def train(rendezvous: Rendezvous) -> tuple[int, bool]:
-        parameters = np.zeros(run.count, np.float32)
-        outer = DiLoCo(rendezvous, parameters, algorithm)
-        training = rendezvous.training
-        assert training is not None
-        rounds = 2 if rendezvous.rank == 2 else 50
-        with suppress(RunEndedError):
-            while outer.round < rounds and not (looks and rendezvous.context.trainer_stop.is_set()):
-                parameters -= gradient_of(rendezvous.rank, outer.round + 1, run.count)
-                outer.step()
-        outer.finish()
-        rendezvous.finish(RETURNED)
-        return training.state.round, parameters.tobytes() == training.state.parameters.tobytes()
+        def train(
+            rendezvous: Rendezvous, run: Run = run, algorithm: Algorithm = algorithm, looks: bool = looks
+        ) -> tuple[int, bool]:
+            parameters = np.zeros(run.count, np.float32)
+            outer = DiLoCo(rendezvous, parameters, algorithm)
+            training = rendezvous.training
+            assert training is not None
+            rounds = 2 if rendezvous.rank == 2 else 50
+            with suppress(RunEndedError):
+                while outer.round < rounds and not (looks and rendezvous.context.trainer_stop.is_set()):
+                    parameters -= gradient_of(rendezvous.rank, outer.round + 1, run.count)
+                    outer.step()
+            outer.finish()
+            rendezvous.finish(RETURNED)
+            return training.state.round, parameters.tobytes() == training.state.parameters.tobytes()
 
-    *others, early = together(run, train)
-    assert all(same for _, same in (early, *others))
-    assert len({round_ for round_, _ in others}) == 1
-    assert others[0][0] == early[0] + 1
+        *others, early = together(run, train)
+        assert all(same for _, same in (early, *others)), (name, looks)
+        assert {round_ for round_, _ in others} == {early[0] + 1}, (name, looks)
 
 
 def test_with_stop_a_trainer_is_asked_to_return_during_the_phase_in_which_the_run_ends(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
-"""The rendezvous over S3: the embedded cloud, with TLS under its own authority and the role's permissions enforced."""
+"""The rendezvous over S3: the embedded cloud, with TLS under its own authority and the role's permissions enforced.
+
+And an S3 at which every request of every replica fails once, in each way in which S3 fails.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +14,13 @@ import pytest
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import Commit
 from muster.local import LocalCloud
+from muster.replica.store import s3_store
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Store, StoreDeniedError
 from muster.replica.wire import keys
 from tests.support.peers import SHARDED, Faults, Killed, Run, all_ended, kill_at
-from tests.support.rendezvous_keys import of_round, round_of
+from tests.support.rendezvous_keys import is_like, of_round, round_of
+from tests.support.s3_server import Mood, s3_server
 from tests.support.workshop import Workshop, turn_to
 
 
@@ -70,3 +76,38 @@ def test_a_role_that_may_not_write_there_is_refused_at_once(bucket: str, tmp_pat
     peer = run.start(0).join()
     assert isinstance(peer.error, StoreDeniedError)
     assert "check the replica role and the bucket's policy" in str(peer.error)
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in [*(name for name in os.environ if name.startswith("AWS_")), *s3_store.CA_VARIABLES]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setattr(s3_store, "BACKOFF_FIRST_SECONDS", 0.001)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("bulk_from", [s3_store.BULK_BYTES, 1], ids=["small", "bulk"])
+def test_a_store_that_fails_at_every_call_changes_nothing(
+    tmp_path: Path, environment: pytest.MonkeyPatch, bulk_from: int
+) -> None:
+    environment.setattr(s3_store, "BULK_BYTES", bulk_from)
+    environment.setattr(s3_store, "CREATION_BYTES", 4 * bulk_from)
+    prefix = "rendezvous/run/"
+    for mood in Mood:
+        with s3_server(mood) as s3:
+            environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
+            run = S3Run(tmp_path, rounds=4, snapshot_rounds=1, bucket="bucket", prefix=prefix)
+            peers = run.start_all()
+            with all_ended(peers):
+                assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}, mood
+        kinds = {key.removeprefix(prefix).split("/")[0] for key in s3.objects}
+        assert {"claims", "commits", "manifests"} <= kinds, mood
+        swept = prefix + of_round(keys.CONTRIBUTIONS, 1)
+        assert not any(is_like(key, swept) for key in s3.objects), f"{mood}: nothing was swept"
+        # Counted effects: at least each object that was written failed, and each kind of request of the mood.
+        methods = {Mood.TRUNCATED: {"GET"}, Mood.CONFLICT: {"PUT"}}.get(mood, {"GET", "HEAD", "PUT", "POST"})
+        assert set(s3.failed) == methods, mood
+        if "PUT" in methods:
+            assert s3.failed["PUT"] >= len(s3.objects), mood

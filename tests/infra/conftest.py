@@ -1,4 +1,4 @@
-"""The stack, synthesized once per session: as it is, with the CDK's own validation on, and with other settings."""
+"""Stacks with different settings, all synthesized once per session, by one process."""
 
 from __future__ import annotations
 
@@ -11,24 +11,7 @@ import pytest
 
 from tests.infra.variants import Variant
 from tests.support.once import once
-from tests.support.template import REARM_SECONDS, ROOT, Template, app_environment, run_app
-
-
-@pytest.fixture(scope="session")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cloud assembly's folder."""
-
-    def synthesize(folder: Path) -> None:
-        settings = {"runs": {"rearm_seconds": REARM_SECONDS}, "replicas": {"image": "example/image:1"}}
-        outcome = run_app(app_environment(settings, folder))
-        assert outcome.returncode == 0, outcome.stderr
-
-    return once(tmp_path_factory, "assembly", synthesize)
-
-
-@pytest.fixture(scope="session")
-def template(assembly: Path) -> Template:
-    return Template(json.loads((assembly / "Muster.template.json").read_text(encoding="utf-8")))
+from tests.support.template import ROOT, Template
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +28,9 @@ def variant(tmp_path_factory: pytest.TempPathFactory) -> Variant:
         return Template(json.loads(file.read_text(encoding="utf-8")))
 
     return read
+
+
+@pytest.fixture(scope="session")
+def template(variant: Variant) -> Template:
+    """That of most tests."""
+    return variant("plain")

@@ -1,273 +1,67 @@
-"""`muster deploy` and `muster destroy` on the embedded cloud: what is kept, refused, deleted and taken over."""
+"""`muster deploy` and `muster destroy` with the real CDK CLI, once; and that the other tests' stacks are the same."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from docs.commands_reference import ANSWERS
-from muster.contract.run.result import Verdict
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform
+from muster.infra.settings.toml_text import toml_text
 from muster.local import LocalCloud
+from tests.plugins.stack import SETTINGS
 from tests.support.command_server import CommandServer
-from tests.support.deployed import Deployed
-from tests.support.template import ROOT
+from tests.support.deployment import create_stack, synthesized
 from tests.support.workshop import fast_settings
 
 
-@dataclass(frozen=True)
-class Shell:
-    """A user's shell on the embedded cloud, in a folder with a settings file."""
-
-    cloud: LocalCloud
-    folder: Path
-    commands: CommandServer
-
-    def write(self, text: str) -> None:
-        (self.folder / "muster.toml").write_text(text, encoding="utf-8")
-
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """What `muster ARGUMENTS` prints; an error is on its last lines."""
-        outcome = self.commands.run([*arguments, "--target", "local"], self.folder, self.cloud.environment())
-        assert outcome.returncode == code, (outcome.stdout, outcome.stderr)
-        return outcome.stdout + outcome.stderr
-
-    def deploy(self, *arguments: str) -> dict[str, Any]:
-        line = self.run("deploy", "--yes", "--json", *arguments)
-        answer: dict[str, Any] = json.loads(line)
-        assert ANSWERS["deploy"].model_validate_json(line).model_dump(mode="json") == answer
-        return answer
+def stack_of(cloud: LocalCloud) -> tuple[Any, dict[str, str]]:
+    """The stack's template, and the types of its resources."""
+    formation = cloud.client("cloudformation")
+    pages = formation.get_paginator("list_stack_resources").paginate(StackName="Muster")
+    found = [one for page in pages for one in page["StackResourceSummaries"]]
+    template = formation.get_template(StackName="Muster")["TemplateBody"]
+    return template, {one["LogicalResourceId"]: one["ResourceType"] for one in found}
 
 
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory, commands: CommandServer) -> Iterator[Shell]:
+def uploaded(cloud: LocalCloud) -> dict[str, str]:
+    """The digests of the files in the CDK's bucket."""
+    s3, bucket = cloud.client("s3"), f"cdk-hnb659fds-assets-{cloud.state.account_id}-{cloud.state.region}"
+    keys = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket)["Contents"]]
+    return {key: hashlib.sha256(s3.get_object(Bucket=bucket, Key=key)["Body"].read()).hexdigest() for key in keys}
+
+
+def test_a_stack_is_deployed_left_alone_and_destroyed_and_is_what_the_tests_deploy(
+    tmp_path_factory: pytest.TempPathFactory, commands: CommandServer
+) -> None:
     folder = tmp_path_factory.mktemp("deploy-command")
-    with LocalCloud.start(folder / "cloud", fast_settings(code=(ROOT,))) as cloud:
-        yield Shell(cloud, folder, commands)
+    (folder / "muster.toml").write_text(toml_text(parse_settings(SETTINGS, Platform.LOCAL).tables), encoding="utf-8")
+    with LocalCloud.start(folder / "cloud", fast_settings()) as cloud:
 
+        def muster(command: str, *options: str) -> dict[str, Any]:
+            words = [command, "--yes", "--json", "--target", "local", *options]
+            outcome = commands.run(words, folder, cloud.environment())
+            assert outcome.returncode == 0, (outcome.stdout, outcome.stderr)
+            ANSWERS[command].model_validate_json(outcome.stdout)
+            return dict(json.loads(outcome.stdout))
 
-def test_the_life_of_a_stack(shell: Shell) -> None:
-    """Deployed, deployed again without a key, looked at, reset, written down, destroyed, its bucket taken over."""
-    name = "Lifecycle"
-    shell.write(
-        f"""
-        [stack]
-        name = "{name}"
-        tags = {{ team = "research" }}
-        [notify]
-        email = "team@example.com"
-        [runs]
-        sweep_hours = 12
-        """
-    )
-    first = shell.deploy()
-    assert first["deployed"]
-    bucket = first["outputs"]["BucketName"]
+        first = muster("deploy")
+        assert first["deployed"]
+        bucket = first["outputs"]["BucketName"]
+        by_command = stack_of(cloud)
+        again = muster("deploy")
+        assert (again["settings"], again["resources"], again["outputs"]) == ([], [], first["outputs"])
+        cloud.client("s3").put_object(Bucket=bucket, Key="output/old/result", Body=b"1")
+        assert muster("destroy", "--stack", "Muster")["kept_bucket"] == bucket
+        stacks = cloud.client("cloudformation").list_stacks()["StackSummaries"]
+        assert "Muster" not in [one["StackName"] for one in stacks if one["StackStatus"] != "DELETE_COMPLETE"]
 
-    # A key that the file leaves out keeps its deployed value, and a line says so.
-    shell.write(f'[stack]\nname = "{name}"\n[runs]\nsweep_hours = 24\n')
-    shown = shell.run("deploy", "--diff")
-    assert "notify.email = team@example.com (kept from the deployment)" in shown
-    assert "runs.sweep_hours: 12 -> 24" in shown
-    assert "~ AWS::Events::Rule SweepSchedule" in shown
-    rules = shell.cloud.client("events").list_rules()["Rules"]
-    assert "rate(12 hours)" in [rule.get("ScheduleExpression") for rule in rules]  # --diff changed nothing
-    again = shell.deploy()
-    assert [change["key"] for change in again["settings"]] == ["runs.sweep_hours"]
-    assert {"notify.email", "stack.tags", "stack.job_prefix"} <= {*again["kept"]}
-    topic = first["outputs"]["NotificationTopicArn"]
-    subscriptions = shell.cloud.client("sns").list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"]
-    assert [item["Endpoint"] for item in subscriptions] == ["team@example.com"]
-
-    # A misspelled key is refused with the nearest one, before anything is asked or changed.
-    shell.write(f'[stack]\nname = "{name}"\n[runs]\nsweep_hour = 24\n')
-    refused = shell.run("deploy", "--yes", code=2)
-    assert "line 4: runs.sweep_hour: unknown field; did you mean sweep_hours?" in refused
-
-    # A lost file is written again from the deployment.
-    (shell.folder / "muster.toml").unlink()
-    shell.run("deploy", "--write", "--stack", name)
-    written = (shell.folder / "muster.toml").read_text(encoding="utf-8")
-    assert 'email = "team@example.com"' in written
-    assert "sweep_hours = 24" in written
-    assert shell.deploy("--stack", name)["resources"] == []
-
-    # Only --reset takes a key back.
-    shell.write(f'[stack]\nname = "{name}"\n')
-    reset = shell.deploy("--reset", "notify.email")
-    assert [(change["key"], change["new"]) for change in reset["settings"]] == [("notify.email", None)]
-
-    # The data stays, and the next stack takes it over without a step by hand.
-    shell.cloud.client("s3").put_object(Bucket=bucket, Key="output/old/result", Body=b"1")
-    destroyed = json.loads(shell.run("destroy", "--stack", name, "--yes", "--json"))
-    assert destroyed["kept_bucket"] == bucket
-    stacks = shell.cloud.client("cloudformation").list_stacks()["StackSummaries"]
-    assert name not in [item["StackName"] for item in stacks if item["StackStatus"] != "DELETE_COMPLETE"]
-    shell.write(f'[stack]\nname = "{name}"\n[bucket]\nexisting = "{bucket}"\n')
-    taken = shell.deploy()
-    assert (taken["outputs"]["BucketName"], taken["commands"]) == (bucket, [])
-    refused = shell.run("destroy", "--stack", name, "--yes", "--delete-data", bucket, code=2)
-    assert "did not make the bucket" in refused
-
-
-def test_a_bucket_that_lacks_something_is_refused_with_commands_that_add_it(shell: Shell) -> None:
-    s3, name = shell.cloud.client("s3"), "existing-data"
-    s3.create_bucket(Bucket=name)
-    s3.put_bucket_policy(Bucket=name, Policy=json.dumps({"Version": "2012-10-17", "Statement": [OWN]}))
-    shell.write(f'[stack]\nname = "Guest"\n[bucket]\nexisting = "{name}"\n')
-    refused = shell.run("deploy", "--yes", code=2)
-    assert "2 problems; nothing was changed" in refused
-    for call in ("put-bucket-policy", "put-bucket-lifecycle-configuration"):
-        assert f"run: aws s3api {call} --bucket {name}" in refused
-    pasted(s3, refused)
-    first = shell.deploy()
-    assert first["outputs"]["BucketName"] == name
-    # The inbox's topic is there only now.
-    [command] = first["commands"]
-    pasted(s3, command)
-    policy = json.loads(s3.get_bucket_policy(Bucket=name)["Policy"])
-    assert OWN in policy["Statement"]
-    assert shell.deploy("--diff")["commands"] == []
-
-
-OWN = {
-    "Sid": "Own",
-    "Effect": "Deny",
-    "Principal": "*",
-    "Action": "s3:DeleteBucket",
-    "Resource": "arn:aws:s3:::existing-data",
-}
-
-
-def pasted(s3: Any, text: str) -> None:
-    """Do what the printed commands of the AWS CLI do."""
-    calls: dict[str, Callable[[str, Any], object]] = {
-        "policy": lambda bucket, found: s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(found)),
-        "lifecycle-configuration": lambda bucket, found: s3.put_bucket_lifecycle_configuration(
-            Bucket=bucket, LifecycleConfiguration=found
-        ),
-        "notification-configuration": lambda bucket, found: s3.put_bucket_notification_configuration(
-            Bucket=bucket, NotificationConfiguration=found
-        ),
-    }
-    for bucket, option, file in re.findall(r"--bucket (\S+) --([a-z-]+) file://(\S+)", text):
-        calls[option](bucket, json.loads(Path(file).read_text(encoding="utf-8")))
-
-
-def deployed(shell: Shell, name: str) -> Deployed:
-    """A stack without further settings."""
-    shell.write(f'[stack]\nname = "{name}"\n')
-    return Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / f"gates-{name}")
-
-
-@pytest.fixture(scope="module")
-def alpha(shell: Shell) -> Deployed:
-    return deployed(shell, "Alpha")
-
-
-def test_two_stacks_side_by_side_share_nothing(shell: Shell, alpha: Deployed) -> None:
-    beta = deployed(shell, "Beta")
-    assert alpha.prefix != beta.prefix
-    # The same run's name in both: the jobs' names, and so their events, differ by the prefix alone.
-    held = beta.start(beta.gated("held"), "night")
-    held.wait_for_training(0)
-    ended = alpha.start({"replicas": 1, "entrypoint": ["python", "-c", "print('done')"]}, "night")
-    assert ended.wait()["status"] == "SUCCEEDED"
-    assert held.describe()["status"] == "RUNNING"
-    record = held.record()
-    assert record is not None
-    assert [attempt.job for attempt in record.attempts] == [held.job()]
-    assert len(ended.statuses()) == 1
-    groups = shell.cloud.client("logs").describe_log_groups()["logGroups"]
-    assert len({item["logGroupName"] for item in groups}) == len(groups)
-    alarms = shell.cloud.client("cloudwatch").describe_alarms()["MetricAlarms"]
-    per_stack = {
-        name: {
-            (item["Namespace"], item["MetricName"], str(item["Dimensions"]))
-            for item in alarms
-            if name in item["AlarmName"]
-        }
-        for name in ("Alpha", "Beta")
-    }
-    assert per_stack["Alpha"]
-    assert not per_stack["Alpha"] & per_stack["Beta"]
-
-    # A stack with runs is not deleted; with --stop-runs they are settled first.
-    refused = shell.run("destroy", "--stack", "Beta", "--yes", code=2)
-    assert "night" in refused
-    assert "--stop-runs" in refused
-    assert held.describe()["status"] == "RUNNING"
-    wrong = shell.run("destroy", "--stack", "Beta", "--yes", "--stop-runs", "--delete-data", "other", code=2)
-    assert f"write --delete-data {beta.bucket}" in wrong
-    # A schedule with a name like a timer's, which belongs to somebody else.
-    scheduler, other = shell.cloud.client("scheduler"), f"{beta.prefix}-report"
-    timer = f"{beta.prefix}-night-timer"
-    functions = shell.cloud.client("cloudformation").list_stack_resources(StackName="Beta")["StackResourceSummaries"]
-    [own] = [
-        item["PhysicalResourceId"]
-        for item in functions
-        if item["ResourceType"] == "AWS::Lambda::Function" and item["LogicalResourceId"].startswith("TimerHandler")
-    ]
-    arn = shell.cloud.client("lambda").get_function(FunctionName=own)["Configuration"]["FunctionArn"]
-    for name, target in ((other, f"{arn}-report"), (timer, arn)):
-        scheduler.create_schedule(
-            Name=name,
-            ScheduleExpression="rate(300 days)",
-            FlexibleTimeWindow={"Mode": "OFF"},
-            Target={"Arn": target, "RoleArn": beta.outputs["ReplicaRoleArn"]},
-        )
-    answer = shell.run("destroy", "--stack", "Beta", "--yes", "--stop-runs", "--delete-data", beta.bucket, "--json")
-    assert json.loads(answer)["stopped_runs"] == ["night"]
-    left = [item["Name"] for item in scheduler.list_schedules(NamePrefix=beta.prefix)["Schedules"]]
-    assert left == [other]
-    scheduler.delete_schedule(Name=other)
-    assert beta.bucket not in [item["Name"] for item in shell.cloud.client("s3").list_buckets()["Buckets"]]
-    assert not shell.cloud.running_jobs()
-    assert ended.result().verdict is Verdict.SUCCEEDED
-
-
-def test_a_change_that_would_cut_running_runs_off_is_refused(shell: Shell, alpha: Deployed) -> None:
-    run = alpha.start(alpha.gated("held"), "held")
-    run.wait_for_training(0)
-    shell.write('[stack]\nname = "Alpha"\njob_prefix = "other"\n[bucket]\nname = "elsewhere"\n')
-    refused = shell.run("deploy", "--yes", code=2)
-    assert f"stack.job_prefix: {alpha.prefix} would become other while held is running" in refused
-    assert f"bucket: {alpha.bucket} would become elsewhere while held is running" in refused
-    alpha.open_gate("held")
-    assert run.wait()["status"] == "SUCCEEDED"
-
-
-def test_what_cannot_work_here_is_refused_before_anything_is_made(shell: Shell) -> None:
-    shell.write('[stack]\nname = "Nowhere"\naccount = "999999999999"\nregion = "eu-west-1"\n')
-    refused = shell.run("deploy", "--yes", "--region", "us-east-1", code=2)
-    assert "stack.account: the file says 999999999999, the credentials lead to" in refused
-    assert "stack.region: the file says eu-west-1, the credentials lead to us-east-1" in refused
-    shell.cloud.client("s3").create_bucket(Bucket="taken-already")
-    shell.write('[stack]\nname = "Nowhere"\n[bucket]\nname = "taken-already"\n')
-    assert 'write existing = "taken-already" instead of name' in shell.run("deploy", "--yes", code=2)
-    stacks = shell.cloud.client("cloudformation").list_stacks()["StackSummaries"]
-    assert "Nowhere" not in [item["StackName"] for item in stacks]
-
-
-def test_a_key_whose_policy_lacks_something_is_refused_with_its_statements(shell: Shell) -> None:
-    kms = shell.cloud.client("kms")
-    key = kms.create_key()["KeyMetadata"]
-    shell.write(f'[stack]\nname = "Nist"\nkms_key_arn = "{key["Arn"]}"\n')
-    refused = shell.run("deploy", "--yes", code=2)
-    statements = json.loads(refused[refused.index("[\n") :])
-    assert "LogGroupsOfTheAccount" in [item["Sid"] for item in statements]
-    policy = json.loads(kms.get_key_policy(KeyId=key["KeyId"], PolicyName="default")["Policy"])
-    policy["Statement"] = [*policy["Statement"], *statements]
-    kms.put_key_policy(KeyId=key["KeyId"], PolicyName="default", Policy=json.dumps(policy))
-    stack = Deployed(shell.cloud, shell.deploy()["outputs"], shell.folder / "gates-nist")
-    queue = shell.cloud.client("sqs").get_queue_attributes(
-        QueueUrl=stack.outputs["DeadLetterQueueUrl"], AttributeNames=["KmsMasterKeyId"]
-    )
-    assert queue["Attributes"]["KmsMasterKeyId"] == key["Arn"]
-    run = stack.start({"replicas": 1, "entrypoint": ["python", "-c", "print(1)"]}, "encrypted")
-    assert run.wait()["status"] == "SUCCEEDED"
+        before = uploaded(cloud)
+        outputs = create_stack(cloud, synthesized(tmp_path_factory, SETTINGS))
+        assert stack_of(cloud) == by_command
+        assert uploaded(cloud) == before, "the same files under the same keys"
+        assert outputs.keys() == first["outputs"].keys()

@@ -29,10 +29,10 @@ KINDS = ("AWS::EKS::AccessEntry", "Custom::MusterClusterAccess")
 RESEARCH = {"eks_cluster": "research-eks", "namespaces": ["team-a", "team-b"]}
 
 
-def refusal(tables: dict[str, Any]) -> dict[str, str]:
+def refused_fields(tables: dict[str, Any]) -> set[str]:
     with pytest.raises(SettingsError) as caught:
         parse_settings(tables, Platform.AWS)
-    return {problem.field: str(problem) for problem in caught.value.problems}
+    return {problem.field for problem in caught.value.problems}
 
 
 def clusters(**tables: Any) -> dict[str, Any]:
@@ -42,9 +42,10 @@ def clusters(**tables: Any) -> dict[str, Any]:
 NETWORK = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
 
 
-@pytest.mark.parametrize(
-    ("tables", "field"),
-    [
+def test_a_cluster_that_cannot_be_is_refused_by_its_place() -> None:
+    many = [f"{number}" * 60 for number in range(10)]
+    elsewhere = {"eks_cluster": "other", **NETWORK, "subnets": ["subnet-2"]}
+    for tables, field in (
         (clusters(a={"subnets": ["subnet-1"]}), "hyperpod_clusters.a.security_group_ids"),
         (clusters(a={"security_group_ids": ["sg-1"]}), "hyperpod_clusters.a.subnets"),
         (clusters(a={"namespaces": ["x", "x"]}), "hyperpod_clusters.a.namespaces"),
@@ -52,23 +53,16 @@ NETWORK = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
         (clusters(a={"namespaces": ["Upper"]}), "hyperpod_clusters.a.namespaces.0"),
         (clusters(a={"eks": "x"}), "hyperpod_clusters.a.eks"),
         (clusters(a={}, b={}), "hyperpod_clusters.b.eks_cluster"),
-        (
-            clusters(a=NETWORK, b={"eks_cluster": "other", **NETWORK, "subnets": ["subnet-2"]}),
-            "hyperpod_clusters.b.subnets",
-        ),
+        (clusters(a=NETWORK, b=elsewhere), "hyperpod_clusters.b.subnets"),
         ({"hyperpod_clusters": {"a.b": RESEARCH}}, "hyperpod_clusters.a.b"),
         ({**clusters(a={}), "stack": {"job_prefix": "TeamA"}}, "stack.job_prefix"),
+        # Together they are longer than a variable of a function may be.
         (
-            clusters(
-                a={"namespaces": [f"{n}" * 60 for n in range(10)]},
-                b={"eks_cluster": "o", "namespaces": ["y" * 60] * 1 + [f"{n}" * 59 for n in range(9)]},
-            ),
+            clusters(a={"namespaces": many}, b={"eks_cluster": "o", "namespaces": [name[1:] for name in many]}),
             "hyperpod_clusters",
         ),
-    ],
-)
-def test_a_cluster_that_cannot_be_is_refused_by_its_place(tables: dict[str, Any], field: str) -> None:
-    assert any(found == field for found in refusal(tables))
+    ):
+        assert field in refused_fields(tables), tables
 
 
 def test_clusters_survive_their_file_and_keep_what_a_file_leaves_out() -> None:
@@ -82,27 +76,17 @@ def test_clusters_survive_their_file_and_keep_what_a_file_leaves_out() -> None:
     ]
 
 
-def test_functions_and_clients_know_the_clusters() -> None:
-    settings = parse_settings(clusters(research={}, prod={"eks_cluster": "prod-eks"}), Platform.AWS)
-    assert [cluster.name for cluster in settings.clusters.clusters] == ["prod", "research"]
-    assert settings.defaults.clusters == settings.clusters.clusters
-    assert parse_settings({}, Platform.AWS).defaults.clusters is None
-
-
-@pytest.mark.parametrize(
-    ("after", "pinned"),
-    [
+def test_running_runs_keep_their_clusters() -> None:
+    for after, pinned in (
         (clusters(research={}), False),
         (clusters(research={"namespaces": ["team-c", "team-b", "team-a"]}), False),
         (clusters(research=NETWORK), False),
         (clusters(research={"namespaces": ["team-a"]}), True),
         (clusters(research={"eks_cluster": "other"}), True),
         ({}, True),
-    ],
-)
-def test_running_runs_keep_their_clusters(after: dict[str, Any], pinned: bool) -> None:
-    changes = pinned_changes(clusters(research={}), after)
-    assert [change.key for change in changes] == (["hyperpod_clusters.research"] if pinned else [])
+    ):
+        changes = [change.key for change in pinned_changes(clusters(research={}), after)]
+        assert changes == (["hyperpod_clusters.research"] if pinned else []), after
 
 
 def test_a_stack_without_clusters_has_nothing_of_them(template: Template) -> None:
@@ -127,6 +111,14 @@ def test_each_function_has_an_entry_and_a_group_of_its_own_on_each_cluster(varia
             _, prefix, name, _ = group.split(":")
             assert prefix == "muster"
             assert name.capitalize() in entry["PrincipalArn"]
+    # With other namespaces they are in other groups: what is left in a namespace that the settings have given up are
+    # roles of groups without members.
+    assert groups_of(found, "research-eks")
+    assert not groups_of(found, "research-eks") & groups_of(entries(variant("private")), "research-eks")
+
+
+def groups_of(found: list[dict[str, Any]], cluster: str) -> set[str]:
+    return {group for entry in found if entry["ClusterName"] == cluster for group in entry.get("KubernetesGroups", ())}
 
 
 def test_the_function_that_makes_roles_administers_the_namespaces_of_the_settings_alone(variant: Variant) -> None:
@@ -172,19 +164,6 @@ def test_the_rules_of_each_function_are_what_it_calls(variant: Variant) -> None:
         assert "*" not in json.dumps(found)
 
 
-def test_a_change_of_namespaces_gives_the_functions_other_groups(variant: Variant) -> None:
-    """So roles that are left in a namespace which the settings have given up are those of groups without members."""
-    both = [
-        {
-            entry["KubernetesGroups"][0]
-            for entry in entries(variant(name))
-            if entry["ClusterName"] == "research-eks" and "KubernetesGroups" in entry
-        }
-        for name in ("clusters", "private")
-    ]
-    assert not both[0] & both[1]
-
-
 def test_only_pod_identity_assumes_the_role_of_pods_and_only_for_the_clusters(variant: Variant) -> None:
     template = variant("clusters")
     [role] = [item for name, item in template.of_type("AWS::IAM::Role").items() if name.startswith("PodRole")]
@@ -201,16 +180,19 @@ def test_pods_reach_what_runs_write_and_nothing_of_the_control_plane(variant: Va
     for prefix in ("rendezvous", "checkpoints", "output"):
         for action in ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"):
             assert template.allows("Pod", action, f"{BUCKET}/{prefix}/run/x")
-    for key in ("notices/run/end-r0-a1-x.json",):
-        assert template.allows("Pod", "s3:PutObject", f"{BUCKET}/{key}")
-        assert not template.allows("Pod", "s3:GetObject", f"{BUCKET}/{key}")
-        assert not template.allows("Pod", "s3:DeleteObject", f"{BUCKET}/{key}")
+    notice = f"{BUCKET}/notices/run/end-r0-a1-x.json"
+    actions = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+    assert [action for action in actions if template.allows("Pod", action, notice)] == ["s3:PutObject"]
     for key in ("control/run/plan.json", "control/run/replicas/0.json", "queue/queue.json", "ended/x", "inbox/x.yaml"):
-        for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
-            assert not template.allows("Pod", action, f"{BUCKET}/{key}")
+        assert not [action for action in actions if template.allows("Pod", action, f"{BUCKET}/{key}")], key
     for prefix in ("runs/run/x", "source/x", "packages/x"):
         assert template.allows("Pod", "s3:GetObject", f"{BUCKET}/{prefix}")
         assert not template.allows("Pod", "s3:PutObject", f"{BUCKET}/{prefix}")
+    # A training job may say that a replica on a cluster was missing.
+    keys = {"aws:PrincipalTag/MusterRun": "run", "aws:PrincipalTag/MusterLineage": "run"}
+    assert template.allows("Replica", "s3:PutObject", f"{BUCKET}/notices/run/missing-r0-1.json", keys)
+    assert not template.allows("Replica", "s3:PutObject", f"{BUCKET}/notices/other/x", keys)
+    assert not template.allows("Replica", "s3:GetObject", f"{BUCKET}/notices/run/missing-r0-1.json", keys)
     for listed in ("", "control/", "notices/", "source/"):
         assert not template.allows("Pod", "s3:ListBucket", BUCKET, {"s3:prefix": listed})
     assert template.allows("Pod", "s3:GetObject", "arn:aws:s3:::team-data/sets/x")
@@ -231,21 +213,8 @@ def test_who_gives_pods_their_rights_and_who_takes_them(variant: Variant) -> Non
         assert not template.allows(role, "iam:PassRole", "arn:aws:iam::ACCOUNT:role/Pod")
         assert template.allows(role, "s3:GetObject", f"{BUCKET}/notices/run/x") == (role == "React")
         for other in (f"{EKS}:cluster/other", f"{EKS}:podidentityassociation/other/a-1"):
-            for action in (
-                "eks:DescribeCluster",
-                "eks:CreatePodIdentityAssociation",
-                "eks:DeletePodIdentityAssociation",
-            ):
-                assert not template.allows(role, action, other)
-
-
-def test_a_training_job_may_say_that_a_replica_on_a_cluster_was_missing(variant: Variant, template: Template) -> None:
-    keys = {"aws:PrincipalTag/MusterRun": "run", "aws:PrincipalTag/MusterLineage": "run"}
-    notice = f"{BUCKET}/notices/run/missing-r0-1.json"
-    assert variant("clusters").allows("Replica", "s3:PutObject", notice, keys)
-    assert not variant("clusters").allows("Replica", "s3:PutObject", f"{BUCKET}/notices/other/x", keys)
-    assert not variant("clusters").allows("Replica", "s3:GetObject", notice, keys)
-    assert not template.allows("Replica", "s3:PutObject", notice, keys)
+            for action in ("DescribeCluster", "CreatePodIdentityAssociation", "DeletePodIdentityAssociation"):
+                assert not template.allows(role, f"eks:{action}", other)
 
 
 def test_notices_and_the_events_of_the_clusters_wake_react(variant: Variant) -> None:
@@ -255,10 +224,6 @@ def test_notices_and_the_events_of_the_clusters_wake_react(variant: Variant) -> 
     [notices] = [item for item in topics if "notices/" in json.dumps(item)]
     assert {"Name": "suffix", "Value": ".json"} in notices["Filter"]["S3Key"]["Rules"]
     assert {rule["Id"] for rule in bucket["LifecycleConfiguration"]["Rules"]} > {"notices-expire"}
-    subscriptions = [
-        template.resolve(item["Properties"]) for item in template.of_type("AWS::SNS::Subscription").values()
-    ]
-    assert any("React" in item["Endpoint"] and "Notices" in item["TopicArn"] for item in subscriptions)
     patterns = [item["Properties"].get("EventPattern", {}) for item in template.of_type("AWS::Events::Rule").values()]
     [pattern] = [item for item in patterns if "HyperPod" in json.dumps(item)]
     assert pattern["detail"] == {"ClusterName": ["prod", "research"]}
@@ -279,7 +244,11 @@ def test_only_functions_that_call_clusters_know_them(variant: Variant) -> None:
         assert ("MUSTER_POD_ROLE_ARN" in found) == (name == "plan")
         assert "VpcConfig" not in properties
     text = functions(variant("clusters"))["react"]["Environment"]["Variables"]["MUSTER_CLUSTERS"]
-    assert Clusters.from_json(text, "MUSTER_CLUSTERS").named("research") is not None
+    known = Clusters.from_json(text, "MUSTER_CLUSTERS").clusters
+    assert [cluster.name for cluster in known] == ["prod", "research"]
+    # Clients know them from the stack's output.
+    text = variant("clusters").body["Outputs"]["ReplicaDefaults"]["Value"]
+    assert StackDefaults.from_json(text, "ReplicaDefaults").clusters == known
 
 
 def test_only_functions_that_call_clusters_are_in_the_vpc_of_a_private_endpoint(variant: Variant) -> None:
@@ -293,61 +262,43 @@ def test_only_functions_that_call_clusters_are_in_the_vpc_of_a_private_endpoint(
     assert not template.allows("Start", "ec2:CreateNetworkInterface", "*")
 
 
-def test_the_stacks_output_names_the_clusters(variant: Variant) -> None:
-    text = variant("clusters").body["Outputs"]["ReplicaDefaults"]["Value"]
-    found = StackDefaults.from_json(text, "ReplicaDefaults").clusters
-    assert found is not None
-    assert [cluster.name for cluster in found] == ["prod", "research"]
-
-
 TABLE = ClusterTable(eks_cluster="research-eks", namespaces=["team-a"])
 HYPERPOD = {"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:us-east-1:123456789012:cluster/research-eks"}}}
 ACTIVE = {"status": "ACTIVE", "accessConfig": {"authenticationMode": "API"}, "resourcesVpcConfig": {}}
 ADDONS = frozenset({OPERATOR, IDENTITY_AGENT})
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (ClusterState(HYPERPOD, ACTIVE, ADDONS), []),
+def state(
+    hyperpod: dict[str, Any] | None = HYPERPOD, addons: frozenset[str] | None = ADDONS, **eks: Any
+) -> ClusterState:
+    """A cluster on which replicas can run, but for what is given."""
+    return ClusterState(hyperpod, {**ACTIVE, **eks}, addons)
+
+
+def network(**config: Any) -> dict[str, Any]:
+    return {"resourcesVpcConfig": config}
+
+
+def test_a_cluster_on_which_no_replica_could_run_is_said_before_the_deployment() -> None:
+    for found, words in (
+        (state(), []),
+        (state(addons=None), []),
         (ClusterState(None, None, None, hyperpod_asked=False, eks_asked=False), []),
-        (ClusterState(HYPERPOD, ACTIVE, None), []),
-        (ClusterState(None, ACTIVE, ADDONS), ["this account has no HyperPod cluster research"]),
-        (ClusterState({"Orchestrator": {}}, ACTIVE, ADDONS), ["is not orchestrated by EKS"]),
-        (ClusterState(HYPERPOD, None, None), ["this account has no EKS cluster research-eks"]),
-        (
-            ClusterState({"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:r:1:cluster/other"}}}, ACTIVE, ADDONS),
-            ["write other"],
-        ),
-        (ClusterState(HYPERPOD, {**ACTIVE, "status": "DELETING"}, ADDONS), ["is DELETING"]),
-        (
-            ClusterState(HYPERPOD, {**ACTIVE, "accessConfig": {"authenticationMode": "CONFIG_MAP"}}, ADDONS),
-            ["authenticationMode=API_AND_CONFIG_MAP"],
-        ),
-        (
-            ClusterState(HYPERPOD, {**ACTIVE, "resourcesVpcConfig": {"endpointPublicAccess": False}}, ADDONS),
-            ["the endpoint of research-eks is private"],
-        ),
-        (
-            ClusterState(HYPERPOD, {**ACTIVE, "resourcesVpcConfig": {"publicAccessCidrs": ["10.0.0.0/8"]}}, ADDONS),
-            ["admits 10.0.0.0/8 alone"],
-        ),
-        (ClusterState(HYPERPOD, ACTIVE, frozenset()), [f"--addon-name {OPERATOR}", f"--addon-name {IDENTITY_AGENT}"]),
-    ],
-)
-def test_a_cluster_on_which_no_replica_could_run_is_said_before_the_deployment(
-    state: ClusterState, words: list[str]
-) -> None:
-    problems = [str(problem) for problem in cluster_problems("research", TABLE, state)]
-    assert len(problems) == len(words)
-    for problem, word in zip(problems, words, strict=True):
-        assert word in problem
-        assert problem.startswith("hyperpod_clusters.research")
-
-
-def test_a_network_answers_for_a_private_endpoint() -> None:
-    private = {**ACTIVE, "resourcesVpcConfig": {"endpointPublicAccess": False}}
-    table = ClusterTable(
-        eks_cluster="research-eks", namespaces=["team-a"], subnets=["subnet-1"], security_group_ids=["sg-1"]
-    )
-    assert list(cluster_problems("research", table, ClusterState(HYPERPOD, private, ADDONS))) == []
+        (state(None), ["no HyperPod cluster research"]),
+        (state({"Orchestrator": {}}), ["not orchestrated by EKS"]),
+        (state({"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:r:1:cluster/other"}}}), ["write other"]),
+        (ClusterState(HYPERPOD, None, None), ["no EKS cluster research-eks"]),
+        (state(status="DELETING"), ["DELETING"]),
+        (state(accessConfig={"authenticationMode": "CONFIG_MAP"}), ["authenticationMode=API_AND_CONFIG_MAP"]),
+        (state(**network(endpointPublicAccess=False)), ["research-eks is private"]),
+        (state(**network(publicAccessCidrs=["10.0.0.0/8"])), ["10.0.0.0/8"]),
+        (state(addons=frozenset()), [f"--addon-name {OPERATOR}", f"--addon-name {IDENTITY_AGENT}"]),
+    ):
+        problems = [str(problem) for problem in cluster_problems("research", TABLE, found)]
+        assert len(problems) == len(words), (found, problems)
+        for problem, word in zip(problems, words, strict=True):
+            assert word in problem
+            assert problem.startswith("hyperpod_clusters.research")
+    # A network answers for a private endpoint.
+    table = TABLE.model_copy(update=NETWORK)
+    assert list(cluster_problems("research", table, state(**network(endpointPublicAccess=False)))) == []

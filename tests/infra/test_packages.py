@@ -39,15 +39,12 @@ def test_indexes_and_links_become_options_one_by_one() -> None:
     ]
 
 
-@pytest.mark.parametrize(("value", "expected"), [("1", ["--no-index"]), ("true", ["--no-index"]), ("false", [])])
-def test_a_machine_without_an_index_stays_without_one(value: str, expected: list[str]) -> None:
-    assert uv_options({"no-index": value}, {}) == [*expected, *STRATEGY]
-
-
 def test_what_is_set_for_uv_itself_wins() -> None:
     settings = {"index-url": "https://pip.example/simple", "find-links": "/wheels"}
     environment = {"UV_DEFAULT_INDEX": "https://uv.example/simple", "UV_INDEX_STRATEGY": "first-index"}
     assert uv_options(settings, environment) == ["--find-links", "/wheels"]
+    assert uv_options({"no-index": "1"}, {}) == ["--no-index", *STRATEGY]
+    assert uv_options({"no-index": "false"}, {}) == STRATEGY
 
 
 def test_the_connection_is_the_one_that_pip_makes() -> None:

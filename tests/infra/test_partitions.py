@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import boto3
-import pytest
 
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import stock_registry
@@ -27,23 +25,16 @@ PARTITIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def body(variant: Variant) -> dict[str, Any]:
-    """The template of a stack without settings."""
-    return variant("bare").body
+def test_the_example_names_awss_own_image_of_the_region(variant: Variant) -> None:
+    body = variant("bare").body
+    for region, partition in PARTITIONS.items():
+        resolved = Resolved(body, Locality(partition, region, ACCOUNT))
+        spec = json.loads(resolved.value(body["Outputs"]["ExampleInput"]["Value"]))
+        assert spec["image"].startswith(f"{stock_registry(region)}/pytorch-training:"), region
 
 
-@pytest.mark.parametrize(("region", "partition"), PARTITIONS.items())
-def test_the_example_names_awss_own_image_of_the_region(
-    body: dict[str, dict[str, dict[str, object]]], region: str, partition: str
-) -> None:
-    resolved = Resolved(body, Locality(partition, region, ACCOUNT))
-    spec = json.loads(resolved.value(body["Outputs"]["ExampleInput"]["Value"]))
-    assert spec["image"].startswith(f"{stock_registry(region)}/pytorch-training:")
-
-
-def test_the_template_names_no_partition_and_no_domain(body: dict[str, object]) -> None:
-    text = json.dumps(body)
+def test_the_template_names_no_partition_and_no_domain(variant: Variant) -> None:
+    text = json.dumps(variant("bare").body)
     assert "arn:aws" not in text
     # What is left are the names of services as principals, which are the same in every partition.
     assert not re.findall(r"(?<![a-z])\.amazonaws\.com", re.sub(r'"[a-z0-9-]+\.amazonaws\.com"', "", text))

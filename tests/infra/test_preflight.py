@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -18,7 +17,7 @@ from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
-from muster.infra.deploy.deploy_command import Work, call_folder, check_unchanged
+from muster.infra.deploy.deploy_command import Work, check_unchanged
 from muster.infra.deploy.key_policy import key_statements, role_trust
 from muster.infra.deploy.preflight import BucketCheck, Preflight
 from muster.infra.deploy.settings_changes import merge
@@ -121,6 +120,8 @@ def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
     [problem] = refused(named, {}, BUSY)  # --reset bucket.name, or a name that an older version took from elsewhere
     assert "bucket: ours would become a new bucket with a generated name while night is running" in problem
     # A generated name that is written down is another property, so CloudFormation replaces the bucket.
+    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, QuietAccount(buckets=[GENERATED]))
+    assert f'to use it, write existing = "{GENERATED}" instead of name' in problem
     [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, BUSY)
     assert f"bucket: {GENERATED} would become {GENERATED} while" in problem
     assert refused(stack({}), {}, BUSY) == []
@@ -129,12 +130,6 @@ def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
     settings = parse_settings({}, Platform.AWS)
     assert Preflight(QUIET, PLACE, settings, named).problems() == []
     assert Preflight(QUIET, PLACE, settings, named).new_bucket == "a new bucket with a generated name"
-
-
-def test_a_generated_name_is_no_name_to_write_down() -> None:
-    """CloudFormation would replace the bucket by one of the same name, and fail."""
-    [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, QuietAccount(buckets=[GENERATED]))
-    assert f'to use it, write existing = "{GENERATED}" instead of name' in problem
 
 
 def test_a_bucket_outside_the_stack_is_compared_by_its_name() -> None:
@@ -190,13 +185,6 @@ def test_a_stack_that_another_deployment_has_changed_is_not_deployed_over() -> N
             check_unchanged("Muster", read, now)
     with pytest.raises(DeployError):
         check_unchanged("Muster", None, read)
-
-
-def test_each_call_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    with call_folder(tmp_path / "Muster") as first, call_folder(tmp_path / "Muster") as second:
-        assert first.is_dir()
-        assert first != second
-    assert not list((tmp_path / "Muster").iterdir())
 
 
 def test_the_replacement_of_a_bucket_is_shown_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:

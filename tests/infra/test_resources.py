@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from typing import Any
-
-import pytest
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
 from tests.infra.variants import BOUNDARY, KEY, Variant
+from tests.simulation.functions import RETRY_SECONDS, TIMEOUTS
 from tests.support.template import FUNCTIONS, Template, construct_name, function, matches
-
-
-def test_the_bucket_is_private_encrypted_and_outlives_the_stack(template: Template) -> None:
-    [resource] = template.of_type("AWS::S3::Bucket").values()
-    bucket = resource["Properties"]
-    assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
-    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
-    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
-    assert bucket["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
-    [rule] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
-    assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
-    assert "BucketName" not in bucket
-    assert "VersioningConfiguration" not in bucket
 
 
 def test_only_source_packages_and_recipes_expire_and_not_before_the_last_run_that_can_need_them_has_ended(
@@ -37,7 +21,11 @@ def test_only_source_packages_and_recipes_expire_and_not_before_the_last_run_tha
     assert min(rule["ExpirationInDays"] for rule in expiring) >= 366 + REFRESH_DAYS
 
 
-def test_what_a_run_leaves_in_the_rendezvous_is_kept_and_only_becomes_cheaper(template: Template) -> None:
+def test_the_bucket_outlives_the_stack_and_what_a_run_leaves_in_the_rendezvous_only_becomes_cheaper(
+    template: Template,
+) -> None:
+    [bucket] = template.of_type("AWS::S3::Bucket").values()
+    assert bucket["DeletionPolicy"] == bucket["UpdateReplacePolicy"] == "Retain"
     rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     [rule] = [rule for rule in rules if rule.get("Prefix") == "rendezvous/"]
     assert "ExpirationInDays" not in rule
@@ -47,19 +35,6 @@ def test_what_a_run_leaves_in_the_rendezvous_is_kept_and_only_becomes_cheaper(te
     [aborting] = [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
     assert "Prefix" not in aborting
     assert {rule["Status"] for rule in rules} == {"Enabled"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "count"), [("AWS::S3::BucketPolicy", 1), ("AWS::SQS::QueuePolicy", 1), ("AWS::SNS::TopicPolicy", 2)]
-)
-def test_plain_http_is_refused(template: Template, kind: str, count: int) -> None:
-    policies = [template.resolve(policy["Properties"])["PolicyDocument"] for policy in template.of_type(kind).values()]
-    assert len(policies) == count
-    for policy in policies:
-        denials = [item for item in policy["Statement"] if item["Effect"] == "Deny"]
-        insecure = [item for item in denials if item.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}]
-        assert insecure
-        assert insecure[0]["Principal"] in ({"AWS": "*"}, "*")
 
 
 def test_the_bucket_refuses_to_overwrite_what_is_written_once_and_unconditional_writes_of_records(
@@ -107,71 +82,30 @@ def test_policies_and_layout_name_the_same_keys_under_control(template: Template
         assert not [pattern for pattern in control if not any(matches(key, pattern) for key in keys)]
 
 
-def test_only_our_rules_may_put_into_the_dead_letter_queue(template: Template) -> None:
-    assert template.one("AWS::SQS::Queue")["SqsManagedSseEnabled"] is True
-    statements = template.one("AWS::SQS::QueuePolicy")["PolicyDocument"]["Statement"]
-    allowed = [item for item in statements if item["Effect"] == "Allow"]
-    senders = [*template.of_type("AWS::Events::Rule"), *template.of_type("AWS::SNS::Subscription")]
-    assert len(allowed) == len(senders)
-    for item in allowed:
-        assert item["Principal"]["Service"] in {"events.amazonaws.com", "sns.amazonaws.com"}
-        assert list(item["Condition"]["ArnEquals"]) == ["aws:SourceArn"]
+def test_a_function_retries_a_bounded_number_of_times_and_keeps_what_it_could_not_do(template: Template) -> None:
+    found = template.of_type("AWS::Lambda::EventInvokeConfig").items()
+    configurations = {construct_name(key): one["Properties"] for key, one in found}
+    assert configurations.keys() == {*FUNCTIONS}
+    for name, configuration in configurations.items():
+        assert function(template, name)["DeadLetterConfig"]["TargetArn"].endswith(":DeadLetters"), name
+        assert template.allows(name, "sqs:SendMessage", "arn:aws:sqs:REGION:ACCOUNT:DeadLetters"), name
+        retried = (configuration["MaximumRetryAttempts"], configuration["MaximumEventAgeInSeconds"])
+        assert retried == (2, 6 * 3600), name
+    assert len(RETRY_SECONDS) == 2, "the simulation retries as the stack does"
 
 
-def test_every_function_is_one_of_ours_on_the_same_code(template: Template) -> None:
-    found = template.of_type("AWS::Lambda::Function")
-    assert sorted(construct_name(name) for name in found) == sorted(FUNCTIONS)
-    assert len({str(item["Properties"]["Code"]) for item in found.values()}) == 1
-    for name in FUNCTIONS:
-        properties = function(template, name)
-        module, _, attribute = properties["Handler"].rpartition(".")
-        assert (module, attribute) == (f"lambdas.{name.lower()}", "handler")
-        assert importlib.util.find_spec(module) is not None
-        assert (properties["Runtime"], properties["Architectures"]) == ("python3.13", ["arm64"])
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_retries_a_bounded_number_of_times_and_keeps_what_it_could_not_do(
-    template: Template, name: str
+def test_a_function_has_the_timeout_that_the_simulation_knows_and_the_platform_of_the_bundle(
+    template: Template,
 ) -> None:
-    assert function(template, name)["DeadLetterConfig"]["TargetArn"].endswith(":DeadLetters")
-    assert template.allows(name, "sqs:SendMessage", "arn:aws:sqs:REGION:ACCOUNT:DeadLetters")
-    configurations = template.of_type("AWS::Lambda::EventInvokeConfig")
-    [configuration] = [c["Properties"] for key, c in configurations.items() if construct_name(key) == name]
-    assert configuration["MaximumRetryAttempts"] == 2
-    assert configuration["MaximumEventAgeInSeconds"] == 6 * 3600
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_writes_into_a_log_group_that_expires(template: Template, name: str) -> None:
-    assert function(template, name)["LoggingConfig"]["LogGroup"] == name
-    groups = {construct_name(key): group for key, group in template.of_type("AWS::Logs::LogGroup").items()}
-    assert groups[name]["Properties"]["RetentionInDays"] == 90
-    assert groups["Workflow"]["Properties"]["RetentionInDays"] == 90
-
-
-def test_step_functions_may_write_the_workflow_s_log_without_a_policy_of_the_account(template: Template) -> None:
-    [group] = [g for key, g in template.of_type("AWS::Logs::LogGroup").items() if construct_name(key) == "Workflow"]
-    assert template.resolve(group["Properties"])["LogGroupName"] == "/aws/vendedlogs/states/Muster"
-
-
-def test_functions_have_the_variables_that_they_need(template: Template) -> None:
-    for name in FUNCTIONS:
-        variables = function(template, name)["Environment"]["Variables"]
-        assert variables["MUSTER_BUCKET"] == "BUCKET"
-        assert variables["MUSTER_JOB_PREFIX"] == "muster"
-        assert variables["MUSTER_BUS"] == "Events"
-        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Muster"
-        assert variables["POWERTOOLS_SERVICE_NAME"] == f"muster-{name.lower()}"
-    plan = function(template, "Plan")["Environment"]["Variables"]
-    assert plan["MUSTER_REPLICA_ROLE_ARN"] == "arn:aws:iam::ACCOUNT:role/Replica"
-    assert plan["MUSTER_LAUNCHES_PER_SECOND"] == "10"
-    assert json.loads(plan["MUSTER_DEFAULTS"]) == {
-        "access": {"data": [], "roles": []},
-        "image": "example/image:1",
-        "tags": {},
-        "version": 1,
+    assert {name.lower(): function(template, name)["Timeout"] for name in FUNCTIONS} == TIMEOUTS
+    # What the bundle is built for.
+    platforms = {
+        (one["Properties"]["Runtime"], *one["Properties"]["Architectures"])
+        for one in template.of_type("AWS::Lambda::Function").values()
     }
+    assert platforms == {("python3.13", "arm64")}
+    groups = template.of_type("AWS::Logs::LogGroup").values()
+    assert {group["Properties"]["RetentionInDays"] for group in groups} == {90}
 
 
 def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(variant: Variant) -> None:
@@ -200,11 +134,3 @@ def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(variant: Var
     # What the stack has of its own name, so that another stack's has another.
     assert {found["AlarmName"].partition("-")[0] for found in properties("AWS::CloudWatch::Alarm")} == {"Nist"}
     assert template.body["Metadata"]["Muster"]["stack"]["name"] == "Nist"
-
-
-def test_the_outputs_say_where_things_are(template: Template) -> None:
-    values = {name: template.resolve(output["Value"]) for name, output in template.body["Outputs"].items()}
-    assert values["StateMachineArn"] == "arn:aws:states:REGION:ACCOUNT:stateMachine:Workflow"
-    assert (values["BucketName"], values["JobPrefix"], values["Region"]) == ("BUCKET", "muster", "REGION")
-    home = "https://REGION.console.aws.amazon.com/cloudwatch/home?region=REGION"
-    assert values["DashboardUrl"] == f"{home}#dashboards/dashboard/Muster-REGION"

@@ -7,18 +7,30 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from moto.events.models import EventPattern
 
 from muster.contract.aws.job_status import PASSING
+from tests.infra.variants import Variant
 from tests.support.template import Template, construct_name
 
 EVENTS = Path(__file__).parent / "events"
+SEEN = (
+    *(("InProgress", name) for name in ("Pending", "Training", "Interrupted", "Restarting", "SomethingNew")),
+    ("Stopping", "Stopping"),
+    ("Completed", "Completed"),
+    *(("Failed", name) for name in ("Failed", "Starting", "Downloading")),
+    *(("Stopped", name) for name in ("MaxRuntimeExceeded", "Uploading")),
+)
+"""The statuses of a job, primary and secondary, that decide or are shown."""
 
 
 def sample(name: str, **detail: Any) -> dict[str, Any]:
     event: dict[str, Any] = json.loads((EVENTS / f"{name}.json").read_text(encoding="utf-8"))
     return {**event, "detail": {**event["detail"], **detail}}
+
+
+def job(**detail: str) -> dict[str, Any]:
+    return sample("training_job_completed", **detail)
 
 
 def rule(template: Template, name: str) -> dict[str, Any]:
@@ -31,78 +43,53 @@ def matches(template: Template, name: str, event: dict[str, Any]) -> bool:
     return bool(EventPattern.load(json.dumps(pattern)).matches_event(copy.deepcopy(event)))
 
 
-@pytest.mark.parametrize(
-    ("status", "secondary"),
-    [
-        ("InProgress", "Pending"),
-        ("InProgress", "Training"),
-        ("InProgress", "Interrupted"),
-        ("InProgress", "Restarting"),
-        ("InProgress", "SomethingNew"),
-        ("Stopping", "Stopping"),
-        ("Completed", "Completed"),
-        ("Failed", "Failed"),
-        ("Stopped", "MaxRuntimeExceeded"),
-        ("Failed", "Starting"),
-        ("Failed", "Downloading"),
-        ("Stopped", "Uploading"),
-    ],
-)
-def test_what_decides_about_a_job_of_ours_or_is_shown_calls_react(
-    template: Template, status: str, secondary: str
-) -> None:
-    event = sample("training_job_completed", TrainingJobStatus=status, SecondaryStatus=secondary)
-    assert matches(template, "React", event)
+def test_react_is_called_for_what_decides_about_a_job_of_ours_or_is_shown(template: Template) -> None:
+    for status, secondary in SEEN:
+        event = job(TrainingJobStatus=status, SecondaryStatus=secondary)
+        assert matches(template, "React", event), (status, secondary)
+    # The event of the next status reports these as well.
+    for secondary in PASSING:
+        for status in ("InProgress", "Stopping"):
+            event = job(TrainingJobStatus=status, SecondaryStatus=secondary)
+            assert not matches(template, "React", event), (status, secondary)
+    for name in ("another-night-r3-a2", "mustering-night-r3-a2", "muster", "Muster-night-r3-a2"):
+        assert not matches(template, "React", job(TrainingJobName=name)), name
+    for change in ({"source": "muster.sagemaker"}, {"detail-type": "SageMaker Transform Job State Change"}):
+        assert not matches(template, "React", {**job(), **change}), change
 
 
-@pytest.mark.parametrize("status", ["InProgress", "Stopping"])
-@pytest.mark.parametrize("secondary", PASSING)
-def test_a_status_that_the_event_of_the_next_one_reports_as_well_calls_nothing(
-    template: Template, status: str, secondary: str
-) -> None:
-    event = sample("training_job_completed", TrainingJobStatus=status, SecondaryStatus=secondary)
-    assert not matches(template, "React", event)
+def test_stop_is_called_for_the_early_end_of_a_run_alone(template: Template) -> None:
+    called = {"ABORTED": True, "FAILED": True, "TIMED_OUT": True}
+    called |= {"RUNNING": False, "SUCCEEDED": False, "PENDING_REDRIVE": False}
+    for status, wanted in called.items():
+        assert matches(template, "Stop", sample("execution_aborted", status=status)) == wanted, status
+    # Neither for a child nor for another state machine.
+    for machine in ("Other", "Workflow/Replicas", "Workflow2"):
+        arn = f"arn:aws:states:REGION:ACCOUNT:stateMachine:{machine}"
+        assert not matches(template, "Stop", sample("execution_aborted", stateMachineArn=arn)), machine
 
 
-@pytest.mark.parametrize("name", ["another-night-r3-a2", "mustering-night-r3-a2", "muster", "Muster-night-r3-a2"])
-def test_a_foreign_job_calls_nothing(template: Template, name: str) -> None:
-    assert not matches(template, "React", sample("training_job_completed", TrainingJobName=name))
-
-
-@pytest.mark.parametrize(
-    "change", [{"source": "muster.sagemaker"}, {"detail-type": "SageMaker Transform Job State Change"}]
-)
-def test_an_event_of_another_kind_calls_nothing(template: Template, change: dict[str, str]) -> None:
-    assert not matches(template, "React", {**sample("training_job_completed"), **change})
-
-
-@pytest.mark.parametrize("status", ["ABORTED", "FAILED", "TIMED_OUT"])
-def test_the_early_end_of_a_run_calls_stop(template: Template, status: str) -> None:
-    assert matches(template, "Stop", sample("execution_aborted", status=status))
-
-
-@pytest.mark.parametrize("status", ["RUNNING", "SUCCEEDED", "PENDING_REDRIVE"])
-def test_other_statuses_of_a_run_do_not(template: Template, status: str) -> None:
-    assert not matches(template, "Stop", sample("execution_aborted", status=status))
-
-
-@pytest.mark.parametrize("machine", ["Other", "Workflow/Replicas", "Workflow2"])
-def test_neither_a_child_nor_another_state_machine_calls_stop(template: Template, machine: str) -> None:
-    arn = f"arn:aws:states:REGION:ACCOUNT:stateMachine:{machine}"
-    assert not matches(template, "Stop", sample("execution_aborted", stateMachineArn=arn))
-
-
-@pytest.mark.parametrize("name", ["React", "Stop", "Sweep", "Start", "Notify"])
-def test_a_rule_retries_has_a_dead_letter_queue_and_may_call_its_function(template: Template, name: str) -> None:
-    [target] = rule(template, name)["Targets"]
-    assert target["Arn"] == f"arn:aws:lambda:REGION:ACCOUNT:function:{name}"
-    assert target["DeadLetterConfig"]["Arn"].endswith(":DeadLetters")
-    assert target["RetryPolicy"]["MaximumEventAgeInSeconds"] == 6 * 3600
+def test_a_rule_retries_has_a_dead_letter_queue_and_may_call_its_function(template: Template) -> None:
     permissions = [template.resolve(p["Properties"]) for p in template.of_type("AWS::Lambda::Permission").values()]
-    from_events = [p for p in permissions if p["Principal"] == "events.amazonaws.com"]
-    [permission] = [p for p in from_events if p["FunctionName"] == target["Arn"]]
-    assert permission["SourceArn"]
+    from_events = {p["FunctionName"]: p for p in permissions if p["Principal"] == "events.amazonaws.com"}
+    for name in ("React", "Stop", "Sweep", "Start", "Notify"):
+        [target] = rule(template, name)["Targets"]
+        assert target["Arn"] == f"arn:aws:lambda:REGION:ACCOUNT:function:{name}"
+        assert target["DeadLetterConfig"]["Arn"].endswith(":DeadLetters"), name
+        assert target["RetryPolicy"]["MaximumEventAgeInSeconds"] == 6 * 3600, name
+        assert from_events[target["Arn"]]["SourceArn"], name
 
 
-def test_by_default_the_sweep_runs_every_six_hours(template: Template) -> None:
+def test_schedules_call_the_sweep_and_start_with_the_spec_and_the_time(template: Template, variant: Variant) -> None:
     assert rule(template, "Sweep")["ScheduleExpression"] == "rate(6 hours)"
+    nist = variant("Nist")
+    rules = [nist.resolve(item["Properties"]) for item in nist.of_type("AWS::Events::Rule").values()]
+    [nightly] = [item for item in rules if item.get("ScheduleExpression") == "cron(0 3 * * ? *)"]
+    transformer = nightly["Targets"][0]["InputTransformer"]
+    [(field, path)] = transformer["InputPathsMap"].items()
+    assert path == "$.time"
+    text = transformer["InputTemplate"]
+    assert text.count("<") == 1, "EventBridge reads every <word> as a field"
+    tick = json.loads(text.replace(f"<{field}>", '"2026-05-04T03:00:00Z"'))["schedule"]
+    assert (tick["name"], tick["at"]) == ("nightly", "2026-05-04T03:00:00Z")
+    assert json.loads(tick["spec"]) == {"replicas": 1, "entrypoint": ["echo", "<time>"]}

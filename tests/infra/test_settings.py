@@ -43,35 +43,19 @@ def test_nothing_set_gives_the_defaults() -> None:
     assert settings.job_prefix == "muster"
 
 
-def test_every_table_can_be_set() -> None:
+def test_what_the_tables_say_becomes_defaults_of_specs_and_schedules() -> None:
     settings = read(f"""
         [stack]
         name = "Team-A"
         job_prefix = "team7"
-        account = "123456789012"
-        region = "us-gov-west-1"
-        permissions_boundary = "arn:aws:iam::123456789012:policy/boundary"
         kms_key_arn = "{KEY}"
-        tags = {{ team = "research" }}
-        [bucket]
-        name = "team-rendezvous"
-        access_logs_bucket = "team-logs"
-        access_logs_prefix = "muster/"
         [replicas]
         instance_type = "ml.g5.xlarge"
         role_arn = "arn:aws:iam::123456789012:role/team"
         vpc = {{ subnets = ["subnet-1", "subnet-2"], security_group_ids = ["sg-1"] }}
         tags.cost-centre = "7"
         [runs]
-        launches_per_second = 2
-        max_concurrent_replicas = 64
-        rearm_seconds = 7600
         sweep_hours = 0
-        [watch]
-        log_retention_days = 30
-        health_alarms = false
-        [notify]
-        email = "team@example.com"
         [schedules.nightly]
         at = "cron(0 3 * * ? *)"
         spec = {{ replicas = 2, trainer = "digits:train" }}
@@ -79,7 +63,7 @@ def test_every_table_can_be_set() -> None:
         at = "rate(7 days)"
         spec_key = "inbox/weekly.yaml"
     """)
-    assert settings.job_prefix == "team7"
+    assert (settings.job_prefix, settings.runs.sweep_hours) == ("team7", 0)
     assert settings.schedules["nightly"].spec == SPEC
     assert settings.schedules["weekly"].spec_key == "inbox/weekly.yaml"
     # The stack's key is that of results and volumes, too, unless the replicas have one of their own.
@@ -123,83 +107,69 @@ def test_stacks_have_different_job_prefixes() -> None:
     assert job_prefix_of("Team-A") == "teama5ee60"
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('stack.name = "-x"', "letters, digits and hyphens, with a letter at the beginning"),
-        ('stack.job_prefix = "with-hyphen"', "1 to 11 letters and digits"),
-        ('stack.job_prefix = "twelveletter"', "1 to 11 letters and digits"),
-        ('stack.job_prefix = ""', "1 to 11 letters and digits"),
-        ('stack.job_prefix = "new\\nline"', "1 to 11 letters and digits"),
-        ("stack.account = 123456789012", "write a string"),
-        ('stack.account = "1234"', "12 digits"),
-        ('stack.region = "Virginia"', "a region such as eu-west-1"),
-        ('stack.permissions_boundary = "boundary"', "write the policy's whole ARN"),
-        ('stack.kms_key_arn = "alias/team"', "write the key's ARN, not its ID or an alias"),
-        ('stack.tags = { "aws:x" = "1" }', "this key is reserved"),
-        ('bucket.name = "Team"', "lower-case letters"),
-        ('bucket.existing = "s3://team"', "without s3://"),
-        ('bucket.access_logs_prefix = "logs/"', "set without bucket.access_logs_bucket"),
-        ('replicas.image = "two words"', "no white space"),
-        (f'replicas.image = "{"x" * 256}"', "at most 255 characters"),
-        ('replicas.instance_type = "g5.xlarge"', "ml.family.size"),
-        ('replicas.role_arn = "role/replica-of-the-team"', "write the role's whole ARN"),
-        ('replicas.vpc = "subnet-1"', "a mapping"),
-        ('replicas.vpc = { subnets = ["subnet-1"] }', "replicas.vpc.security_group_ids: missing; it is required"),
-        ('replicas.vpc = { subnets = [], security_group_ids = ["sg-1"] }', "replicas.vpc.subnets: found an empty list"),
-        ('replicas.kms_key_arn = "alias/team"', "the key's ARN"),
-        ('replicas.tags = ["team"]', "write a mapping"),
-        ('replicas.tags = { "muster:run" = "mine" }', "begins with neither aws: nor muster:"),
-        ("\n".join(f'replicas.tags.key{n} = "{"v" * 200}"' for n in range(42)), "at most 3,000 bytes"),
-        ("runs.rearm_seconds = 1.5", "a whole number"),
-        ("runs.rearm_seconds = true", "a whole number"),
-        ('runs.rearm_seconds = "7600"', "a whole number"),
-        ("runs.max_concurrent_replicas = 0", "at least 1"),
-        ("runs.launches_per_second = 0", "at least 1"),
-        ("runs.launches_per_second = 1001", "at most 1,000"),
-        ("runs.sweep_hours = -1", "at least 0"),
-        ("runs.sweep_hours = 169", "at most 168"),
-        ('watch.health_alarms = "yes"', "true or false"),
-        ("watch.dashboard = 1", "true or false"),
-        ("watch.log_retention_days = 8", "choose one of 1, 3, 5, 7"),
-        ('notify.email = "nobody"', "such as team@example.com"),
-        ('schedules."two words" = { at = "rate(1 day)", spec_key = "inbox/x" }', "letters, digits and single hyphens"),
-        ('schedules.nightly = { at = "rate(1 day)" }', "neither spec nor spec_key"),
-        ('schedules.nightly = { at = "at night", spec_key = "inbox/x" }', "rate(1 day)"),
-        ('schedules.nightly = { at = "rate(1 day)", spec_key = "control/x" }', "begins with inbox/"),
-        (
-            'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1, recipe = "own.yaml" } }',
-            "schedules.nightly.spec.recipe.file: found 'own.yaml', a local file",
-        ),
-        (
-            'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1 } }',
-            "schedules.nightly.spec.trainer: neither trainer nor entrypoint",
-        ),
-    ],
-)
-def test_what_cannot_be_used_is_refused_with_its_line_and_what_to_do(line: str, said: str) -> None:
-    [problem] = refusal(f"# a comment\n{line}")
-    assert problem.startswith("line 2: ")
-    assert said in problem
-    assert len(problem) < 400
+REFUSED = [
+    ('stack.name = "-x"', "letters, digits and hyphens, with a letter at the beginning"),
+    ('stack.job_prefix = "with-hyphen"', "1 to 11 letters and digits"),
+    ('stack.job_prefix = "new\\nline"', "1 to 11 letters and digits"),
+    ('stack.account = "1234"', "12 digits"),
+    ('stack.region = "Virginia"', "a region such as eu-west-1"),
+    ('stack.permissions_boundary = "boundary"', "write the policy's whole ARN"),
+    ('stack.kms_key_arn = "alias/team"', "write the key's ARN, not its ID or an alias"),
+    ('stack.tags = { "aws:x" = "1" }', "this key is reserved"),
+    ('bucket.name = "Team"', "lower-case letters"),
+    ('bucket.existing = "s3://team"', "without s3://"),
+    ('bucket.access_logs_prefix = "logs/"', "set without bucket.access_logs_bucket"),
+    (f'replicas.image = "{"x" * 256}"', "at most 255 characters"),
+    ('replicas.instance_type = "g5.xlarge"', "ml.family.size"),
+    ('replicas.role_arn = "role/replica-of-the-team"', "write the role's whole ARN"),
+    ('replicas.vpc = { subnets = ["subnet-1"] }', "replicas.vpc.security_group_ids: missing; it is required"),
+    ('replicas.vpc = { subnets = [], security_group_ids = ["sg-1"] }', "replicas.vpc.subnets: found an empty list"),
+    ('replicas.tags = { "muster:run" = "mine" }', "begins with neither aws: nor muster:"),
+    ("\n".join(f'replicas.tags.key{n} = "{"v" * 200}"' for n in range(42)), "at most 3,000 bytes"),
+    ("runs.rearm_seconds = 1.5", "a whole number"),
+    ("runs.launches_per_second = 1001", "at most 1,000"),
+    ("runs.sweep_hours = 169", "at most 168"),
+    ("watch.log_retention_days = 8", "choose one of 1, 3, 5, 7"),
+    ('notify.email = "nobody"', "such as team@example.com"),
+    ('schedules."two words" = { at = "rate(1 day)", spec_key = "inbox/x" }', "letters, digits and single hyphens"),
+    ('schedules.nightly = { at = "rate(1 day)" }', "neither spec nor spec_key"),
+    ('schedules.nightly = { at = "at night", spec_key = "inbox/x" }', "rate(1 day)"),
+    ('schedules.nightly = { at = "rate(1 day)", spec_key = "control/x" }', "begins with inbox/"),
+    (
+        'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1, recipe = "own.yaml" } }',
+        "schedules.nightly.spec.recipe.file: found 'own.yaml', a local file",
+    ),
+    (
+        'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1 } }',
+        "schedules.nightly.spec.trainer: neither trainer nor entrypoint",
+    ),
+]
+"""A line, and what is said of it."""
 
 
-@pytest.mark.parametrize(
-    ("line", "nearest"),
-    [
-        ("[stak]", "stack"),
-        ('[stack]\nnmae = "x"', "name"),
-        ('[notify]\nemial = "x"', "email"),
-        ("[runs]\nsweep_hour = 6", "sweep_hours"),
-        ("[runs]\nlog_retention_days = 30", "watch.log_retention_days"),
-        ('job_prefix = "a"', "stack.job_prefix"),
-        ("[watch]\nlaunches_per_sec = 3", "runs.launches_per_second"),
-        ('[schedules.nightly]\nat = "rate(1 day)"\nspec_key = "inbox/x"\nspek = 1', "spec"),
-    ],
-)
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(line: str, nearest: str) -> None:
-    [problem] = refusal(line)
-    assert f"did you mean {nearest}?" in problem
+def test_what_cannot_be_used_is_refused_with_its_line_and_what_to_do() -> None:
+    for line, said in REFUSED:
+        [problem] = refusal(f"# a comment\n{line}")
+        assert problem.startswith("line 2: "), line
+        assert said in problem, line
+        assert len(problem) < 400, line
+
+
+MISSPELLED = [
+    ("[stak]", "stack"),
+    ('[stack]\nnmae = "x"', "name"),
+    ("[runs]\nlog_retention_days = 30", "watch.log_retention_days"),
+    ('job_prefix = "a"', "stack.job_prefix"),
+    ("[watch]\nlaunches_per_sec = 3", "runs.launches_per_second"),
+    ('[schedules.nightly]\nat = "rate(1 day)"\nspec_key = "inbox/x"\nspek = 1', "spec"),
+]
+"""Lines with an unknown key, and the nearest known one."""
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
+    for line, nearest in MISSPELLED:
+        [problem] = refusal(line)
+        assert f"did you mean {nearest}?" in problem, line
 
 
 def test_all_problems_are_told_at_once_in_the_files_order() -> None:

@@ -32,14 +32,6 @@ def snapshots(variant: Variant) -> Template:
     return variant("snapshots")
 
 
-def test_without_the_setting_no_function_has_a_version(variant: Variant) -> None:
-    bare = variant("bare")
-    assert not bare.of_type(VERSION)
-    assert not bare.of_type(ALIASES)
-    assert "SnapStart" not in json.dumps(bare.resources)
-    assert ":live" not in json.dumps(bare.resolve(bare.resources))
-
-
 def test_the_functions_between_the_end_of_a_job_and_the_next_launch_start_from_snapshots(snapshots: Template) -> None:
     assert {row.name.capitalize() for row in FUNCTIONS if row.snap_start} == FROM_SNAPSHOTS
     for name in NAMES:
@@ -64,6 +56,8 @@ def test_the_alias_leads_to_the_version_and_no_version_is_deleted(snapshots: Tem
 
 
 def test_a_new_version_is_made_where_code_or_configuration_changes_and_only_there(variant: Variant) -> None:
+    assert not versions(variant("bare"))
+    assert "SnapStart" not in json.dumps(variant("bare").resources)
     first = versions(variant("snapshots"))
     assert versions(variant("snapshots, tagged")) == first  # tags are no part of a version: Lambda would refuse it
     # Another bucket, which the functions' templates name by the same reference.
@@ -93,9 +87,8 @@ def calls(template: Template) -> list[Any]:
     return [template.resolve(value) for value in (*targets, *endpoints, *permissions, *placed)]
 
 
-@pytest.mark.parametrize("name", ["snapshots", "snapshots, clusters"])
-def test_every_call_is_of_the_alias(variant: Variant, name: str) -> None:
-    template = variant(name)
+def test_every_call_is_of_the_alias(snapshots: Template) -> None:
+    template = snapshots
     named = set(calls(template))
     assert named >= {arn("Attempt"), arn("React"), arn("Plan")}
     assert named <= set(map(arn, NAMES))

@@ -15,7 +15,7 @@ from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT
 from muster.infra.places import WORKFLOW
 from muster.infra.settings.settings_file import Tables, parse_settings
 from muster.infra.settings.stack_settings import Platform
-from tests.support.template import Template
+from tests.support.template import REARM_SECONDS, Template
 
 Variant = Callable[[str], Template]
 
@@ -24,15 +24,30 @@ BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 ROLE = "arn:aws:iam::123456789012:role/team/training"
 POLICY = "arn:aws:iam::123456789012:policy/team/mlflow"
 
+SNAPSHOTS: Tables = {
+    "runs": {"snap_start": True},
+    "hyperpod_clusters": {"research": {"eks_cluster": "research-eks", "namespaces": ["team-a"]}},
+}
+
 VARIANTS: Mapping[str, Tables] = {
+    # What most tests look at.
+    "plain": {"runs": {"rearm_seconds": REARM_SECONDS}, "replicas": {"image": "example/image:1"}},
     "bare": {},
+    "policies": {"replicas": {"policy_arns": [POLICY]}},
     # A VPC, a key and a bucket's name of its own.
     "network": {
-        "replicas": {"vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, "kms_key_arn": KEY},
+        "replicas": {
+            "vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
+            "kms_key_arn": KEY,
+        },
         "bucket": {"name": "team-rendezvous"},
     },
-    "own role": {"replicas": {"role_arn": ROLE}},
-    "upper case": {"stack": {"job_prefix": "TeamA"}},
+    # A role of its own, a prefix in upper case, and nothing that costs at rest.
+    "other": {
+        "replicas": {"role_arn": ROLE},
+        "stack": {"job_prefix": "TeamA"},
+        "watch": {"health_alarms": False, "dashboard": False},
+    },
     "data": {
         "replicas": {
             "data": ["s3://team-data/sets/", "s3://team-data/labels/", "s3://public/"],
@@ -46,7 +61,6 @@ VARIANTS: Mapping[str, Tables] = {
             ]
         },
     },
-    "policies": {"replicas": {"policy_arns": [POLICY]}},
     # Replicas on two clusters, whose endpoints are public.
     "clusters": {
         "hyperpod_clusters": {
@@ -67,17 +81,12 @@ VARIANTS: Mapping[str, Tables] = {
             },
         },
     },
-    # With what a function's version must not depend on, and with what it must.
-    "snapshots": {"runs": {"snap_start": True}},
-    "snapshots, tagged": {"runs": {"snap_start": True}, "stack": {"tags": {"team": "research"}}},
-    "snapshots, other bucket": {"runs": {"snap_start": True}, "bucket": {"name": "team-runs"}},
-    "snapshots, changed": {"runs": {"snap_start": True, "max_concurrent_replicas": 7}},
-    "snapshots, clusters": {
-        "runs": {"snap_start": True},
-        "hyperpod_clusters": {"research": {"eks_cluster": "research-eks", "namespaces": ["team-a"]}},
-    },
-    "unwatched": {"watch": {"health_alarms": False, "dashboard": False}},
-    # A key, a boundary, tags and access logs, under another name.
+    # With a cluster; with what a function's version must not depend on, and with what it must.
+    "snapshots": SNAPSHOTS,
+    "snapshots, tagged": {**SNAPSHOTS, "stack": {"tags": {"team": "research"}}},
+    "snapshots, other bucket": {**SNAPSHOTS, "bucket": {"name": "team-runs"}},
+    "snapshots, changed": {**SNAPSHOTS, "runs": {"snap_start": True, "max_concurrent_replicas": 7}},
+    # A key, a boundary, tags, access logs and a schedule, under another name.
     "Nist": {
         "stack": {
             "name": "Nist",
@@ -86,6 +95,9 @@ VARIANTS: Mapping[str, Tables] = {
             "tags": {"team": "research"},
         },
         "bucket": {"access_logs_bucket": "logs", "access_logs_prefix": "muster/"},
+        "schedules": {
+            "nightly": {"at": "cron(0 3 * * ? *)", "spec": {"replicas": 1, "entrypoint": ["echo", "<time>"]}}
+        },
     },
 }
 """The settings of each variant."""
@@ -93,7 +105,7 @@ VARIANTS: Mapping[str, Tables] = {
 
 def synthesize(folder: Path) -> None:
     """Write each variant's assembly to a folder of its name in `folder`."""
-    # The template is validated once (tests/infra/conftest.py). Node reads this when aws_cdk is imported.
+    # The gate validates templates. Node reads this when aws_cdk is imported.
     os.environ |= {**JSII_ENVIRONMENT, "CDK_VALIDATION": "false"}
     from aws_cdk import App  # noqa: PLC0415
 

@@ -20,11 +20,7 @@ from tests.memory.plain_data import copied
 R = TypeVar("R")
 Parameters: TypeAlias = Mapping[str, Any]
 _THROTTLES = {
-    "Throttled",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
-    "SlowDown",
+    *("Throttled", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"),
     "RequestLimitExceeded",
 }
 _TRANSIENT_STATUSES = {500, 502, 503, 504}
@@ -180,46 +176,35 @@ class Calls:
                 self._clock.sleep(share * min(2.0 ** (tried - 1), _LONGEST_PAUSE_SECONDS))
 
     def plain(self, service: str, name: str, parameters: Parameters, effect: Callable[[], R]) -> R:
-        """One request of a service of which botocore has no model. An AwsError is raised as it is."""
-        call = Call(service, name, dict(parameters), self._clock.now())
+        """One request, also of a service of which botocore has no model. An AwsError is raised as it is."""
+        call = Call(service, name, copied(parameters), self._clock.now())
         with self._lock:
             self.log.append(call)
             fault = self._take(call)
         if fault is None:
             return effect()
+        error = THROTTLED_BY.get(service, _THROTTLED) if fault.error is _THROTTLED else fault.error
         self._clock.sleep(fault.delay_seconds)
         if fault.action is not None:
             fault.action()
-        if fault.error is not None and not fault.after_effect:
-            raise fault.error
+        if error is not None and not fault.after_effect:
+            raise error
         answer = effect()
-        if fault.error is not None:
-            raise fault.error
+        if error is not None:
+            raise error
         return answer
 
     def _once(self, service: str, name: str, operation: Operation, parameters: Parameters) -> dict[str, Any]:
-        call = Call(service, name, copied(parameters), self._clock.now())
-        with self._lock:
-            self.log.append(call)
-            fault = self._take(call)
-        error = fault.error if fault is not None else None
-        if error is _THROTTLED:
-            error = THROTTLED_BY.get(service, error)
-        try:
-            if fault is not None:
-                if fault.delay_seconds:
-                    self._clock.sleep(fault.delay_seconds)
-                if fault.action is not None:
-                    fault.action()
-                if error is not None and not fault.after_effect:
-                    raise error
+        def effect() -> dict[str, Any]:
             if found := models.broken_limits(service, name, parameters):
                 count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected: "
                 refuse("ValidationException", count + "; ".join(found))
             answer = operation.effect(copied(parameters))
             models.check_answer(service, name, answer)
-            if error is not None:
-                raise error
+            return answer
+
+        try:
+            answer = self.plain(service, name, parameters, effect)
         except AwsError as refused:
             raise refused.as_client_error(name) from None
         # A part of an object is a success of its own kind.

@@ -33,8 +33,6 @@ class Events:
         self._lock = threading.Lock()
         self.entries: list[Entry] = []
         """What was taken, in order."""
-        self.refuse_next = 0
-        """How many of the next entries are not taken, although the call itself succeeds."""
         self.operations = {"PutEvents": Operation(self._put, {"Entries"})}
 
     def of(self, detail_type: str) -> list[dict[str, Any]]:
@@ -62,9 +60,6 @@ class Events:
             detail = None
         if not isinstance(detail, dict):
             return _refused("MalformedDetail", "Detail is malformed.")
-        if self.refuse_next:
-            self.refuse_next -= 1
-            return _refused("InternalFailure", "The event was not taken.")
         bus = entry.get("EventBusName", "default")
         self.entries.append(Entry(self._clock.now(), bus, entry["Source"], entry["DetailType"], detail))
         return {"EventId": f"{len(self.entries):08}-0000-4000-8000-000000000000"}

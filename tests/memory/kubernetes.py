@@ -329,10 +329,6 @@ class Kubernetes:
         self._tokens[text] = cluster, self._clock.now()
         return text
 
-    def revoke(self) -> None:
-        """No token counts any more, whatever its age is."""
-        self._tokens.clear()
-
     def transport(self, url: str) -> MemoryTransport:
         """The way to an endpoint."""
         return MemoryTransport(self, url, self._calls)

@@ -55,25 +55,6 @@ class Notifications:
             taken, self.pending = self.pending, []
         return taken
 
-    def take(self, index: int = 0) -> dict[str, Any]:
-        """Take one."""
-        with self._lock:
-            return self.pending.pop(index)
-
-    def drop(self, index: int = 0) -> None:
-        """Lose one."""
-        self.take(index)
-
-    def duplicate(self, index: int = 0) -> None:
-        """Deliver one twice: the copy comes last."""
-        with self._lock:
-            self.pending.append(copied(self.pending[index]))
-
-    def shuffle(self, choice: random.Random) -> None:
-        """Put all that are pending into a random order."""
-        with self._lock:
-            choice.shuffle(self.pending)
-
 
 def epoch_milliseconds(at: datetime) -> int:
     """How the events of SageMaker and Step Functions write a time."""

@@ -6,7 +6,6 @@ import hashlib
 import io
 import re
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -61,12 +60,12 @@ class S3:
         self.interruptions: list[int] = []
         """The next transfers break, one each, after so many bytes."""
         bucket = {"Bucket", "ExpectedBucketOwner"}
-        read = {*bucket, "Key", "Range", "IfMatch"}
+        head = {*bucket, "Key", "IfMatch"}
         write = {*bucket, "Key", "Body", "IfMatch", "IfNoneMatch", "ContentType"}
-        listing = {*bucket, "Prefix", "StartAfter", "ContinuationToken", "MaxKeys", "Delimiter"}
+        listing = {*bucket, "Prefix", "StartAfter", "ContinuationToken", "MaxKeys"}
         self.operations = {
-            "GetObject": Operation(self._get, read),
-            "HeadObject": Operation(self._head, read),
+            "GetObject": Operation(self._get, {*head, "Range"}),
+            "HeadObject": Operation(self._head, head),
             "PutObject": Operation(self._put, write),
             "DeleteObject": Operation(self._delete, {*bucket, "Key"}, 204),
             "ListObjectsV2": Operation(self._list, listing),
@@ -98,12 +97,10 @@ class S3:
     def _head(self, request: Parameters) -> dict[str, Any]:
         try:
             found = self._read(request)
-            span = _span(request.get("Range"), len(found.body))
         except AwsError as error:
             # The answer to HEAD has no body that could name a code.
             refuse(str(error.status), _HEAD_MESSAGES[error.status], error.status)
-        length = len(found.body) if span is None else len(span)
-        return {**_described(found), "ContentLength": length}
+        return {**_described(found), "ContentLength": len(found.body)}
 
     def _read(self, request: Parameters) -> StoredObject:
         with self._lock:
@@ -144,36 +141,24 @@ class S3:
         return {}
 
     def _list(self, request: Parameters) -> dict[str, Any]:
-        prefix, delimiter = request.get("Prefix", ""), request.get("Delimiter", "")
+        prefix = request.get("Prefix", "")
         # A continuation token stands for all that came before it: StartAfter no longer counts.
         after = request.get("ContinuationToken") or request.get("StartAfter", "")
         most = min(request.get("MaxKeys", KEYS_PER_PAGE), KEYS_PER_PAGE)
         with self._lock:
-            bucket = dict(self._bucket(request))
-        contents: list[dict[str, Any]] = []
-        prefixes: list[dict[str, str]] = []
-        last, truncated = "", False
-        for name, is_prefix in _entries(sorted(bucket, key=str.encode), prefix, delimiter):
-            if name.encode() <= after.encode() or (is_prefix and after.startswith(name)):
-                continue
-            if len(contents) + len(prefixes) == most:
-                truncated = True
-                break
-            last = name
-            if is_prefix:
-                prefixes.append({"Prefix": name})
-            else:
-                contents.append(_listed(name, bucket[name]))
+            found = {key: one for key, one in self._bucket(request).items() if key.startswith(prefix)}
+        keys = sorted((key for key in found if key.encode() > after.encode()), key=str.encode)
+        contents = [_listed(key, found[key]) for key in keys[:most]]
+        truncated = len(keys) > most
         return {
             "Name": request["Bucket"],
             "Prefix": prefix,
             "MaxKeys": request.get("MaxKeys", KEYS_PER_PAGE),
-            "KeyCount": len(contents) + len(prefixes),
+            "KeyCount": len(contents),
             "IsTruncated": truncated,
-            **{name: request[name] for name in ("StartAfter", "ContinuationToken", "Delimiter") if name in request},
+            **{name: request[name] for name in ("StartAfter", "ContinuationToken") if name in request},
             **({"Contents": contents} if contents else {}),
-            **({"CommonPrefixes": prefixes} if prefixes else {}),
-            **({"NextContinuationToken": last} if truncated else {}),
+            **({"NextContinuationToken": keys[most - 1]} if truncated else {}),
         }
 
     def _bucket(self, request: Parameters) -> dict[str, StoredObject]:
@@ -185,23 +170,7 @@ class S3:
         return found
 
 
-_HEAD_MESSAGES = {404: "Not Found", 412: "Precondition Failed", 416: "Requested Range Not Satisfiable"}
-
-
-def _entries(keys: list[str], prefix: str, delimiter: str) -> Iterator[tuple[str, bool]]:
-    """Keys under `prefix`, and in the place of those that share a further part up to `delimiter` that part, once."""
-    rolled_up = ""
-    for key in keys:
-        if not key.startswith(prefix):
-            continue
-        rest = key[len(prefix) :]
-        if not delimiter or delimiter not in rest:
-            yield key, False
-            continue
-        folder = prefix + rest.partition(delimiter)[0] + delimiter
-        if folder != rolled_up:
-            rolled_up = folder
-            yield folder, True
+_HEAD_MESSAGES = {404: "Not Found", 412: "Precondition Failed"}
 
 
 def _listed(key: str, found: StoredObject) -> dict[str, Any]:

@@ -7,22 +7,14 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 from tests.memory.calls import Operation, Parameters, refuse
 from tests.memory.clock import VirtualClock
 
 _AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 _SUPPORTED = {
-    "Name",
-    "GroupName",
-    "ClientToken",
-    "Description",
-    "ScheduleExpression",
-    "ScheduleExpressionTimezone",
-    "FlexibleTimeWindow",
-    "ActionAfterCompletion",
-    "Target",
+    *("Name", "GroupName", "ClientToken", "Description", "ScheduleExpression", "FlexibleTimeWindow"),
+    *("ActionAfterCompletion", "Target"),
 }
 
 
@@ -31,7 +23,6 @@ class Firing(NamedTuple):
 
     at: datetime
     name: str
-    target_arn: str
     input: str
 
 
@@ -66,7 +57,7 @@ class Scheduler:
             if request.get("ActionAfterCompletion") == "DELETE":
                 del self.schedules[key]
             target = request["Target"]
-            firing = Firing(self._clock.now(), request["Name"], target["Arn"], target.get("Input", "{}"))
+            firing = Firing(self._clock.now(), request["Name"], target.get("Input", "{}"))
             self.fired.append(firing)
         if self.on_firing is not None:
             self.on_firing(firing)
@@ -75,10 +66,6 @@ class Scheduler:
 def _due(request: Parameters) -> datetime:
     found = _AT.fullmatch(request["ScheduleExpression"])
     try:
-        if found is None:
-            raise ValueError
-        local = datetime.fromisoformat(found.group(1))
+        return datetime.fromisoformat(found.group(1) if found else "").replace(tzinfo=UTC)
     except ValueError:
-        message = f"Invalid Schedule Expression {request['ScheduleExpression']}."
-        refuse("ValidationException", message)
-    return local.replace(tzinfo=ZoneInfo(request.get("ScheduleExpressionTimezone", "UTC"))).astimezone(UTC)
+        refuse("ValidationException", f"Invalid Schedule Expression {request['ScheduleExpression']}.")

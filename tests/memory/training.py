@@ -35,7 +35,7 @@ _IN_EVENTS = (
     "RoleArn",
 )
 _NOT_DESCRIBED = {"Tags", "SessionChainingConfig"}
-_UNSUPPORTED_FILTERS = {"TrainingPlanArnEquals"}
+_LISTING = {"NameContains", "StatusEquals", "WarmPoolStatusEquals", "MaxResults", "NextToken"}
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Training:
         self.operations = {
             "CreateTrainingJob": Operation(self._create),
             "DescribeTrainingJob": Operation(self._describe, {"TrainingJobName"}),
-            "ListTrainingJobs": Operation(self._list),
+            "ListTrainingJobs": Operation(self._list, _LISTING),
             "ListTags": Operation(self._list_tags, {"ResourceArn", "NextToken", "MaxResults"}),
             "StopTrainingJob": Operation(self._stop, {"TrainingJobName"}),
         }
@@ -234,19 +234,11 @@ class Training:
             return copied({**shown, **job.described})
 
     def _list(self, request: Parameters) -> dict[str, Any]:
-        if unsupported := _UNSUPPORTED_FILTERS & request.keys():
-            raise NotImplementedError(", ".join(unsupported))
-        order: Callable[[_Job], Any] = {
-            "Name": lambda job: job.name,
-            "Status": lambda job: job.status,
-            "CreationTime": lambda job: job.created,
-        }[request.get("SortBy", "CreationTime")]
+        """By default, the oldest comes first."""
         visible = self._clock.now() - timedelta(seconds=self.list_lag_seconds)
         with self._lock:
             jobs = [job for job in self._jobs.values() if job.created <= visible and _is_selected(job, request)]
-            jobs.sort(key=order)
-            if request.get("SortOrder") == "Descending":
-                jobs.reverse()
+            jobs.sort(key=lambda job: job.created)
             start = _position(request.get("NextToken"))
             stop = start + request.get("MaxResults", _DEFAULT_PAGE)
             rows = [_summary(job) for job in jobs[start:stop]]
@@ -352,14 +344,8 @@ def _summary(job: _Job) -> dict[str, Any]:
 
 
 def _is_selected(job: _Job, request: Parameters) -> bool:
-    created_after, created_before = request.get("CreationTimeAfter"), request.get("CreationTimeBefore")
-    modified_after, modified_before = request.get("LastModifiedTimeAfter"), request.get("LastModifiedTimeBefore")
     return (
-        (created_after is None or job.created > created_after)
-        and (created_before is None or job.created < created_before)
-        and (modified_after is None or job.modified > modified_after)
-        and (modified_before is None or job.modified < modified_before)
-        and request.get("NameContains", "").lower() in job.name.lower()
+        request.get("NameContains", "").lower() in job.name.lower()
         and request.get("StatusEquals", job.status) == job.status
         and request.get("WarmPoolStatusEquals", _pool_status(job)) == _pool_status(job)
     )

@@ -128,7 +128,8 @@ class Workflow:
         """RedriveExecution: what failed or was stopped within 14 days goes on. False: it cannot be redriven."""
         with self._lock:
             found = self._named(self.execution_arn(name))
-            if not _is_redrivable(found) or found.stopped is None or self._clock.now() - found.stopped > _REDRIVABLE:
+            over = found.status in {"FAILED", "TIMED_OUT", "ABORTED"}
+            if not over or found.stopped is None or self._clock.now() - found.stopped > _REDRIVABLE:
                 return False
             found.status, found.stopped, found.error, found.cause = "RUNNING", None, None, None
             self._announce(found)
@@ -168,8 +169,6 @@ class Workflow:
                 **_summary(found),
                 "input": found.input,
                 "inputDetails": {"included": True},
-                "redriveCount": 0,
-                "redriveStatus": "REDRIVABLE" if _is_redrivable(found) else "NOT_REDRIVABLE",
                 "output": found.output,
                 "outputDetails": None if found.output is None else {"included": True},
                 "error": found.error,
@@ -307,7 +306,3 @@ def _summary(execution: _Execution) -> dict[str, Any]:
         "startDate": execution.started,
     }
     return shown if execution.stopped is None else {**shown, "stopDate": execution.stopped}
-
-
-def _is_redrivable(execution: _Execution) -> bool:
-    return execution.status in {"FAILED", "TIMED_OUT", "ABORTED"}

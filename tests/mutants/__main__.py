@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.mutants.fault_table import fault_rows
+from tests.mutants.matrix import write_matrix
 from tests.mutants.table import mutants
 from tests.mutants.trial import Verdict, try_all
 from tests.mutants.unchanged import UnchangedTestsFailError, seconds_max, seconds_of
@@ -22,10 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("word", nargs="?", default="", help="try those whose name, file or test contains it")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time (2)")
+    parser.add_argument("--matrix", action="store_true", help="write which unit and fault tests kill each, for hours")
     options = parser.parse_args(arguments)
     chosen = [mutant for mutant in mutants() if options.word in f"{mutant.name} {mutant.patch.file} {mutant.test}"]
     if not chosen:
         parser.error(f"no mutant has {options.word!r} in its name, file or test")
+    if options.matrix:
+        if options.word:
+            parser.error("--matrix tries all mutants")
+        return 1 if write_matrix(chosen, options.workers) else 0
     started = time.monotonic()
     try:
         seconds = seconds_of(sorted({mutant.test for mutant in chosen}))

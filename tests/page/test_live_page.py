@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from bench.browser import chromium
 from muster.client.errors import UnreachableError
 from tests.support.live_run import LiveRun, served
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with chromium() as browser:
-        yield browser.new_page()
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.new_page() as opened:
+        yield opened
 
 
 def test_a_live_page_follows_the_run_to_its_end_without_moving_its_reader(page: Page) -> None:

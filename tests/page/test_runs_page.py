@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from bench.browser import chromium
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_state import RunState
 from muster.client.runs.runs_report import runs_page
@@ -20,12 +19,6 @@ SAMPLE = sample_runs(260)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "runs.html"
     evil = SAMPLE[-1].model_copy(update={"run": "evil", "reason": EVIL})
@@ -34,19 +27,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(browser: Browser, file: Path) -> Iterator[Page]:
-    """The page; the test fails if it has an error, breaks its own policy or asks the network."""
-    troubles: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    opened = context.new_page()
-    opened.on("pageerror", lambda error: troubles.append(str(error)))
-    opened.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-    opened.on("request", lambda request: None if request.url == file.as_uri() else troubles.append(request.url))
-    opened.goto(file.as_uri())
-    opened.wait_for_selector("html[data-ready]")
-    yield opened
-    context.close()
-    assert not troubles
+def page(open_file: Callable[..., Page], file: Path) -> Page:
+    return open_file(file)
 
 
 def names(page: Page) -> list[str]:
@@ -105,15 +87,15 @@ def test_the_table_sorts_by_each_column_by_mouse_and_keyboard(page: Page) -> Non
     assert names(page)[-1] == "gpt-0000", "what is not known comes last"
 
 
-@pytest.mark.parametrize("width", [390, 820, 1280])
-def test_the_page_fits_every_width_in_both_colours(page: Page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    grounds = []
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(set(grounds)) == 2
-    chart = page.locator("#cost svg").bounding_box()
-    assert chart is not None
-    assert chart["width"] <= width
+def test_the_page_fits_every_width_in_both_colours(page: Page) -> None:
+    for width in (390, 820, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        grounds = []
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert len(set(grounds)) == 2
+        chart = page.locator("#cost svg").bounding_box()
+        assert chart is not None
+        assert chart["width"] <= width

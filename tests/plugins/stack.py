@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from muster.infra.deploy.deployment import Assembly
-from muster.infra.settings.settings_file import parse_settings
-from muster.infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.support.deployed import Deployed
-from tests.support.once import once
+from tests.support.deployment import create_stack, synthesized
 from tests.support.workshop import fast_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,27 +40,13 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def deployed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """The stack, deployed with the real CDK CLI, and synthesized once for all workers."""
+    """The stack on a cloud of its own. The CDK app runs once for all workers, and its CLI never."""
     folder = tmp_path_factory.mktemp("stack")
     # No test here depends on the grace, and a trainer at a gate does not hear of the signal.
     settings = fast_settings(code=(ROOT,), stop_grace_seconds=3.0)
+    assembly = synthesized(tmp_path_factory, SETTINGS)
     with LocalCloud.start(folder / "cloud", settings) as cloud:
-        shared = once(tmp_path_factory, "assembly", lambda made: _assembly(cloud, made).write())
-        shutil.copytree(shared / "cdk.out", folder / "cdk.out")
-        assembly = _assembly(cloud, folder)
-        assembly.bootstrap(f"aws://{cloud.state.account_id}/{cloud.state.region}")
-        yield Deployed(cloud, assembly.deploy(), folder / "gates")
-
-
-def _assembly(cloud: LocalCloud, folder: Path) -> Assembly:
-    """The stack in `folder`; the same one for every cloud."""
-    return Assembly(
-        cloud.environment(),
-        target=Platform.LOCAL,
-        settings=parse_settings(SETTINGS, Platform.LOCAL),
-        outputs=folder / "outputs.json",
-        log=folder / "cdk.log",
-    )
+        yield Deployed(cloud, create_stack(cloud, assembly), folder / "gates")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from muster.contract.hyperpod.clusters import Cluster, Clusters
 from muster.contract.hyperpod.notices import NOTICES
 from tests.memory.harness import node_event, sns_event
 from tests.memory.kubernetes import phase
-from tests.simulation.lives import Fate, Life, job_parts
+from tests.simulation.lives import Fate, Life, job_parts, manifest_archive
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -36,8 +36,6 @@ _SILENT = {"infrastructure", "capacity", "time-out", "client error"}
 
 
 class ClusterLives:
-    """All jobs on the cluster of a schedule."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._marks: dict[str, int] = {}
@@ -48,14 +46,13 @@ class ClusterLives:
         self.cluster.stop_seconds = world.draws.pick("cluster/stop seconds", (2.0, 2.0, 30.0, 170.0))
 
     def _changed(self, name: str, document: dict[str, Any] | None) -> None:
-        """A job has changed, or is gone."""
         world, lives = self._world, self._world.lives
         life = lives.jobs.get(name)
         if document is not None and self._uids.get(name) != document["metadata"]["uid"]:
             if life is not None:
                 world.reach("a deleted job is created again")
                 # A slow call may create what a stop has deleted meanwhile: it looks at the fence afterwards.
-                if world.scenario.judge_.fence(life.run) is None and not lives.is_late(name):
+                if world.judge.fence(life.run) is None and name not in lives.late:
                     world.violate("created again", f"{name}, which was deleted")
             self._uids[name] = document["metadata"]["uid"]
             begun = lives.begin(name)
@@ -76,7 +73,6 @@ class ClusterLives:
             lives.ends(life, held)
 
     def report(self, life: Life, kind: str) -> None:
-        """A pod writes a notice."""
         world, name = self._world, life.name
         self._marks[name] = mark = self._marks.get(name, 0) + 1
         _, run, rank, attempt = job_parts(name)
@@ -165,7 +161,7 @@ class ClusterLives:
         elif fate.secondary == "NodeFault":
             world.deliver("react", node_event(), f"{name} node event")
         if fate.status == "Completed":
-            world.put(f"output/{life.run}/{name}/output/output.tar.gz", world.lives.archive())
+            world.put(f"output/{life.run}/{name}/output/output.tar.gz", manifest_archive())
         world.kernel.sleep(self._operator(life))
         if not self._alive(life):
             return

@@ -36,12 +36,15 @@ class Draws:
         """A number from 0 to 1 that belongs to the name; nothing is noted."""
         return (crc32(f"{self._prefix}{name}".encode()) * 2_654_435_761 % _WHOLE) / _WHOLE
 
+    def choose(self, name: str, options: Sequence[T]) -> T:
+        """One of the options that belongs to the name, each as likely as the others; nothing is noted."""
+        return options[int(self.share(name) * len(options))]
+
     def is_free(self, name: str) -> bool:
         """Whether the choice of this name may be other than plain."""
         return self._only is None or name in self._only
 
     def note(self, name: str, chosen: object) -> None:
-        """A choice that is not plain was made."""
         self.made[name] = str(chosen)
 
     def chance(self, name: str, probability: float) -> bool:
@@ -52,13 +55,11 @@ class Draws:
         return True
 
     def pick(self, name: str, options: Sequence[T]) -> T:
-        """One of the options, each as likely as the others; the first one is plain."""
-        if not self.is_free(name):
-            return options[0]
-        index = int(self.share(name) * len(options))
-        if index:
-            self.note(name, options[index])
-        return options[index]
+        """One of the options; the first one is plain."""
+        found = self.choose(name, options) if self.is_free(name) else options[0]
+        if found != options[0]:
+            self.note(name, found)
+        return found
 
     def between(self, name: str, low: float, high: float) -> float:
         """A number of a range; the lower end is plain."""

@@ -1,53 +1,36 @@
-"""Many schedules: in chunks, in several processes; what was reached, and what was broken."""
+"""Schedules by their seeds: one, many of them, and the fewest choices with which one breaks the same invariant."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from tests.simulation.shrinking import explored
+from tests.simulation.functions import installed
+from tests.simulation.world import World
+from tests.support.exploring import Tally, minimized
 
-CHUNK = 100
-
-
-@dataclass
-class Explored:
-    """What schedules have shown."""
-
-    schedules: int = 0
-    calls: int = 0
-    reached: Counter[str] = field(default_factory=Counter)
-    found: list[tuple[int, str, str]] = field(default_factory=list)
-    """The first violation of each schedule: its seed, the invariant, and what was found."""
-
-    def add(self, other: Explored) -> None:
-        """Count another exploration in."""
-        self.schedules += other.schedules
-        self.calls += other.calls
-        self.reached.update(other.reached)
-        self.found += other.found
+_MOST_RUNS = 600
 
 
-def explore(seeds: range) -> Explored:
-    """Run the schedules of these seeds."""
-    found = Explored()
+def explored(seed: int, only: Sequence[str] | None = None, *, tracing: bool = False) -> World:
+    world = World(seed, only, tracing=tracing)
+    with installed(world):
+        world.run()
+    return world
+
+
+def explore(seeds: Sequence[int]) -> Tally:
+    tally = Tally()
     for seed in seeds:
         world = explored(seed)
-        found.schedules += 1
-        found.calls += sum(world.cloud.counts.values())
-        found.reached.update(world.reached)
-        for invariant, what in world.violations[:1]:
-            found.found.append((seed, invariant, what))
-    return found
+        broken = [(seed, invariant, f"{invariant}: {what}") for invariant, what in world.violations[:1]]
+        tally.add(Tally(1, sum(world.cloud.counts.values()), world.reached, broken))
+    return tally
 
 
-def explore_in_parallel(seeds: range, workers: int) -> Iterator[Explored]:
-    """The same in several processes, chunk by chunk."""
-    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-    if workers == 1:
-        yield from map(explore, chunks)
-        return
-    with ProcessPoolExecutor(max_workers=workers) as pool:
-        yield from pool.map(explore, chunks)
+def shrunk(seed: int, invariant: str) -> list[str]:
+    """The names of the choices without which the schedule no longer breaks the invariant."""
+
+    def breaks(only: Sequence[str]) -> bool:
+        return any(found == invariant for found, _ in explored(seed, only).violations)
+
+    return minimized(list(explored(seed).draws.made), breaks, _MOST_RUNS)

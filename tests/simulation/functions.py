@@ -40,7 +40,7 @@ from muster.control.runtime import function, parallel
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
 from tests.memory.cloud import ACCOUNT, REGION
-from tests.simulation.defects import ROOT, active
+from tests.simulation.defects import ROOT, source
 from tests.simulation.kernel import Activity, Killed
 from tests.simulation.transitions import of_answer
 
@@ -104,14 +104,6 @@ class Cause(NamedTuple):
     """Whether the simulation did it: a crash, a time-out, an S3 that fails."""
 
 
-class FunctionError(Exception):
-    """The invocation failed."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(cause.error)
-        self.cause = cause
-
-
 class Invocation:
     """One call of a function. It lives on when its caller does not."""
 
@@ -130,7 +122,6 @@ class Invocation:
         self.ended: Cause | None = None
 
     def check(self) -> None:
-        """Raise where the invocation has ended."""
         if self.ended is not None:
             raise Killed
 
@@ -141,7 +132,6 @@ class Invocation:
         raise Killed
 
     def end(self, cause: Cause) -> None:
-        """End all that belongs to the invocation."""
         if self.ended is None:
             self.ended = cause
             kernel = self.fleet.world.kernel
@@ -150,7 +140,6 @@ class Invocation:
                     kernel.kill(activity)
 
     def get_remaining_time_in_millis(self) -> int:
-        """Lambda's context."""
         return max(0, int((self.deadline - self.fleet.world.kernel.seconds) * 1000))
 
 
@@ -167,8 +156,6 @@ class Environment:
 
 
 class Version(StrEnum):
-    """Which code is deployed."""
-
     BEFORE = "the version before"
     """It answers the workflow with a rerun or a stop as an output, also one that catches them as errors."""
     THIS = "this version"
@@ -180,8 +167,6 @@ NEW_FIELD = "added_by_the_next_version"
 
 
 class Fleet:
-    """All functions of the stack."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.variables: dict[str, str] = {}
@@ -212,7 +197,7 @@ class Fleet:
         def run() -> None:
             answer, cause = self._run(invocation, event)
             if cause is not None:
-                world.scenario.judge_.invocation_failed(invocation, cause)
+                world.judge.invocation_failed(invocation, cause)
             elif (transition := of_answer(name, answer)) is not None:
                 world.reach(transition)
             if cause is None and environment.generation == self._generations[name]:
@@ -240,7 +225,6 @@ class Fleet:
             invocation.end(Cause("Sandbox.Timedout", "Task timed out", injected=True))
 
     def _run(self, invocation: Invocation, event: Any) -> tuple[Any, Cause | None]:
-        """In the invocation's own activity."""
         world = self.world
         try:
             invocation.check()
@@ -261,7 +245,7 @@ class Fleet:
         self.world.tell(invocation.name, f"raised {type(error).__name__}: {error}")
         if error is not None and _is_injected(error, self.world):
             cause = Cause(type(error).__name__, str(error), injected=True)
-            self.world.scenario.judge_.invocation_failed(invocation, cause)
+            self.world.judge.invocation_failed(invocation, cause)
         if error is not None and not isinstance(error, (*_EXPECTED, Killed)):
             self.world.violate("unexpected error", f"{invocation.name} raised {type(error).__name__}: {error}")
 
@@ -310,15 +294,14 @@ class _Handler(NamedTuple):
 
 @cache
 def _handler(name: str) -> _Handler:
-    path = ROOT / "lambdas" / f"{name}.py"
-    text = active.get(str(path.relative_to(ROOT))) or path.read_text()
-    tree = ast.parse(text)
+    path = f"lambdas/{name}.py"
+    tree = ast.parse(source(path))
     shared = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom | ast.ClassDef)]
     # Their annotations are texts, as in the module.
     futures = [one for one in shared if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
     own = [*futures, *(one for one in tree.body if one not in shared)]
     module = ModuleType(f"muster.lambdas.{name}")
-    module.__file__ = str(path)
+    module.__file__ = str(ROOT / path)
     # A model of a handler's own finds its annotations by its module's name.
     with patch.dict(sys.modules, {module.__name__: module}):
         exec(compile(ast.Module([*shared], []), path, "exec"), vars(module))  # noqa: S102
@@ -367,19 +350,15 @@ class SimulatedClients:
 
     @property
     def eks(self) -> Any:
-        """EKS, opened when it is used."""
         return self._world.cloud.client("eks")
 
     def cluster_transport(self, endpoint: str, authority: str) -> Any:
-        """The API of a cluster."""
         return self._world.cloud.transport(endpoint)
 
     def cluster_token(self, eks_cluster: str) -> str:
-        """A new token for it."""
         return self._world.cloud.kubernetes.token(eks_cluster)
 
     def sagemaker_in(self, credentials: Any) -> Any:
-        """SageMaker in a session."""
         return self._world.cloud.client("sagemaker", credentials["AccessKeyId"])
 
 
@@ -452,7 +431,6 @@ class SerialPool:
         pass
 
     def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """The answers, in order."""
         return map(work, items)
 
 
@@ -482,8 +460,6 @@ class SilentLogger:
 
 
 class SilentMetrics:
-    """In place of Powertools' metrics."""
-
     def log_metrics(self, handler: T) -> T:
         return handler
 

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.hunt DEFECT`: how many schedules it takes until an invariant breaks.
+"""`python -m tests.simulation.hunt DEFECT SCHEDULES`: the first schedule that finds a defect, and what it breaks.
 
 A process of its own: the defect is put in before anything of the product is imported.
 """
@@ -11,24 +11,20 @@ import sys
 from tests.simulation.defects import put_in
 
 
-def main(name: str, schedules: int) -> int:
-    """Print the number of schedules, and the invariant that broke; null where none did."""
-    put_in(name)
-    from tests.simulation.shrinking import explored  # noqa: PLC0415 - after the defect
+def _hunt(schedules: int) -> tuple[int, str] | None:
+    from tests.simulation.exploration import explored  # noqa: PLC0415 - after the defect
 
     for seed in range(schedules):
         # Whatever stops the simulation is found, too.
         try:
             violations = explored(seed).violations
         except Exception as error:
-            violations = [("error", f"{type(error).__name__}: {error}")]
+            return seed, f"{type(error).__name__}: {error}"
         if violations:
-            invariant, what = violations[0]
-            print(json.dumps({"schedules": seed + 1, "invariant": invariant, "what": what}))
-            return 0
-    print(json.dumps({"schedules": schedules, "invariant": None, "what": ""}))
-    return 1
+            return seed, violations[0][0]
+    return None
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    put_in(sys.argv[1])
+    print(json.dumps(_hunt(int(sys.argv[2]))))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import list_runs
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.document import StoredDocument
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
@@ -26,6 +27,8 @@ from tests.support.memory_client import client_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import Execution, World
+
+D = TypeVar("D", bound=StoredDocument)
 
 _ALIVE_SECONDS = 15 * 60.0
 _ENDS_SECONDS = 3_600.0
@@ -81,9 +84,8 @@ class Judge:
 
     def _is_refused(self, life: Life) -> bool:
         """Whether the record says that no such job was created."""
-        key = RunLayout(life.run).record(life.rank)
-        body = self._object(key)
-        attempts = () if body is None else Record.from_json(body, key).attempts
+        record = self._document(Record, RunLayout(life.run).record(life.rank))
+        attempts = () if record is None else record.attempts
         return any(attempt.job == life.name and not attempt.was_created for attempt in attempts)
 
     def _check_cap(self) -> None:
@@ -122,7 +124,6 @@ class Judge:
             world.violate("the older of two jobs lives on", f"react has seen an event of {job}")
 
     def invocation_failed(self, invocation: Invocation, cause: Cause) -> None:
-        """An invocation failed, or one of its calls."""
         run = invocation.label.partition(" ")[0].partition("/")[0]
         if cause.injected:
             self._injured.setdefault(run, []).append((self._world.kernel.seconds, invocation.function_name))
@@ -146,11 +147,11 @@ class Judge:
 
     def _untold(self) -> set[str]:
         """The runs that are admitted and wait."""
-        world, body = self._world, self._object(QUEUE_KEY)
-        if body is None or world.faults.storms or self._injured or world.were_dead_letters or world.lost_events:
+        world, queue = self._world, self._document(Queue, QUEUE_KEY)
+        if queue is None or world.faults.storms or self._injured or world.were_dead_letters or world.lost_events:
             return set()
         waiting = {name for name, one in world.executions.items() if one.ended is None and one.is_waiting}
-        return {queued.run for queued in Queue.from_json(body, QUEUE_KEY).runs if queued.admitted} & waiting
+        return {queued.run for queued in queue.runs if queued.admitted} & waiting
 
     def _check_dead(self, execution: Execution) -> None:
         world, name = self._world, execution.name
@@ -225,34 +226,30 @@ class Judge:
                 world.violate("alive for ever", f"{life.name} is {life.status}")
 
     def _check_verdict(self, execution: Execution, status: str, plan: Plan, result: Result) -> None:
-        world, name, spec = self._world, execution.name, plan.spec
-        fence = self.fence(name)
+        name, spec, fence, excused = execution.name, plan.spec, self.fence(execution.name), _is_excused(execution)
         ends = [self._last(name, rank) for rank in range(spec.replicas)]
         completed = sum(life is not None and life.end is not None and life.end.status == "Completed" for life in ends)
-        excused = _is_excused(execution)
-        if result.verdict is Verdict.SUCCEEDED and completed < spec.quorum:
-            world.violate("untrue success", f"{name}: {completed} of {spec.quorum} jobs completed")
-        if completed == spec.replicas and result.verdict is not Verdict.SUCCEEDED:
-            # Where the run was stopped before the last one completed, it may have been settled before.
-            early = execution.cancelled_at is not None or fence is not None or excused
-            if not early:
-                world.violate("lost success", f"{name}: all {completed} completed, but it is {result.verdict}")
-        if result.verdict is Verdict.STOPPED and execution.cancelled_at is None:
-            world.violate("untrue stop", f"{name} was not cancelled")
-        if execution.is_cancelled and result.verdict is Verdict.FAILED and not execution.was_settling:
-            world.violate("a cancel is a failure", f"{name}: fence {fence}")
-        if status == "SUCCEEDED" and result.verdict is not Verdict.SUCCEEDED:
-            world.violate("execution and result", f"{name}: {status}, {result.verdict}")
-        if status == "FAILED" and result.verdict is Verdict.SUCCEEDED and not excused:
-            world.violate("a success became a failure", f"{name}: {execution.gave_up}")
-        if result.verdict is Verdict.FAILED and fence is None and completed >= spec.quorum and not excused:
-            world.violate("untrue failure", f"{name}: {completed} completed, {spec.quorum} were needed")
-        lost = len([*self._under(f"control/{plan.run}/lost/")])
-        is_stopped = fence is not None and fence.cause is FenceCause.QUORUM_LOST
-        if spec.sweep and is_stopped and lost <= spec.replicas - spec.quorum:
-            world.violate("a sweep is stopped with its quorum", f"{name}: {lost} of {spec.replicas} are lost")
-        if execution.gave_up and not excused:
-            world.violate("Muster failed", f"{name}: {execution.gave_up}")
+        succeeded, failed = result.verdict is Verdict.SUCCEEDED, result.verdict is Verdict.FAILED
+        # Where the run was stopped before the last one completed, it may have been settled before.
+        early = execution.cancelled_at is not None or fence is not None or excused
+        lost = len(self._under(f"control/{plan.run}/lost/"))
+        lost_quorum = fence is not None and fence.cause is FenceCause.QUORUM_LOST
+        cancel_failed = execution.is_cancelled and failed and not execution.was_settling
+        for broken, invariant in (
+            (succeeded and completed < spec.quorum, "untrue success"),
+            (completed == spec.replicas and not succeeded and not early, "lost success"),
+            (result.verdict is Verdict.STOPPED and execution.cancelled_at is None, "untrue stop"),
+            (cancel_failed, "a cancel is a failure"),
+            (status == "SUCCEEDED" and not succeeded, "execution and result"),
+            (status == "FAILED" and succeeded and not excused, "a success became a failure"),
+            (failed and fence is None and completed >= spec.quorum and not excused, "untrue failure"),
+            (spec.sweep and lost_quorum and lost <= spec.replicas - spec.quorum, "a sweep is stopped with its quorum"),
+            (execution.gave_up and not excused, "Muster failed"),
+        ):
+            if broken:
+                what = f"{status}, {result.verdict}; {completed} of {spec.replicas} completed, {spec.quorum} needed"
+                gave_up = f"{lost} lost; fence {fence}; gave up {execution.gave_up}"
+                self._world.violate(invariant, f"{name}: {what}; {gave_up}")
 
     def _count_ends(self, plan: Plan, result: Result) -> None:
         reach = self._world.reach
@@ -313,10 +310,8 @@ class Judge:
             # It could not be checked for hours, so it was stopped.
             wanted.add(FailureClass.UNKNOWN)
         if attempt.failure_class not in wanted:
-            found = (
-                f"{attempt.job} is {attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
-            )
-            world.violate("untrue class", found)
+            found = f"{attempt.failure_class}, not {life.end.failure_class}; stopped by {life.stopped_by}"
+            world.violate("untrue class", f"{attempt.job} is {found}")
 
     def _marks(self, run: str) -> tuple[list[float], bool]:
         """When a function of a run, or a timer, failed for a reason of its own; and whether an event did not come."""
@@ -352,17 +347,10 @@ class Judge:
             for rank in range(plan.spec.replicas)
             if (life := self._last(name, rank)) is not None and life.ended is not None and self._is_lost(life)
         )
-        stopping_ends = [
-            life.ended
-            for replica in result.replicas
-            if self._stops(plan, replica)
-            and (life := world.lives.jobs.get(replica.attempts[-1].job)) is not None
-            and life.ended is not None
-        ]
-        if stopping_ends and last > min(stopping_ends) + stopping:
-            world.violate(
-                "stop", f"a job of {name} ended {last - min(stopping_ends):.0f} s after a rule stopped the run"
-            )
+        stopped = [replica.attempts[-1].job for replica in result.replicas if self._stops(plan, replica)]
+        ends = [life.ended for job in stopped if (life := world.lives.jobs.get(job)) is not None and life.ended]
+        if ends and last > min(ends) + stopping:
+            world.violate("stop", f"a job of {name} ended {last - min(ends):.0f} s after a rule stopped the run")
         needless = len(lost) - (plan.spec.replicas - plan.spec.quorum) - 1
         if result.verdict is Verdict.FAILED and needless >= 0:
             decisive = lost[len(lost) - 1 - needless]
@@ -456,10 +444,8 @@ class Judge:
         return (timestamps.parse(fence.at) - START).total_seconds() + SKEW_MAX
 
     def _check_queue(self) -> None:
-        body = self._objects.get(QUEUE_KEY)
-        if body is None:
-            return
-        for queued in Queue.from_json(body, QUEUE_KEY).runs:
+        queue = self._document(Queue, QUEUE_KEY)
+        for queued in () if queue is None else queue.runs:
             if not queued.admitted:
                 self._world.violate("queue", f"{queued.run} has ended and waits")
             elif self.result(queued.run) is not None and not self._injured.get(queued.run):
@@ -503,17 +489,15 @@ class Judge:
     def _under(self, prefix: str) -> list[tuple[str, bytes]]:
         return [(key, body) for key, body in self._objects.items() if key.startswith(prefix)]
 
+    def _document(self, kind: type[D], key: str) -> D | None:
+        found = self._object(key)
+        return None if found is None else kind.from_json(found, key)
+
     def plan(self, run: str) -> Plan | None:
-        """The plan of a run."""
-        found = self._object(RunLayout(run).plan)
-        return None if found is None else Plan.from_json(found, "plan")
+        return self._document(Plan, RunLayout(run).plan)
 
     def result(self, run: str) -> Result | None:
-        """The result of a run."""
-        found = self._object(RunLayout(run).result)
-        return None if found is None else Result.from_json(found, "result")
+        return self._document(Result, RunLayout(run).result)
 
     def fence(self, run: str) -> Fence | None:
-        """The fence of a run."""
-        found = self._object(RunLayout(run).fence)
-        return None if found is None else Fence.from_json(found, "fence")
+        return self._document(Fence, RunLayout(run).fence)

@@ -85,7 +85,6 @@ class Kernel:
         self.living: dict[Activity, None] = {}
 
     def now(self) -> datetime:
-        """The time, in UTC."""
         return START + timedelta(seconds=self.seconds)
 
     def at(self, seconds: float, action: Callable[[], None]) -> None:
@@ -106,51 +105,43 @@ class Kernel:
         return activity
 
     def sleep(self, seconds: float) -> None:
-        """Let the current activity wait."""
-        activity = self._awake()
         until = self.seconds + max(0.0, seconds)
         if until <= self._until and (not self._due or self._due[0][0] > until) and self.steps < self._most:
             # Nothing happens meanwhile: time passes without a switch, as it would with two of them.
             self.seconds = until
             self.steps += 1
             return
-        activity.waiting += 1
-        ticket = activity.waiting
-
-        def wake() -> None:
-            if not activity.ended and activity.waiting == ticket:
-                activity.resume()
-
-        self.at(until, wake)
+        self.at(until, self._ticket())
         self.hub.switch()
 
     def park(self) -> Callable[[], None]:
         """Prepare the current activity to wait: what it returns wakes it, and `wait` waits."""
-        activity = self._awake()
+        resume = self._ticket()
+        return lambda: self.after(0.0, resume)
+
+    def _ticket(self) -> Callable[[], None]:
+        """What resumes the current activity from its next wait, and from no later one."""
+        activity = self.current
+        assert activity is not None, "only an activity waits"
         activity.waiting += 1
         ticket = activity.waiting
 
-        def wake() -> None:
-            def resume() -> None:
-                if not activity.ended and activity.waiting == ticket:
-                    activity.resume()
+        def resume() -> None:
+            if not activity.ended and activity.waiting == ticket:
+                activity.resume()
 
-            self.after(0.0, resume)
-
-        return wake
+        return resume
 
     def wait(self) -> None:
         """Wait until what `park` returned is called."""
         self.hub.switch()
 
     def join(self, activity: Activity) -> None:
-        """Wait for the end of another activity."""
         if not activity.ended:
             activity.waiters.append(self.park())
             self.wait()
 
     def kill(self, activity: Activity) -> None:
-        """End an activity where it waits."""
         if activity.ended:
             return
         activity.waiting += 1
@@ -172,12 +163,7 @@ class Kernel:
         return True
 
     def close(self) -> None:
-        """End every activity."""
         for activity in list(self.living):
             if not activity.ended:
                 activity.resume(killed=True)
         self._due.clear()
-
-    def _awake(self) -> Activity:
-        assert self.current is not None, "only an activity waits"
-        return self.current

@@ -31,9 +31,8 @@ class Fate:
     trains: bool = True
 
 
-COMPLETES = Fate("Completed", None)
 FATES = {
-    "completes": COMPLETES,
+    "completes": Fate("Completed", None),
     "user code": Fate("Failed", FailureClass.USER_CODE, "AlgorithmError: broken, exit code: 1"),
     "infrastructure": Fate("Failed", FailureClass.INFRASTRUCTURE, "InternalServerError: We encountered an error."),
     "capacity": Fate("Failed", FailureClass.CAPACITY, "CapacityError: no capacity", trains=False),
@@ -50,8 +49,6 @@ _TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 80_0
 
 @dataclass
 class Life:
-    """One job."""
-
     name: str
     run: str
     rank: int
@@ -71,7 +68,6 @@ class Life:
 
 @cache
 def manifest_archive() -> bytes:
-    """A job's output.tar.gz."""
     manifest = {
         "version": 1,
         "checkpoint_s3_bucket": "s3://bucket/checkpoints/one/r0/",
@@ -97,42 +93,34 @@ def commit(run: str) -> bytes:
 
 
 class Lives:
-    """All jobs of a schedule."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self.jobs: dict[str, Life] = {}
-        self._late: set[str] = set()
+        self.late: set[str] = set()
+        """The jobs whose creation took effect after its answer was lost."""
 
     def comes_late(self, operation: str, parameters: Mapping[str, Any]) -> None:
         """A call takes effect now whose answer was lost before."""
         if operation in {"CreateTrainingJob", "CreateJob"}:
             self._world.reach("a job is created after its answer was lost")
-            self._late.add(parameters["TrainingJobName"])
-
-    def is_late(self, name: str) -> bool:
-        """Whether a job's creation took effect after its answer was lost."""
-        return name in self._late
+            self.late.add(parameters["TrainingJobName"])
 
     def begin(self, name: str) -> Life:
-        """A job was created."""
         world = self._world
         _, run, rank, attempt = job_parts(name)
-        life = Life(name, run, rank, attempt, world.kernel.seconds, world.scenario.fate(name))
-        life.came_late = name in self._late
+        fate = world.scenario.fate(name)
+        life = Life(name, run, rank, attempt, world.kernel.seconds, fate, came_late=name in self.late)
         self.jobs[name] = life
         world.tell(name, "is created")
-        world.scenario.job_created(life)
+        world.judge.job_created(life)
         return life
 
     def ends(self, life: Life, status: str) -> None:
-        """A job has ended."""
         life.status = status
         life.ended = self._world.kernel.seconds
         if life.end is None:  # its stop came through
             life.end = Fate("Stopped", FailureClass.STOPPED_BY_MUSTER, secondary="Stopped")
         self._world.tell(life.name, f"has ended as {status}")
-        self._world.scenario.job_ended(life)
 
     def of(self, run: str, rank: int | None = None) -> list[Life]:
         """The jobs of a run, or of one of its replicas."""
@@ -179,7 +167,7 @@ class Lives:
             return
         life.end = fate
         if fate.status == "Completed":
-            world.put(f"output/{self._root(life)}/{name}/output/output.tar.gz", self.archive())
+            world.put(f"output/{life.run}/{name}/output/output.tar.gz", manifest_archive())
             training.complete(name)
         elif fate.failure_class is FailureClass.STOPPED_BY_USER:
             world.reach("a user stops a job")
@@ -190,18 +178,9 @@ class Lives:
         else:
             training.fail(name, fate.reason)
 
-    def _root(self, life: Life) -> str:
-        return life.run
-
     def commit(self, life: Life) -> None:
-        """The replica commits a round."""
         root = life.run.partition("-x")[0]
         self._world.put(f"rendezvous/{root}/commits/00000001.json", commit(root))
-
-    @staticmethod
-    def archive() -> bytes:
-        """A job's output.tar.gz."""
-        return manifest_archive()
 
 
 def job_parts(name: str) -> tuple[str, str, int, int]:

@@ -10,11 +10,10 @@ from botocore.exceptions import ClientError
 
 from tests.simulation.cluster_lives import CLUSTER_FATES, CLUSTER_HANGS, QUEUE
 from tests.simulation.functions import MACHINE_ARN, Version
-from tests.simulation.judge import Judge
-from tests.simulation.lives import FATES, HANGS, Fate, Life
+from tests.simulation.lives import FATES, HANGS, Fate
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Execution, World
+    from tests.simulation.world import World
 
 _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type": "ml.m5.large"}
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
@@ -41,7 +40,6 @@ class Scenario:
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.6)
         self.uses_clusters = draws.chance("clusters", 0.2)
-        self.judge_ = Judge(world)
         self._last_sweep = 0.0
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
@@ -51,7 +49,6 @@ class Scenario:
     # --- beginning -----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Set everything going."""
         world, draws = self._world, self._draws
         if self.cap is not None:
             world.fleet.variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(self.cap)
@@ -92,7 +89,6 @@ class Scenario:
             world.kernel.at(seconds + draws.pick("rollback/after", (60.0, 2.0, 10.0, 150.0, 300.0)), roll_back)
 
     def spec(self, name: str) -> dict[str, Any]:
-        """What a user has written."""
         draws = self._draws
         most = 4 if self.cap is None else self.cap
         if draws.chance(f"{name}/too large", 0.03):
@@ -139,7 +135,7 @@ class Scenario:
             world.cloud.client("stepfunctions").start_execution(stateMachineArn=MACHINE_ARN, name=name, input=document)
 
         if draws.chance(f"{name}/by event", 0.15):
-            event = _requested(name, spec)
+            event = {**_REQUESTED, "id": f"request-{name}", "detail": {"spec": {**spec, "name": name}}}
             for later in self.deliveries(f"{name} requested"):
                 world.kernel.at(delay + later, lambda: world.call_later("start", event, name))
         else:
@@ -183,8 +179,7 @@ class Scenario:
         share = draws.share(choice)
         if share >= self._event_faults or not draws.is_free(choice):
             return [0.5]
-        kind, size = draws.share(f"{choice}/kind"), draws.share(f"{choice}/size")
-        late = _LATE[int(size * len(_LATE))]
+        kind, late = draws.share(f"{choice}/kind"), draws.choose(f"{choice}/size", _LATE)
         if kind < 0.3:
             draws.note(choice, "the event is lost")
             world.reach("an event is lost")
@@ -208,45 +203,24 @@ class Scenario:
         if share >= self._bad_fates or not draws.is_free(choice):
             return fates["completes"]
         bad = [key for key in fates if key != "completes"]
-        found = bad[int(draws.share(f"{choice}/kind") * len(bad))]
+        found = draws.choose(f"{choice}/kind", bad)
         if found == "infrastructure" and draws.share(f"{choice}/hangs") < _HANGS:
             draws.note(choice, "hangs")
             return hangs
         draws.note(choice, found)
         return fates[found]
 
-    # --- the judge -------------------------------------------------------------------------------
-
-    def job_created(self, life: Life) -> None:
-        """A job was created."""
-        self.judge_.job_created(life)
-
-    def job_ended(self, life: Life) -> None:
-        """A job has ended."""
-
-    def execution_ended(self, execution: Execution) -> None:
-        """An execution has ended."""
-        self.judge_.execution_ended(execution)
-        # A stack's sweep finds what every other net has missed.
-        if self._last_sweep < self._world.kernel.seconds + 10 * _HOUR:
-            self._world.kernel.after(20 * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
-            self._last_sweep = self._world.kernel.seconds + 20 * _HOUR
-
-    def judge(self) -> None:
-        """Nothing is due any more."""
-        self.judge_.at_the_end()
+    def sweep_late(self) -> None:
+        """Once executions have ended, a stack's sweep finds what every other net has missed."""
+        kernel = self._world.kernel
+        if self._last_sweep < kernel.seconds + 10 * _HOUR:
+            kernel.after(20 * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
+            self._last_sweep = kernel.seconds + 20 * _HOUR
 
 
-def _requested(name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """An event Run Requested on the stack's bus."""
-    return {
-        "version": "0",
-        "id": f"request-{name}",
-        "detail-type": "Run Requested",
-        "source": "somebody",
-        "account": "123456789012",
-        "time": "2026-01-01T00:00:00Z",
-        "region": "us-east-1",
-        "resources": [],
-        "detail": {"spec": {**spec, "name": name}},
-    }
+# An event Run Requested on the stack's bus, but for the run.
+_REQUESTED = dict.fromkeys(("version", "source", "account", "region"), "any") | {
+    "detail-type": "Run Requested",
+    "time": "2026-01-01T00:00:00Z",
+    "resources": [],
+}

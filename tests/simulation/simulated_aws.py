@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from botocore import xform_name
@@ -24,21 +24,23 @@ from botocore.paginate import Paginator
 
 from muster.control.kubernetes.transport import Answer
 from tests.memory import models
-from tests.memory.calls import THROTTLED_BY, AwsError, Operation, is_passing, metadata
+from tests.memory.calls import AwsError, Operation, is_passing, metadata
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
 from tests.memory.kubernetes import failure, operation
+from tests.simulation.faults import NOTHING, Faults
 from tests.simulation.kernel import START, Kernel
 
-if TYPE_CHECKING:
-    from tests.simulation.faults import Faults
+R = TypeVar("R")
 
 # As muster.control.aws.clients configures them.
 _TRIES = {"events": 2}
 _TRIES_DEFAULT = 6
 _LONGEST_PAUSE_SECONDS = 20.0
 
+# The forms of requests and answers that were looked at: the services' names, the operations', and the fields.
 _checked: set[tuple[Any, ...]] = set()
+_limited: set[tuple[Any, ...]] = set()
 _answered: set[tuple[Any, ...]] = set()
 
 
@@ -54,8 +56,6 @@ class Caller(Protocol):
 
 
 class KernelClock(VirtualClock):
-    """The clock of the services: the kernel's time."""
-
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(START)
         self._kernel = kernel
@@ -104,17 +104,68 @@ class SimulatedCloud(MemoryCloud):
         self._clients: dict[str, SimulatedClient] = {}
 
     def client(self, service: str, access_key: str | None = None) -> Any:
-        """A client of a service."""
         if access_key is not None:
             return SimulatedClient(self, service, self.operations_of(service, access_key))
         if service not in self._clients:
             self._clients[service] = SimulatedClient(self, service, self.operations_of(service))
         return self._clients[service]
 
-    # --- a cluster's API -------------------------------------------------------------------------
+    # --- a request -------------------------------------------------------------------------------
+
+    def _sent(self, service: str, name: str, parameters: dict[str, Any], effect: Callable[[], R]) -> R:
+        """Send one request, which takes time and may meet a fault: its error is raised."""
+        caller, faults = self._caller(), self.faults
+        fault = faults.of_call(caller, service, name, parameters) or NOTHING
+        self._wait(caller, fault.before_seconds)
+        if fault.crash == "before":
+            self._tell(name, parameters, "the function crashes before the effect")
+            fault.strike()
+        answer: R | None = None
+        if fault.late_seconds is not None:
+            self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
+
+            def late() -> None:
+                faults.on_late(name, parameters)
+                with suppress(ConnectionError):
+                    if not isinstance(effect(), AwsError):
+                        self._tell(name, parameters, "done, late")
+
+            self.kernel.after(fault.late_seconds, late)
+        elif fault.error is None or fault.after_effect:
+            answer = effect()
+        if fault.crash == "after":
+            self._tell(name, parameters, "the function crashes after the effect")
+            fault.strike()
+        self._wait(caller, fault.after_seconds)
+        if fault.error is not None:
+            when = "after the effect" if fault.after_effect else "instead of the effect"
+            self._tell(name, parameters, f"{fault.error} {when}")
+            raise fault.error.with_traceback(None)  # schedules share it
+        assert answer is not None
+        return answer
+
+    def _caller(self) -> Caller:
+        activity = self.kernel.current
+        assert activity is not None
+        caller: Caller = activity.owner
+        caller.check()
+        return caller
+
+    def _wait(self, caller: Caller, seconds: float) -> None:
+        self.kernel.sleep(caller.pace + seconds)
+        caller.check()
+
+    def _stops(self, job: str) -> None:
+        current = self.kernel.current
+        self.on_stop(job, "late" if current is None else current.name)
+
+    def _tell(self, name: str, parameters: dict[str, Any], outcome: str) -> None:
+        if self.on_call is not None:
+            self.on_call(name, _shown(parameters), outcome)
+
+    # --- a cluster's API ---------------------------------------------------------------------------
 
     def transport(self, url: str) -> SimulatedTransport:
-        """The way to a cluster's API."""
         return SimulatedTransport(self, url)
 
     def request(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
@@ -123,60 +174,32 @@ class SimulatedCloud(MemoryCloud):
         Raises:
             ConnectionError: there is no answer.
         """
+        name, job = operation(method, path), _job_of(path, body)
 
         def effect() -> Answer:
-            if method == "DELETE" and name == "DeleteJob":
-                current = self.kernel.current
-                self.on_stop(job, "late" if current is None else current.name)
+            if name == "DeleteJob":
+                self._stops(job)
             return self.kubernetes.answer(url, method, path, headers, body)
 
-        name = operation(method, path)
         self.counts[name] += 1
-        activity = self.kernel.current
-        assert activity is not None
-        caller: Caller = activity.owner
-        caller.check()
-        job = _job_of(path, body)
         parameters = {"TrainingJobName": job}
-        fault = self.faults.of_call(caller, "kubernetes", name, parameters) or self.faults.none
-        self.kernel.sleep(caller.pace + fault.before_seconds)
-        caller.check()
-        if fault.crash == "before":
-            fault.strike()
-        answer = None
-        if fault.late_seconds is not None:
-            self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
-            self.kernel.after(fault.late_seconds, lambda: self._request_late(name, parameters, effect))
-        elif fault.error is None or fault.after_effect:
-            answer = effect()
-        if fault.crash == "after":
-            fault.strike()
-        self.kernel.sleep(caller.pace + fault.after_seconds)
-        caller.check()
-        if fault.error is not None:
-            self._tell(name, parameters, f"{fault.error}")
-            if isinstance(fault.error, AwsError):
-                return failure(fault.error.status, fault.error.code, fault.error.message)
-            message = str(fault.error)
-            raise ConnectionError(message)
-        assert answer is not None
+        try:
+            answer = self._sent("kubernetes", name, parameters, effect)
+        except AwsError as error:
+            return failure(error.status, error.code, error.message)
+        except (ConnectTimeoutError, ReadTimeoutError) as error:
+            raise ConnectionError(str(error)) from None
         self._tell(name, parameters, str(answer.status))
         return answer
 
-    def _request_late(self, name: str, parameters: dict[str, Any], effect: Callable[[], Answer]) -> None:
-        self.faults.comes_late(name, parameters)
-        with suppress(ConnectionError):
-            effect()
-
-    # --- a call --------------------------------------------------------------------------------
+    # --- a call of an SDK ----------------------------------------------------------------------------
 
     def call(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
         """Make a call as an SDK does: passing errors are tried again."""
         _check_once(service, name, parameters)
         if self.is_direct:
-            return self._answer(
-                service, name, parameters, operation, self._effect(service, name, operation, parameters)
-            )
+            found = self._effect(service, name, operation, parameters)
+            return self._answer(service, name, parameters, operation, found)
         tries, tried = _TRIES.get(service, _TRIES_DEFAULT), 0
         while True:
             try:
@@ -189,69 +212,30 @@ class SimulatedCloud(MemoryCloud):
 
     def _once(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
         self.counts[name] += 1
-        activity = self.kernel.current
-        assert activity is not None
-        caller: Caller = activity.owner
-        caller.check()
-        answer: dict[str, Any] | AwsError | None
+        caller = self._caller()
         if name == "PutObject":
             parameters = self.rewrite(caller, parameters)
         if name == "SendTaskFailure" and parameters["error"] in CAUGHT and not self.catches_reruns(caller):
             name, operation = "SendTaskSuccess", self.workflow.operations["SendTaskSuccess"]
             parameters = {"taskToken": parameters["taskToken"], "output": parameters["cause"]}
-        fault = self.faults.of_call(caller, service, name, parameters)
-        if fault is None:
-            self.kernel.sleep(caller.pace)
-            caller.check()
-            answer = self._effect(service, name, operation, parameters)
-            self.kernel.sleep(caller.pace)
-            caller.check()
-            return self._answer(service, name, parameters, operation, answer)
-        self.kernel.sleep(caller.pace + fault.before_seconds)
-        caller.check()
-        if fault.crash == "before":
-            self._tell(name, parameters, "the function crashes before the effect")
-            fault.strike()
-        answer = None
-        if fault.late_seconds is not None:
-            self._tell(name, parameters, f"takes effect {fault.late_seconds:.0f} s late")
-            self.kernel.after(fault.late_seconds, lambda: self._late(service, name, operation, parameters))
-        elif fault.error is None or fault.after_effect:
-            answer = self._effect(service, name, operation, parameters)
-        if fault.crash == "after":
-            self._tell(name, parameters, "the function crashes after the effect")
-            fault.strike()
-        self.kernel.sleep(caller.pace + fault.after_seconds)
-        caller.check()
-        if fault.error is not None:
-            when = "after the effect" if fault.after_effect else "instead of the effect"
-            self._tell(name, parameters, f"{fault.error} {when}")
-            if isinstance(fault.error, AwsError):
-                raise fault.error.as_client_error(name)
-            raise fault.error
-        assert answer is not None
-        return self._answer(service, name, parameters, operation, answer)
+        try:
+            found = self._sent(service, name, parameters, lambda: self._effect(service, name, operation, parameters))
+        except AwsError as error:
+            raise error.as_client_error(name) from None
+        return self._answer(service, name, parameters, operation, found)
 
     def _effect(
         self, service: str, name: str, operation: Operation, parameters: dict[str, Any]
     ) -> dict[str, Any] | AwsError:
         if service != "s3" and (found := _limits_once(service, name, parameters)):
             return AwsError("ValidationException", "; ".join(found))
+        if name == "StopTrainingJob":
+            self._stops(parameters["TrainingJobName"])
         try:
             # A request is kept by one service only.
-            given = copy.deepcopy(parameters) if name == "CreateTrainingJob" else parameters
-            if name == "StopTrainingJob":
-                current = self.kernel.current
-                self.on_stop(parameters["TrainingJobName"], "late" if current is None else current.name)
-            return operation.effect(given)
+            return operation.effect(copy.deepcopy(parameters) if name == "CreateTrainingJob" else parameters)
         except AwsError as refused:
             return refused
-
-    def _late(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> None:
-        self.faults.comes_late(name, parameters)
-        answer = self._effect(service, name, operation, parameters)
-        if not isinstance(answer, AwsError):
-            self._tell(name, parameters, "done, late")
 
     def _answer(
         self,
@@ -269,10 +253,6 @@ class SimulatedCloud(MemoryCloud):
         status = 206 if "ContentRange" in answer else operation.status
         return {**answer, "ResponseMetadata": metadata(status)}
 
-    def _tell(self, name: str, parameters: dict[str, Any], outcome: str) -> None:
-        if self.on_call is not None:
-            self.on_call(name, _shown(parameters), outcome)
-
 
 class SimulatedTransport:
     """The way to the API of one cluster (`muster.control.kubernetes.transport.Transport`)."""
@@ -281,7 +261,6 @@ class SimulatedTransport:
         self._cloud, self._url = cloud, url
 
     def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        """The answer."""
         return self._cloud.request(self._url, method, path, headers, body)
 
 
@@ -328,54 +307,31 @@ class SimulatedClient:
         return self._paginators[name]
 
 
-def throttled(service: str) -> AwsError:
-    """The refusal of a call that comes too fast, as each service words it."""
-    return THROTTLED_BY.get(service, AwsError("ThrottlingException", "Rate exceeded"))
-
-
-def _form(service: str, name: str, parameters: dict[str, Any]) -> tuple[Any, ...]:
-    return (service, name, *parameters)
-
-
 def _check_once(service: str, name: str, parameters: dict[str, Any]) -> None:
     """Check the first request of each form, and every CreateTrainingJob of another form."""
-    form = _form(service, name, parameters)
+    form = (service, name, *parameters)
     if form not in _checked:
         models.check_parameters(service, name, parameters)
         _checked.add(form)
 
 
-_limited: set[tuple[Any, ...]] = set()
-
-
 def _limits_once(service: str, name: str, parameters: dict[str, Any]) -> list[str]:
-    form = _form(service, name, parameters)
-    if form in _limited:
-        return []
-    found = models.broken_limits(service, name, parameters)
-    if not found:
+    form = (service, name, *parameters)
+    if form in _limited or (not (found := models.broken_limits(service, name, parameters))):
         _limited.add(form)
+        return []
     return found
 
 
 def _check_answer_once(service: str, name: str, answer: dict[str, Any]) -> None:
-    form = _form(service, name, answer)
+    form = (service, name, *answer)
     if form not in _answered:
         models.check_answer(service, name, answer)
         _answered.add(form)
 
 
+_SHOWN = ("Key", "TrainingJobName", "taskToken", "executionArn", "NameContains", "Prefix", "name", "ResourceArn")
+
+
 def _shown(parameters: dict[str, Any]) -> str:
-    for name in (
-        "Key",
-        "TrainingJobName",
-        "taskToken",
-        "executionArn",
-        "NameContains",
-        "Prefix",
-        "name",
-        "ResourceArn",
-    ):
-        if name in parameters:
-            return str(parameters[name]).rpartition(":")[2][-60:]
-    return ""
+    return next((str(parameters[name]).rpartition(":")[2][-60:] for name in _SHOWN if name in parameters), "")

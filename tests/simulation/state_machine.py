@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
+from muster.contract import timestamps
 from tests.memory.workflow import Answer, Workflow
 from tests.simulation.kernel import Activity, Kernel
 
@@ -52,26 +53,19 @@ class StateError(Exception):
 
 
 class Failed(NamedTuple):
-    """How a task failed."""
-
     error: str
     cause: str
     injected: bool = False
-
-
-class Tasks(Protocol):
-    """What a Task state calls."""
-
-    def begin(self, resource: str, parameters: Any, label: str, then: Callable[[Any, Failed | None], None]) -> None:
-        """Begin a task; `then` gets what it answers."""
 
 
 class Host(Protocol):
     """What an interpreter needs of its surroundings."""
 
     kernel: Kernel
-    tasks: Tasks
     workflow: Workflow
+
+    def begin(self, resource: str, parameters: Any, label: str, then: Callable[[Any, Failed | None], None]) -> None:
+        """Begin a task; `then` gets what it answers."""
 
     def jitter(self, label: str) -> float:
         """A number from 0 to 1."""
@@ -82,11 +76,9 @@ class Host(Protocol):
     def tell(self, who: str, what: str) -> None:
         """For the trace."""
 
-    def entered(self, who: str, state: str) -> None:
-        """A state was entered."""
+    def entered(self, who: str, state: str) -> None: ...
 
-    def caught(self, who: str, state: str, error: StateError) -> None:
-        """A state has caught an error."""
+    def caught(self, who: str, state: str, error: StateError) -> None: ...
 
     def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
         """A state has failed after all its retries."""
@@ -155,9 +147,11 @@ class Interpreter:
             flow.state = name
             state = flow.states[name]
             if unknown := state.keys() - _FIELDS[state["Type"]] - _EVERYWHERE:
-                message = f"{name}: {', '.join(sorted(unknown))}"
-                raise NotImplementedError(message)
-            context = {**flow.context, "State": {"Name": name, "EnteredTime": self._now(), "RetryCount": 0}}
+                raise NotImplementedError(name, unknown)
+            context = {
+                **flow.context,
+                "State": {"Name": name, "EnteredTime": timestamps.text(self._kernel.now()), "RetryCount": 0},
+            }
             self._host.entered(flow.name, name)
             data, following = self._state(flow, name, state, context)
             flow.data = data
@@ -260,7 +254,9 @@ class Interpreter:
         if token is not None:
             self._waiting[token] = lambda answer: end(
                 copy.deepcopy(answer.output),
-                None if answer.error is None and answer.output is not None else Failed(*_failure(answer)),
+                None
+                if answer.error is None and answer.output is not None
+                else Failed(answer.error or "", answer.cause or ""),
             )
         seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data)
         if "TimeoutSecondsPath" in state:
@@ -269,7 +265,7 @@ class Interpreter:
                 raise StateError(_RUNTIME, f"{state['TimeoutSecondsPath']} is {seconds!r}")
         if seconds is not None:
             self._kernel.after(seconds, lambda: end(None, Failed("States.Timeout", "")))
-        self._host.tasks.begin(resource.removesuffix(_TOKEN), parameters, flow.name, answered)
+        self._host.begin(resource.removesuffix(_TOKEN), parameters, flow.name, answered)
         try:
             if not found:
                 self._kernel.wait()
@@ -324,8 +320,7 @@ class Interpreter:
         if failed is not None:
             self._abort(living, activities)
             flow.children = []
-            message = f"The specified tolerated failure threshold was exceeded: {failed}"
-            raise StateError(_CHILD_FAILED, message, injected=failed.injected)
+            raise StateError(_CHILD_FAILED, f"a child has failed: {failed}", injected=failed.injected)
         return [child.data for child in flow.children]
 
     def _abort(self, flows: list[Flow], activities: list[Activity]) -> None:
@@ -336,24 +331,11 @@ class Interpreter:
 
     # --- values ----------------------------------------------------------------------------------
 
-    def _now(self) -> str:
-        return f"{self._kernel.now():%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
-
     def _seconds(self, flow: Flow, state: Mapping[str, Any], data: Any) -> float:
         if "Timestamp" in state:
             until = flow.evaluated(state["Timestamp"], data, self._host.jitter(f"{flow.name}/slot"))
-            return max(0.0, (_time(until) - self._kernel.now()).total_seconds())
+            return max(0.0, (timestamps.parse(until) - self._kernel.now()).total_seconds())
         return float(flow.evaluated(state["Seconds"], data))
-
-
-def _failure(answer: Answer) -> tuple[str, str]:
-    return answer.error or "", answer.cause or ""
-
-
-def _time(text: str) -> Any:
-    from datetime import datetime  # noqa: PLC0415
-
-    return datetime.fromisoformat(text)
 
 
 def _said(state: Mapping[str, Any], name: str, data: Any) -> str:
@@ -390,8 +372,7 @@ def _at(path: str, data: Any, context: Mapping[str, Any]) -> Any:
     found: Any = root
     for name in path.split(".")[1:]:
         if not isinstance(found, Mapping) or name not in found:
-            message = f"{path} is not in {found!r}"
-            raise StateError(_RUNTIME, message)
+            raise StateError(_RUNTIME, f"{path} is not in {found!r}")
         found = found[name]
     return found
 
@@ -402,9 +383,7 @@ def _rendered(template: Any, data: Any, context: Mapping[str, Any]) -> Any:
     if not isinstance(template, Mapping):
         return template
     return {
-        name.removesuffix(".$"): _dynamic(value, data, context)
-        if name.endswith(".$")
-        else _rendered(value, data, context)
+        name.removesuffix(".$"): (_dynamic if name.endswith(".$") else _rendered)(value, data, context)
         for name, value in template.items()
     }
 

@@ -9,40 +9,31 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from muster.contract import timestamps
 from muster.contract.aws.job_status import PASSING
 from muster.contract.spec.stack_defaults import StackDefaults
 from tests.memory.cloud import ACCOUNT
-from tests.memory.workflow import Workflow
 from tests.simulation.cluster_lives import CLUSTERS, ClusterLives
-from tests.simulation.defects import active
+from tests.simulation.defects import source
 from tests.simulation.draws import Draws
 from tests.simulation.faults import Faults
-from tests.simulation.functions import (
-    NEW_FIELD,
-    RETRY_SECONDS,
-    Cause,
-    Fleet,
-    Invocation,
-    Version,
-)
+from tests.simulation.functions import NEW_FIELD, RETRY_SECONDS, Cause, Fleet, Invocation, Version
+from tests.simulation.judge import Judge
 from tests.simulation.kernel import Activity, Kernel
 from tests.simulation.lives import Lives
 from tests.simulation.scenario import Scenario
 from tests.simulation.simulated_aws import CAUGHT, SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
-from tests.support.source_patch import ROOT
 
 HORIZON_SECONDS = 30 * 86_400.0
 _MOST_STEPS = 60_000
-_DEFINITION = "statemachine/run.asl.json"
 _EARLY_ENDS = {"ABORTED", "FAILED", "TIMED_OUT"}
 _ENDS = {"Completed", "Failed", "Stopped"}
 
 
 @cache
 def definition() -> dict[str, Any]:
-    """The state machine."""
-    found: dict[str, Any] = json.loads(active.get(_DEFINITION) or (ROOT / _DEFINITION).read_text())
+    found: dict[str, Any] = json.loads(source("statemachine/run.asl.json"))
     return found
 
 
@@ -76,7 +67,6 @@ class Execution:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits in the run queue."""
         return self.flow.state == "Wait in the run queue"
 
     @property
@@ -102,6 +92,7 @@ class World:
         self.draws = Draws(seed, only)
         self.faults = Faults(self.kernel, self.draws, self.reach)
         self.cloud = SimulatedCloud(self.kernel, self.faults)
+        self.workflow = self.cloud.workflow
         self.fleet = Fleet(self)
         self.executions: dict[str, Execution] = {}
         self.dead_letters: list[tuple[str, Any, str]] = []
@@ -110,25 +101,14 @@ class World:
         self.lost_events: list[str] = []
         self.lives = Lives(self)
         self.cluster_lives: ClusterLives | None = None
-        self.scenario = Scenario(self)
+        self.scenario, self.judge = Scenario(self), Judge(self)
         self.interpreter = Interpreter(self)
         self._wire()
 
     # --- what the parts need -------------------------------------------------------------------
 
     @property
-    def workflow(self) -> Workflow:
-        """Step Functions."""
-        return self.cloud.workflow
-
-    @property
-    def tasks(self) -> World:
-        """What the interpreter's tasks call."""
-        return self
-
-    @property
     def current_name(self) -> str:
-        """Who acts."""
         activity = self.kernel.current
         return "the client" if activity is None else activity.name
 
@@ -143,12 +123,10 @@ class World:
             self.trace.append(f"{self.kernel.seconds:12.2f}  {who}: {what}")
 
     def violate(self, invariant: str, what: str) -> None:
-        """An invariant is broken."""
         self.violations.append((invariant, what))
         self.tell("VIOLATION", f"{invariant}: {what}")
 
     def reach(self, transition: str) -> None:
-        """A transition was reached."""
         self.reached[transition] += 1
 
     # --- wiring --------------------------------------------------------------------------------
@@ -165,7 +143,7 @@ class World:
                 "MUSTER_POD_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/pods",
                 "MUSTER_DEFAULTS": StackDefaults(clusters=CLUSTERS.clusters).to_json().decode(),
             }
-        cloud.on_stop = self.scenario.judge_.job_stopped
+        cloud.on_stop = self.judge.job_stopped
         cloud.rewrite = _with_new_field
         cloud.catches_reruns = _catches_reruns
         self.faults.on_late = self.lives.comes_late
@@ -174,12 +152,11 @@ class World:
         cloud.scheduler.on_firing = lambda firing: self.call_later("timer", json.loads(firing.input), "timer")
 
     def run(self) -> None:
-        """Let everything happen."""
         try:
             self.scenario.begin()
             if not self.kernel.run(HORIZON_SECONDS, _MOST_STEPS):
                 self.violate("endless", f"more than {_MOST_STEPS} steps")
-            self.scenario.judge()
+            self.judge.at_the_end()
         finally:
             self.kernel.close()
 
@@ -199,16 +176,15 @@ class World:
         """A task of the workflow: it invokes a function and waits for its answer."""
         assert resource == "arn:aws:states:::lambda:invoke", resource
         name = parameters["FunctionName"].removeprefix("${").removesuffix("FunctionArn}").lower()
-        draws = self.draws
+        draws, rate = self.draws, self.scenario.invoke_faults
         choice = draws.number(f"invoke {name}({label})")
         share = draws.share(choice)
-        if share < self.scenario.invoke_faults and draws.is_free(choice):
-            draws.note(
-                choice, "Lambda refuses" if share < self.scenario.invoke_faults / 2 else "Lambda's answer is lost"
-            )
-            if share < self.scenario.invoke_faults / 2:
+        if share < rate and draws.is_free(choice):
+            if share < rate / 2:
+                draws.note(choice, "Lambda refuses")
                 then(None, Failed("Lambda.TooManyRequestsException", "Rate exceeded", injected=True))
                 return
+            draws.note(choice, "Lambda's answer is lost")
             self.reach("an invocation's answer is lost")
             self.kernel.after(5.0, lambda: then(None, Failed("Lambda.SdkClientException", "timed out", injected=True)))
 
@@ -226,7 +202,7 @@ class World:
                     self.reach("an asynchronous retry succeeds")
                 if function == "react" and "TrainingJobName" in event.get("detail", {}):
                     detail = event["detail"]
-                    self.scenario.judge_.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
+                    self.judge.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])
                 return
             if tried < len(RETRY_SECONDS):
                 self.kernel.after(RETRY_SECONDS[tried], lambda: self.call_later(function, event, label, tried + 1))
@@ -251,26 +227,19 @@ class World:
             self.deliver("stop", event, f"{detail['name']} {detail['status']}")
 
     def is_on_cluster(self, job: str) -> bool:
-        """Whether a job was created on the cluster."""
         return self.cluster_lives is not None and job in self.cluster_lives.cluster.jobs()
 
     def put(self, key: str, body: bytes) -> None:
-        """Write an object as somebody outside of the control plane."""
         self.cloud.s3.operations["PutObject"].effect({"Bucket": "bucket", "Key": key, "Body": body})
 
     def deliver(self, function: str, event: Any, label: str) -> None:
-        """Put an event on its way."""
         for delay in self.scenario.deliveries(label):
             self.kernel.after(delay, lambda: self.call_later(function, event, label))
 
     # --- executions ----------------------------------------------------------------------------
 
     def _started(self, name: str, document: str) -> None:
-        shown = {
-            "Name": name,
-            "Id": self.workflow.execution_arn(name),
-            "StartTime": f"{self.kernel.now():%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
-        }
+        shown = {"Name": name, "Id": self.workflow.execution_arn(name), "StartTime": timestamps.text(self.kernel.now())}
         flow = self.interpreter.flow(shown, definition(), json.loads(document))
         activity = self.kernel.spawn(name, lambda: self._execute(name, flow), owner=User(name))
         self.executions[name] = Execution(name, self.kernel.seconds, flow, activity)
@@ -288,7 +257,6 @@ class World:
         execution.activity = self.kernel.spawn(name, lambda: self._execute(name, execution.flow), owner=User(name))
 
     def replay_dead_letters(self) -> None:
-        """A user replays all dead letters."""
         letters, self.dead_letters = self.dead_letters, []
         for function, event, label in letters:
             self.reach("a dead letter is replayed")
@@ -310,12 +278,12 @@ class World:
             execution.cancelled_at = self.kernel.seconds
             execution.was_settling = execution.flow.state == "Settle the run"
             self.kernel.kill(execution.activity)
-        self.scenario.execution_ended(execution)
+        self.judge.execution_ended(execution)
+        self.scenario.sweep_late()
 
     # --- what the interpreter asks ---------------------------------------------------------------
 
     def jitter(self, label: str) -> float:
-        """For pauses and launch slots."""
         return self.draws.share(self.draws.number(label))
 
     def abort_lag(self, label: str) -> float:
@@ -323,12 +291,10 @@ class World:
         return self.draws.pick(f"{label}/abort lag", (0.0, 0.0, 1.0, 15.0, 60.0))
 
     def entered(self, who: str, state: str) -> None:
-        """A state was entered."""
         self.tell(who, f"enters {state!r}")
         self.reach(f"state: {state}")
 
     def caught(self, who: str, state: str, error: StateError) -> None:
-        """A state has caught an error."""
         if error.error not in CAUGHT:
             self.reach(f"re-armed: {state}" if error.error == "States.Timeout" else f"caught: {state}")
 

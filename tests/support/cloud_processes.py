@@ -1,4 +1,4 @@
-"""The processes of an embedded cloud, found by their environment, so that a test can kill them with SIGKILL."""
+"""Processes: which run, and those of an embedded cloud, found by their environment, so that a test can kill them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from pathlib import Path
 from muster.local import LocalCloud
 
 _PROC = Path("/proc")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    return _read(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
 
 
 def of_job(cloud: LocalCloud, job: str, part: str = "") -> list[int]:

@@ -27,19 +27,19 @@ class Command:
     """A command that was started; `stdout` shows what it prints while it runs."""
 
     def __init__(self, server: CommandServer, arguments: Sequence[str], pid: int, out: Path, error: Path) -> None:
-        self._server, self._arguments, self._pid, self._error = server, arguments, pid, error
+        self._server, self._arguments, self.pid, self.error = server, arguments, pid, error
         self.stdout = out.open(encoding="utf-8")  # waits until the command has opened it
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
-        os.kill(self._pid, number)
+        os.kill(self.pid, number)
 
     def finish(self) -> subprocess.CompletedProcess[str]:
         """Wait for its end; the output is what was not read from `stdout` before."""
         with self.stdout as stdout:
             output = stdout.read()
-        code = self._server.ask({"wait": self._pid})
-        return subprocess.CompletedProcess([*self._arguments], code, output, self._error.read_text(encoding="utf-8"))
+        code = self._server.ask({"wait": self.pid})
+        return subprocess.CompletedProcess([*self._arguments], code, output, self.error.read_text(encoding="utf-8"))
 
 
 class CommandServer:

@@ -50,18 +50,13 @@ class Deployed:
         """A run that was started elsewhere."""
         return Run(self, name, f"{self.machine.replace(':stateMachine:', ':execution:', 1)}:{name}")
 
-    def gated(self, name: str, *, exit_code: int = 0, per: str = "", **fields: Any) -> dict[str, Any]:
-        """A spec whose jobs run until `open_gate(name)`; `per` is "rank", "attempt" or both: each has its own gate."""
-        pattern = "-".join([name, *(f"{{{part}}}" for part in per.split())])
-        return {
-            "replicas": 1,
-            "entrypoint": ["python", str(_GATED), str(self.gates / pattern), str(exit_code)],
-            **fields,
-        }
+    def gated(self, name: str, **fields: Any) -> dict[str, Any]:
+        """A spec whose jobs run until `open_gate(name)`."""
+        return {"replicas": 1, "entrypoint": ["python", str(_GATED), str(self.gates / name)], **fields}
 
-    def open_gate(self, *parts: object) -> None:
+    def open_gate(self, name: str) -> None:
         """Let the jobs behind this gate end."""
-        (self.gates / "-".join(map(str, parts))).touch()
+        (self.gates / name).touch()
 
     def invoke(self, function: str, event: Any) -> Any:
         """Call a function (`Plan`, `Attempt`, `React`, `Settle`, `Stop`) directly; its answer or its error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from muster.replica.frontends.front_end import DiLoCoFrontEnd
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.transport import Store
+from muster.replica.tiers.inner_states import Counts
+from muster.replica.tiers.tier import TierName
 from tests.support.peers import PATIENT_SECONDS, Run
 
 STEPS = 25  # of a phase
@@ -78,9 +81,7 @@ class Life:
 
     def __init__(self, lives: Lives, attempt: int) -> None:
         context = replace(
-            lives.run.context(lives.store),
-            checkpoints=lives.tiers,
-            local_states=lives.disk if lives.has_disk else None,
+            lives.run.context(lives.store), checkpoints=lives.tiers, local_states=lives.disk if lives.has_disk else None
         )
         self.rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
         self.parameters = np.linspace(-1, 1, lives.count, dtype=np.float32)
@@ -104,6 +105,12 @@ class Life:
         """From where it has continued."""
         resumed = self.rendezvous.resumed
         return None if resumed is None else resumed.tier
+
+    @property
+    def counts(self) -> Mapping[TierName, Counts]:
+        """What became of the states, by tier."""
+        assert self.outer._tiers is not None
+        return self.outer._tiers.counts
 
     def train(self, steps: int, *, saves: bool = True) -> Life:
         """So many inner steps; the states are written after each, unless `saves` is False."""

@@ -9,11 +9,14 @@ import boto3
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.deployed_stack import Stack
-from tests.memory.cloud import ACCOUNT, MemoryCloud
+from muster.client.sdk import Muster
+from tests.memory.cloud import ACCOUNT, REGION, MemoryCloud
 from tests.memory.harness import PREFIX
 
 
 class _Session:
+    region_name = REGION
+
     def __init__(self, cloud: MemoryCloud) -> None:
         self._cloud = cloud
 
@@ -30,3 +33,15 @@ def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
         "Muster", machine, memory.bucket, PREFIX, dead_letter_url="https://sqs/letters", function_names=names
     )
     return cloud
+
+
+def muster_of(memory: MemoryCloud) -> Muster:
+    """The SDK over the AWS in memory."""
+    muster = Muster(region="us-east-1")
+    muster._cloud = client_of(memory)
+    return muster
+
+
+def put(memory: MemoryCloud, key: str, body: bytes) -> None:
+    """Write an object into the stack's bucket."""
+    memory.client("s3").put_object(Bucket=memory.bucket, Key=key, Body=body)

@@ -64,6 +64,23 @@ def returns_before(round_: int) -> Callable[[int], None]:
 
 
 @dataclass
+class HandClock:
+    """A clock that a test sets. If it `passes`, it goes on while the process waits, and only then."""
+
+    seconds: float = 0.0
+    passes: bool = False
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        if not self.passes:
+            return stop.wait(seconds)
+        self.seconds += seconds
+        return stop.wait(min(seconds, 0.005))
+
+
+@dataclass
 class Faults:
     """The failures of one replica's store."""
 
@@ -145,6 +162,11 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
     monkeypatch.setattr(agreement, "grace_window", window)
 
 
+def dead_are_replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let members take over the shards of slow ones at once. Whose shards they are changes no byte."""
+    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", 0.05)
+
+
 def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prevent members from taking over the shards of slow ones."""
     monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
@@ -214,10 +236,7 @@ class Run:
         quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
         context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
         return replace(
-            context,
-            snapshot_rounds=self.snapshot_rounds,
-            trained_by=self.name,
-            on_early_finish=self.on_early_finish,
+            context, snapshot_rounds=self.snapshot_rounds, trained_by=self.name, on_early_finish=self.on_early_finish
         )
 
     def start(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel, PodWork
-from tests.support.pod_s3 import PodS3
+from tests.support.s3_server import S3Server
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ class PodRun:
     __test__ = False
 
     place: Path
-    s3: PodS3
+    s3: S3Server
     program: Sequence[str]
     number: int = 0
     instances: int = 1
@@ -168,8 +168,8 @@ class PodRun:
 
     def notices(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the run's notices of a kind, oldest first."""
-        found = [(item.at, key) for key, item in self.s3.objects.items() if key.startswith(f"notices/digits/{kind}-")]
-        return [json.loads(self.s3.body(key)) for _, key in sorted(found)]
+        sent = [request.key for request in self.s3.requests if request.key.startswith(f"notices/digits/{kind}-")]
+        return [json.loads(self.s3.body(key)) for key in dict.fromkeys(sent) if key in self.s3.objects]
 
     def kill(self) -> None:
         """SIGKILL for the container and all that it has started: nothing of it is left."""

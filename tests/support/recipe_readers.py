@@ -32,7 +32,6 @@ class MemoryReader:
     texts: Mapping[str, str] = field(default_factory=dict)
     objects: Mapping[str, str] = field(default_factory=dict)
     hubs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    checkouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
     def read_text(self, place: str, limit: int) -> str:
@@ -60,10 +59,8 @@ class MemoryReader:
         return ACCOUNT
 
     def checkout(self, folder: str) -> Checkout:
-        if folder not in self.checkouts:
-            statement = f"{folder} is not a folder"
-            raise PlaceError(statement, "correct the path")
-        return MemoryCheckout(self.checkouts[folder])
+        statement = f"{folder} is not a folder"
+        raise PlaceError(statement, "correct the path")
 
 
 def _bounded(place: str, text: str, limit: int) -> str:

@@ -30,13 +30,10 @@ def sample_runs(count: int) -> list[RunSummary]:
 def _ended(number: int, chance: random.Random) -> RunSummary:
     state = chance.choices(list(_REASONS), [8, 2, 1])[0]
     started = NEWEST - timedelta(hours=6 * number)
-    failed = state is RunState.FAILED
-    found = {"spot": chance.randint(0, 4), "infrastructure": chance.randint(0, 2), "user-code": int(failed)}
-    failures = tuple(
-        FailureCount(failure_class=name, attempts=times, reruns=0 if name == "user-code" else times)
-        for name, times in found.items()
-        if times
-    )
+    lost = {"spot": chance.randint(0, 4), "infrastructure": chance.randint(0, 2)}
+    failures = [FailureCount(failure_class=name, attempts=n, reruns=n) for name, n in lost.items() if n]
+    if state is RunState.FAILED:
+        failures.append(FailureCount(failure_class="user-code", attempts=1))
     return RunSummary(
         run=f"gpt-{number:04}" if number % 3 else f"lora-{number:04}",
         state=state,
@@ -45,7 +42,7 @@ def _ended(number: int, chance: random.Random) -> RunSummary:
         reason=_REASONS[state],
         replicas=8,
         rounds=chance.randint(10, 400),
-        reruns=sum(one.reruns for one in failures),
-        failures=failures,
+        reruns=sum(lost.values()),
+        failures=tuple(failures),
         usd=round(chance.lognormvariate(3, 1), 2),
     )

@@ -60,7 +60,7 @@ class Patch:
             PatchError: the code is not there exactly once.
         """
         wanted = ast.parse(textwrap.dedent(self.before)).body
-        places = list(_places(self._function_in(source), wanted))
+        places = list(_places(function_in(source, self.function, self.file), wanted))
         _check_once(len(places), self.before, f"{self.file}, {self.function}")
         first, last = places[0][0], places[0][-1]
         text, after = source.encode(), textwrap.dedent(self.after).strip()
@@ -70,16 +70,23 @@ class Patch:
         end = _offset(text, last.end_lineno or 0, last.end_col_offset or 0)
         return (text[:begin] + after.encode() + text[end:]).decode()
 
-    def _function_in(self, source: str) -> ast.AST:
-        found: ast.AST = ast.parse(source)
-        for part in self.function.split("."):
-            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-            inner = next((node for node in ast.walk(found) if isinstance(node, kinds) and node.name == part), None)
-            if inner is None:
-                message = f"{self.file} has no {self.function}."
-                raise PatchError(message)
-            found = inner
-        return found
+
+def function_in(source: str, name: str, file: str) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
+    """The function (or class) of a qualified name, such as `Sweep.run`.
+
+    Raises:
+        PatchError: the file has none.
+    """
+    found: ast.AST = ast.parse(source)
+    for part in name.split("."):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        inner = next((node for node in ast.walk(found) if isinstance(node, kinds) and node.name == part), None)
+        if inner is None:
+            message = f"{file} has no {name}."
+            raise PatchError(message)
+        found = inner
+    assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return found
 
 
 def _places(function: ast.AST, wanted: list[ast.stmt]) -> Iterator[list[ast.stmt] | list[ast.expr]]:

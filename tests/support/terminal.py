@@ -6,11 +6,13 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType
 from typing import NamedTuple, Self, TypeVar
 
+from tests.support.shown_pages import File, parts
 from tests.support.waiting import SECONDS, wait_until
 
 T = TypeVar("T")
@@ -18,6 +20,13 @@ T = TypeVar("T")
 _sockets = itertools.count(1)
 _PROMPT = "$ "
 _PROMPT_LINE = re.compile(r"(\A|\n)(\(\S+\) )?\$\Z")  # that of a virtual environment, too
+
+
+def shell_environment(**own: str) -> dict[str, str]:
+    """A user's shell without an account and without wishes, with the command on its PATH; and with `own`."""
+    foreign = ("AWS_", "MUSTER_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**clean, "PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", **own}
 
 
 class Answer(NamedTuple):
@@ -58,12 +67,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the shell and what it runs, and the server."""
         socket = Path(self._run("display-message", "-p", "#{socket_path}").strip())
         self._run("kill-server")
@@ -150,3 +154,24 @@ class Terminal:
 
     def _run(self, *arguments: str) -> str:
         return subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def typed(page: str, terminal: Terminal, replaced: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Do what a page says, as its reader does in `terminal`, and hold what it shows; the commands.
+
+    `replaced` has what is typed in place of some commands. A command fails where the page shows that it does.
+    """
+    commands = []
+    for part in parts(page):
+        if isinstance(part, File):
+            path = terminal.home / part.path
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(part.text, encoding="utf-8")
+            continue
+        answer = terminal.run(replaced.get(part.command, part.command), seconds=240)
+        text = answer.text.partition("\n")[2]
+        assert part.shows(text), f"{page}: {part.command}\n{text}"
+        fails = part.promised.startswith("muster: ") or " failed, " in part.promised
+        assert (answer.code != 0) == fails, f"{page}: {part.command}\n{text}"
+        commands.append(part.command)
+    return commands

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +20,9 @@ from tests.support.waiting import wait_until
 IMAGE = "muster-local/python:test"
 PROGRAMS = Path(__file__).parent / "jobs" / "programs"
 """Small programs that jobs run, by module name."""
+EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+_OF_FUNCTIONS = {**_TRUST, "Principal": {"Service": "lambda.amazonaws.com"}}
 _names = itertools.count(1)
 
 
@@ -56,6 +60,14 @@ def own_calls(cloud: LocalCloud) -> Counter[str]:
     return counts
 
 
+def packed(source: str) -> bytes:
+    """The code of a function: an archive of one module, `index`."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as bundle:
+        bundle.writestr("index.py", source)
+    return archive.getvalue()
+
+
 class Workshop:
     """Roles, a bucket and training jobs on an embedded cloud, under names that no other test has."""
 
@@ -89,6 +101,25 @@ class Workshop:
         policy = {"Version": "2012-10-17", "Statement": list(statements)}
         self.iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=json.dumps(policy))
         return str(arn)
+
+    def make_function(
+        self, source: str, statements: Sequence[dict[str, Any]] = (EVERYTHING,), **changes: Any
+    ) -> tuple[str, str]:
+        """Name and ARN of a function, whose role has these policy statements; `source` defines `handler`."""
+        made = self.cloud.client("lambda").create_function(
+            FunctionName=self.name("function"),
+            Runtime="python3.13",
+            Role=self.make_role(statements, _OF_FUNCTIONS),
+            Handler="index.handler",
+            Code={"ZipFile": packed(source)},
+            Timeout=60,
+            **changes,
+        )
+        return str(made["FunctionName"]), str(made["FunctionArn"])
+
+    def invoke(self, function: str) -> Any:
+        """What a function answers."""
+        return json.loads(self.cloud.client("lambda").invoke(FunctionName=function)["Payload"].read())
 
     def client_as(self, service: str, statements: Sequence[dict[str, Any]]) -> Any:
         """A client of a new user whose policy is `statements`."""
@@ -155,9 +186,12 @@ class Workshop:
         return self.end(self.start(program, *arguments, **changes))
 
     def log(self, job: str) -> list[list[str]]:
-        """The lines of each of a job's log streams, in the order of the streams."""
+        """The lines of each of a job's log streams, in the order of the streams; none before the first line."""
         group = "/aws/sagemaker/TrainingJobs"
-        streams = self.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job}/")["logStreams"]
+        try:
+            streams = self.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job}/")["logStreams"]
+        except self.logs.exceptions.ResourceNotFoundException:
+            return []
         return [
             [
                 event["message"]
@@ -171,13 +205,7 @@ class Workshop:
     def until_logged(self, job: str, line: str) -> None:
         """Wait until a job's newest process wrote a line."""
 
-        def logged() -> bool:
-            try:
-                return any(line in lines for lines in self.log(job)[-1:])
-            except self.logs.exceptions.ResourceNotFoundException:
-                return False
-
-        wait_until(f"{line!r} in the log of {job}", logged)
+        wait_until(f"{line!r} in the log of {job}", lambda: any(line in lines for lines in self.log(job)[-1:]))
 
     def keys(self, prefix: str) -> list[str]:
         """Keys in the bucket."""

@@ -1,4 +1,4 @@
-"""A unit test starts no cloud."""
+"""A unit test starts no cloud, and no module of unit tests imports a framework."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 _FOLDER = Path(__file__).parent
 _CLOUD = re.compile(r"muster\.local[.\w]*\.(daemon|cloud)")
 _running = False
+_FRAMEWORKS = {"torch", "jax", "transformers", "lightning"}
+_imported: dict[str, set[str]] = {}
 
 
 def _refuse_a_cloud(event: str, arguments: tuple[Any, ...]) -> None:
@@ -37,3 +39,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         _running = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
+    """Note which frameworks a module of this folder imports: `make unit` works where none is installed."""
+    before = _FRAMEWORKS & sys.modules.keys()
+    report = yield
+    if isinstance(collector, pytest.Module) and collector.path.is_relative_to(_FOLDER):
+        _imported[collector.nodeid] = _FRAMEWORKS & sys.modules.keys() - before
+    return report
+
+
+@pytest.fixture
+def frameworks_of_modules() -> dict[str, set[str]]:
+    """The frameworks that each module of unit tests was the first to import, by the module's node."""
+    return _imported

@@ -1,10 +1,12 @@
-"""How the tests are laid out: what they import from each other, and that a unit test starts no cloud."""
+"""What tests import and start: no other tests, no cloud or framework in unit tests, only programs that are named."""
 
 from __future__ import annotations
 
-import ast
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,26 +15,18 @@ from muster.local import LocalCloud
 from tests.support.workshop import fast_settings
 
 TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+_OURS = r"((?:tests|bench|docs)\b[\w.]*)"
+_IMPORT = re.compile(rf"^[ ]*(?:from {_OURS} import (\([^)]*\)|.*)|import {_OURS})", re.MULTILINE)
+_TEST = re.compile(r"^(?:(?:async )?def test|class Test)", re.MULTILINE)
 
 
 def imported(source: str) -> set[str]:
-    """The names that a module imports from `tests`, as `from` and `import` write them, dotted."""
+    """The names that a module imports from `tests`, `bench` and `docs`, as `from` and `import` write them, dotted."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in found if name.split(".")[0] == "tests"}
-
-
-def holds_tests(source: str) -> bool:
-    """Whether pytest would find a test in a module."""
-    return any(
-        (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"))
-        or (isinstance(node, ast.ClassDef) and node.name.startswith("Test"))
-        for node in ast.parse(source).body
-    )
+    for module, names, whole in _IMPORT.findall(source):
+        found |= {module or whole, *(f"{module}.{name}" for name in re.findall(r"\w+", names))}
+    return found
 
 
 def module_of(path: Path) -> str:
@@ -41,18 +35,15 @@ def module_of(path: Path) -> str:
 
 def test_no_test_imports_a_module_that_has_tests_or_fixtures() -> None:
     sources = {module_of(path): path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
-    closed = {name for name, text in sources.items() if holds_tests(text) or name.endswith(".conftest")}
+    closed = {name for name, source in sources.items() if _TEST.search(source) or name.endswith(".conftest")}
     assert len(closed) > 100
-    found = {name: sorted(imported(text) & closed) for name, text in sources.items()}
-    assert {name: modules for name, modules in found.items() if modules} == {}
+    found = {name: sorted(imported(source) & closed) for name, source in sources.items()}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["from tests.unit.test_a import x", "from tests.unit import test_a", "import tests.unit.test_a as x"],
-)
-def test_every_form_of_an_import_is_seen(line: str) -> None:
-    assert "tests.unit.test_a" in imported(line)
+def test_no_module_of_unit_tests_imports_a_framework(frameworks_of_modules: dict[str, set[str]]) -> None:
+    assert any(node.endswith(Path(__file__).name) for node in frameworks_of_modules)
+    assert {node: found for node, found in frameworks_of_modules.items() if found} == {}
 
 
 def test_a_unit_test_starts_no_cloud(tmp_path: Path) -> None:
@@ -61,3 +52,45 @@ def test_a_unit_test_starts_no_cloud(tmp_path: Path) -> None:
         LocalCloud.start(tmp_path, fast_settings())
     with pytest.raises(pytest.fail.Exception, match=refused):
         subprocess.run([sys.executable, "-m", "muster.client.cli.program", "local", "up"], check=True, cwd=tmp_path)
+
+
+NAMED_BY = {
+    "chromium": re.compile(r'"chromium"|bench\.browser'),
+    "tmux": re.compile(r'"tmux"'),
+    "qemu": re.compile(r'"qemu-aarch64'),
+    "cc": re.compile(r'"cc"'),
+}
+"""How a module names a program that it starts."""
+STARTED_FROM = {
+    "unit": ["tests/unit"],
+    "test": [f"tests/{folder.name}" for folder in (ROOT / "tests").iterdir() if folder.name != "release"],
+    "test-release": ["tests"],
+    "bench": ["bench"],
+    "screenshots": ["docs/screenshots.py"],
+}
+
+
+def modules_from(*places: str) -> Iterator[Path]:
+    """The files under these places, and the modules of tests, bench and docs that they import, one after another."""
+    waiting = [file for place in places for file in [ROOT / place, *(ROOT / place).rglob("*.py")] if file.is_file()]
+    seen: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        if file in seen or file.name in {"test_machine.py", Path(__file__).name}:  # They name them to look at them.
+            continue
+        seen.add(file)
+        yield file
+        for name in imported(file.read_text(encoding="utf-8")):
+            path = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+            waiting += [path] if path.exists() else []
+
+
+def test_a_target_asks_for_the_programs_that_its_modules_start() -> None:
+    recipe = "".join(f"\t@echo $(SYSTEM.{target})\n" for target in STARTED_FROM)
+    command = ["make", "-f", "Makefile", "-f", "-", "--no-print-directory", "print-system"]
+    environment = {"PATH": os.environ["PATH"]}
+    printed = subprocess.check_output(command, input=f"print-system:\n{recipe}", cwd=ROOT, env=environment, text=True)
+    for (target, places), asked in zip(STARTED_FROM.items(), printed.splitlines(), strict=True):
+        texts = [file.read_text(encoding="utf-8") for file in modules_from(*places)]
+        started = {program for program, name in NAMED_BY.items() if any(map(name.search, texts))}
+        assert set(asked.split()) == started, target

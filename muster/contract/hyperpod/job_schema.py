@@ -1,7 +1,8 @@
 """The schema of HyperPodPyTorchJob, and what of a document it refuses.
 
-`job_schema.json` is derived from the models of AWS's SDK for HyperPod (tests/oracle/hyperpod_side/job_schema.py). Only
-the keywords that stand in it are known here, so that the functions need no package for it.
+`job_schema.json` is derived from the models of AWS's SDK for HyperPod
+(tests/release/oracle/hyperpod_side/job_schema.py). Only the keywords that stand in it are known here, so that the
+functions need no package for it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from threading import Thread
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_SECONDS = 1.0
+"""How late a signal may be handled."""
 
 
 class Background(Generic[T]):
@@ -58,7 +60,9 @@ class _Work(Thread, Generic[T]):
             self._error = error
 
     def outcome(self) -> T:
-        self.join()
+        # A signal that comes just before a wait without an end wakes nobody: its handler runs after the wait.
+        while self.is_alive():
+            self.join(_SECONDS)
         if self._error is not None:
             raise self._error
         return self._result[0]

@@ -13,6 +13,7 @@ import pytest
 
 from muster.local.processes import process_pool as processes
 from muster.local.processes.process_pool import Child, ProcessPool
+from tests.support.cloud_processes import alive
 from tests.support.waiting import wait_until
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -30,9 +31,10 @@ def start(pool: ProcessPool, place: Path, code: str, **environment: str) -> Chil
     return pool.spawn([sys.executable, "-c", code], env={**ENVIRONMENT, **environment}, cwd=place, log=place / "log")
 
 
-def gone(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return not state.strip() or state.startswith("Z")
+def first_line(place: Path) -> str:
+    """What the child in this folder has written, once it has."""
+    log = place / "log"
+    return wait_until("the child's line", lambda: log.exists() and log.read_text())  # type: ignore[return-value]
 
 
 def test_a_child_has_its_own_environment_directory_and_log(pool: ProcessPool, tmp_path: Path) -> None:
@@ -46,29 +48,14 @@ def test_a_child_has_its_own_environment_directory_and_log(pool: ProcessPool, tm
     assert error == "err"
 
 
-@pytest.mark.parametrize(
-    ("code", "exit_code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
-)
-def test_its_end_is_reported(pool: ProcessPool, tmp_path: Path, code: str, exit_code: int) -> None:
-    child = start(pool, tmp_path, code)
-    assert child.wait(60)
-    assert child.exit_code == exit_code
-
-
-def test_a_missing_program_is_127(pool: ProcessPool, tmp_path: Path) -> None:
+def test_its_end_is_reported(pool: ProcessPool, tmp_path: Path) -> None:
+    for code, exit_code in (("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)):
+        child = start(pool, tmp_path, code)
+        assert child.wait(60)
+        assert child.exit_code == exit_code
     child = pool.spawn(["no-such-program"], env=ENVIRONMENT, cwd=tmp_path, log=tmp_path / "log")
     assert child.wait(60)
     assert (child.exit_code, child.missing) == (127, "No such file or directory")
-
-
-def test_it_can_be_told_to_end(pool: ProcessPool, tmp_path: Path) -> None:
-    child = start(pool, tmp_path, "import time; print('up', flush=True); time.sleep(600)")
-    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
-    assert not child.wait(0.01)
-    child.signal(signal.SIGTERM)
-    assert child.wait(60)
-    assert child.exit_code == 128 + signal.SIGTERM
-    child.signal(signal.SIGTERM)
 
 
 def test_sigterm_reaches_the_first_process_alone_as_in_a_container(pool: ProcessPool, tmp_path: Path) -> None:
@@ -80,7 +67,7 @@ def test_sigterm_reaches_the_first_process_alone_as_in_a_container(pool: Process
         "subprocess.Popen([sys.executable, '-c', second]).wait()\n"
     )
     child = start(pool, tmp_path, code)
-    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    first_line(tmp_path)
     child.signal(signal.SIGTERM)
     assert child.wait(60)
     assert child.exit_code == 0
@@ -92,41 +79,40 @@ def test_what_it_leaves_in_its_group_ends_with_it(pool: ProcessPool, tmp_path: P
     child = start(pool, tmp_path, code)
     assert child.wait(60)
     left = int((tmp_path / "log").read_text())
-    wait_until("the end of the process", lambda: gone(left))
+    wait_until("the end of the process", lambda: not alive(left))
 
 
 def test_nothing_is_left_when_all_are_ended(pool: ProcessPool, tmp_path: Path) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
-    for number in range(3):
-        (tmp_path / str(number)).mkdir()
-        start(pool, tmp_path / str(number), code)
-    logs = [tmp_path / str(number) / "log" for number in range(3)]
-    wait_until("a line of every child", lambda: all(log.exists() and log.read_text() for log in logs))
+    places = [tmp_path / str(number) for number in range(3)]
+    for place in places:
+        place.mkdir()
+    children = [start(pool, place, code) for place in places]
+    pids = [int(first_line(place)) for place in places]
+    told = children.pop()
+    told.signal(signal.SIGTERM)
+    assert told.wait(60)
+    assert told.exit_code == 128 + signal.SIGTERM
     pool.end_all()
-    assert all(gone(int(log.read_text())) for log in logs)
+    assert not any(alive(pid) for pid in pids)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopting orphans of other groups needs Linux")
-def test_even_a_daemon_in_a_session_of_its_own_ends_with_the_job(pool: ProcessPool, tmp_path: Path) -> None:
-    code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
-    child = start(pool, tmp_path, code)
+def test_what_a_job_has_started_in_sessions_of_their_own_ends_with_it(pool: ProcessPool, tmp_path: Path) -> None:
+    daemon = "print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
+    child = start(pool, tmp_path, f"import subprocess; {daemon}")
     assert child.wait(60)
-    assert gone(int((tmp_path / "log").read_text()))
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopting orphans of other groups needs Linux")
-def test_sigkill_ends_what_a_job_has_started_in_other_sessions(pool: ProcessPool, tmp_path: Path) -> None:
-    code = (
-        "import signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True); time.sleep(600)"
-    )
-    child = start(pool, tmp_path, code)
-    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    assert not alive(int(first_line(tmp_path)))
+    # A job that ignores SIGTERM, too.
+    ignores = "import signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    (tmp_path / "killed").mkdir()
+    child = start(pool, tmp_path / "killed", f"{ignores}; {daemon}; time.sleep(600)")
+    pid = int(first_line(tmp_path / "killed"))
     child.signal(signal.SIGTERM)
     child.signal(signal.SIGKILL)
     assert child.wait(60)
     assert child.exit_code == 137
-    assert gone(int((tmp_path / "log").read_text()))
+    assert not alive(pid)
 
 
 def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
@@ -140,17 +126,17 @@ def test_no_child_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
     started = subprocess.run(
         [sys.executable, "-c", service, str(tmp_path)], capture_output=True, text=True, check=False
     )
-    wait_until("the end of the process", lambda: gone(int(started.stdout)))
+    wait_until("the end of the process", lambda: not alive(int(started.stdout)))
 
 
 def test_a_keeper_that_is_killed_takes_its_children_with_it_and_is_replaced(pool: ProcessPool, tmp_path: Path) -> None:
     child = start(pool, tmp_path, "import time; print('up', flush=True); time.sleep(600)")
-    wait_until("the child's line", lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text())
+    first_line(tmp_path)
     assert child.pid is not None
     os.kill(pool._keeper.pid, signal.SIGKILL)
     assert child.wait(60)
     assert child.exit_code == 128 + signal.SIGKILL
-    wait_until("the end of the process", lambda: child.pid is not None and gone(child.pid))
+    wait_until("the end of the process", lambda: child.pid is not None and not alive(child.pid))
     child.signal(signal.SIGTERM)
     for code in (7, 8):
         following = start(pool, tmp_path, f"raise SystemExit({code})")

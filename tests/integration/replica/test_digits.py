@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,7 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.dataset import Examples, load, shard
 from examples.digits.model import Classifier
 from examples.digits.trainer import train
-from muster.replica.context import Context
-from muster.replica.group.inner_group import InnerGroup
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
+from tests.support.contexts import context_of, trained
 from tests.support.peers import Run
 
 
@@ -43,33 +40,10 @@ def test_the_gradients_are_those_of_the_loss() -> None:
 
 
 def test_four_replicas_learn_as_much_as_one_process_with_all_data(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=4, min_participants=4)
-    metrics = [Metrics() for _ in range(4)]
-
-    def replica(rank: int) -> None:
-        context = Context(
-            run="test",
-            rank=rank,
-            world_size=4,
-            attempt=1,
-            incarnation=1,
-            group=InnerGroup(),
-            rendezvous=Rendezvous.open(run.context(), rank, 1, metrics[rank]),
-            metrics=metrics[rank],
-            stop=threading.Event(),
-            input_dir=tmp_path,
-            checkpoint_dir=tmp_path / f"checkpoints-{rank}",
-            output_dir=tmp_path,
-            model_dir=tmp_path,
-        )
-        train(context, rounds=20)
-
-    threads = [threading.Thread(target=replica, args=(rank,)) for rank in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    accuracies = {metric.latest()["accuracy"] for metric in metrics}
+    run = Run(tmp_path / "run", replicas=4, min_participants=4)
+    contexts = [context_of(run, rank) for rank in range(4)]
+    trained(partial(train, rounds=20), contexts)
+    accuracies = {context.metrics.latest()["accuracy"] for context in contexts}
     assert len(accuracies) == 1
     accuracy = accuracies.pop()
     assert accuracy > 0.95

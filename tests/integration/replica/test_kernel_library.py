@@ -33,10 +33,11 @@ OLD_PYTHON = "import os; del os.memfd_create\n"
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
 
-def package(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def compiled_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package with a library for this machine."""
-    names = ("__init__.py", "contract", "replica")
-    for name in names:
+    folder = tmp_path_factory.mktemp("package")
+    for name in ("__init__.py", "torch.py", "torchft.py", "contract", "replica"):
         source, target = ROOT / "muster" / name, folder / "muster" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -57,87 +58,60 @@ def run(place: Path, before: str = "") -> list[str]:
 
 
 @needs_compiler
-def test_the_library_beside_the_source_is_loaded(tmp_path: Path) -> None:
-    assert run(package(tmp_path)) == ["kernel"]
+def test_without_a_library_that_fits_numpy_takes_its_place_and_one_line_says_why(compiled_package: Path) -> None:
+    path = compiled_package / "muster" / FOLDER / LIBRARY
+    sound = path.read_bytes()
+    contents = {
+        f"{LIBRARY} is not installed": None,
+        "invalid ELF header": b"#!/bin/sh\n" + bytes(5000),
+        "was made from another source": with_other_digest(sound, source_digest(path.with_name(SOURCE).read_bytes())),
+    }
+    assert run(compiled_package) == ["kernel"]
+    try:
+        for reason, content in contents.items():
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_bytes(content)
+            line, answer = run(compiled_package)
+            assert answer == "NumPy", reason
+            assert line.startswith("event=no-kernel reason="), reason
+            assert reason in line
+    finally:
+        path.write_bytes(sound)
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (None, f"{LIBRARY} is not installed"),
-        (b"", "file too short"),
-        (b"#!/bin/sh\n" + bytes(5000), "invalid ELF header"),
-        ("other", "was made from another source"),
-    ],
-    ids=["missing", "empty", "damaged", "of another version"],
-)
-def test_without_a_library_that_fits_numpy_takes_its_place_and_one_line_says_why(
-    tmp_path: Path, content: bytes | str | None, reason: str
-) -> None:
-    place = package(tmp_path)
-    path = place / "muster" / FOLDER / LIBRARY
-    before = path.read_bytes()
-    path.unlink()
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content:
-        path.write_bytes(with_other_digest(before, source_digest(path.with_name(SOURCE).read_bytes())))
-    line, answer = run(place)
-    assert answer == "NumPy"
-    assert line.startswith("event=no-kernel reason=")
-    assert reason in line
-    assert line.endswith("NumPy codes and averages instead, more slowly")
-
-
-@needs_compiler
-def test_the_replica_package_brings_its_library_and_needs_no_folder(tmp_path: Path) -> None:
-    place = package(tmp_path / "tree")
-    for name in ("torch.py", "torchft.py"):
-        shutil.copy(ROOT / "muster" / name, place / "muster")
-    archive = build_replica_package(place / "muster", tmp_path / "built")
+def test_the_replica_package_brings_its_library_and_needs_no_folder(compiled_package: Path, tmp_path: Path) -> None:
+    archive = build_replica_package(compiled_package / "muster", tmp_path)
     with zipfile.ZipFile(archive) as built:
         assert {f"muster/{FOLDER}/{SOURCE}", f"muster/{FOLDER}/{LIBRARY}"} <= set(built.namelist())
     assert run(archive) == ["kernel"]
     # One that was built for older systems has no files in memory.
     assert run(archive, OLD_PYTHON) == ["kernel"]
-    (place / "muster" / FOLDER / LIBRARY).unlink()
-    archive = build_replica_package(place / "muster", tmp_path / "built")
-    assert [line.partition(" reason=")[0] for line in run(archive)] == ["event=no-kernel", "NumPy"]
 
 
-@pytest.fixture
-def fresh() -> None:
-    library._loaded.cache_clear()
-
-
-@pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(
-    "case",
-    [
+def test_a_processor_that_cannot_run_it_uses_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "muster.replica")
+    monkeypatch.setattr(library, "_CPUS", tmp_path / "cpuinfo")
+    cases = [
         ("riscv64", "", "there is none for linux on riscv64"),
         ("x86_64", "flags : fpu sse2 f16c\n", "this processor lacks avx2"),
         ("x86_64", None, "this processor lacks avx2 and f16c"),
-    ],
-)
-def test_a_processor_that_cannot_run_it_uses_numpy(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    case: tuple[str, str | None, str],
-) -> None:
-    machine, cpus, reason = case
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(library, "_CPUS", tmp_path / "cpuinfo")
-    if cpus is not None:
-        (tmp_path / "cpuinfo").write_text(cpus, encoding="utf-8")
-    caplog.set_level("INFO", "muster.replica")
-    try:
-        assert library.kernel() is None
-        assert library.kernel() is None
-    finally:
+    ]
+    for machine, cpus, reason in cases:
+        caplog.clear()
         library._loaded.cache_clear()
-    assert [reason in record.message for record in caplog.records] == [True]
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        (tmp_path / "cpuinfo").unlink(missing_ok=True)
+        if cpus is not None:
+            (tmp_path / "cpuinfo").write_text(cpus, encoding="utf-8")
+        try:
+            assert library.kernel() is library.kernel() is None
+        finally:
+            library._loaded.cache_clear()
+        assert [reason in record.message for record in caplog.records] == [True], reason
 
 
 def test_a_compiler_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:

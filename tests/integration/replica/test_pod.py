@@ -11,27 +11,30 @@ import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel
 from muster.infra.deploy.bundle import build_replica_package
-from tests.support.pod_s3 import PodS3, pod_s3
 from tests.support.pods import JOB, ROOT, PodRun, address
+from tests.support.s3_server import S3Server, s3_server
 
 PROGRAM = ROOT / "tests" / "support" / "jobs" / "programs" / "pod_program.py"
 Make = Callable[..., PodRun]
+COMMAND = [sys.executable, *POD_COMMAND[1:]]
+"""What the container of a pod runs."""
 
 
 @pytest.fixture
-def s3() -> Iterator[PodS3]:
-    with pod_s3() as served:
+def s3() -> Iterator[S3Server]:
+    with s3_server() as served:
         yield served
 
 
 @pytest.fixture
-def make(s3: PodS3, tmp_path: Path) -> Iterator[Make]:
+def make(s3: S3Server, tmp_path: Path) -> Iterator[Make]:
     made: list[PodRun] = []
 
     def make_pod(*steps: str, number: int = 0, instances: int = 1, **fields: object) -> PodRun:
@@ -51,10 +54,17 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_a_pod_runs_its_program_and_leaves_what_a_training_job_leaves(make: Make, s3: PodS3) -> None:
+def shown(pod: PodRun) -> dict[str, Any]:
+    """What `show` has printed; each line of the log says of which job it is."""
+    line = next(line for line in pod.log.splitlines() if '"config"' in line)
+    found: dict[str, Any] = json.loads(line.partition("] ")[2])
+    return found
+
+
+def test_a_pod_runs_its_program_and_leaves_what_a_training_job_leaves(make: Make, s3: S3Server) -> None:
     s3.put("data/train/a.csv", b"1,2")
     channel = PodChannel(name="train", uri="s3://bucket/data/train/")
-    pod = make("say=hello", "show", "count", "output={}", channels=(channel,)).begin()
+    pod = make("say=hello", "show", "count", "output={}", channels=(channel,)).begin(COMMAND)
     pod.start()
     pod.is_in("completed")
     # All is stored when the operator first sees that the program has completed.
@@ -66,8 +76,21 @@ def test_a_pod_runs_its_program_and_leaves_what_a_training_job_leaves(make: Make
     assert (pod.base / "input" / "data" / "train" / "a.csv").read_bytes() == b"1,2"
     assert json.loads((pod.base / "input" / "config" / "hyperparameters.json").read_text()) == {"lr": "0.1"}
     assert not pod.notices("end")
+    failed: list[str] = []
+
+    class FailsOnce(dict[str, int]):
+        def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]
+            if key.startswith("notices/digits/end") and not failed:
+                failed.append(key)
+                self[key] = 1
+                return 1
+            return super().get(key, default)
+
+    # The notice is written again after an error.
+    s3.unavailable = FailsOnce()
     pod.call("/shutdown")
     assert pod.end() == 0
+    assert failed
     (end,) = pod.notices("end")
     assert (end["exit_code"], end["reason"], end["pod"]) == (0, "", f"{JOB}-pod-0")
     assert len(pod.notices("start")) == 1
@@ -75,10 +98,10 @@ def test_a_pod_runs_its_program_and_leaves_what_a_training_job_leaves(make: Make
     assert f"[{JOB}/0] hello\n" in pod.log
     (log,) = (pod.base / "muster-pod" / "logs").rglob("stdout.log")
     assert log.read_text().startswith("hello\n")
-    shown = json.loads(next(line for line in pod.log.splitlines() if '"config"' in line).partition("] ")[2])
-    assert shown["config"]["hosts"] == [pod.address]
-    assert (shown["RANK"], shown["TORCHELASTIC_RUN_ID"], shown["MASTER_ADDR"]) == (None, None, None)
-    assert shown["TRAINING_JOB_NAME"] == JOB
+    found = shown(pod)
+    assert found["config"]["hosts"] == [pod.address]
+    assert (found["RANK"], found["TORCHELASTIC_RUN_ID"], found["MASTER_ADDR"]) == (None, None, None)
+    assert found["TRAINING_JOB_NAME"] == JOB
 
 
 def test_a_failure_is_the_agents_fault_and_the_notices_reason(make: Make) -> None:
@@ -93,7 +116,7 @@ def test_a_failure_is_the_agents_fault_and_the_notices_reason(make: Make) -> Non
     assert (end["exit_code"], end["reason"]) == (3, "trainer.py:3: ValueError: no data")
 
 
-def test_a_restart_by_the_operator_continues_in_the_same_pod(make: Make, s3: PodS3) -> None:
+def test_a_restart_by_the_operator_continues_in_the_same_pod(make: Make, s3: S3Server) -> None:
     pod = make("count", "fail-first=no data").begin()
     pod.start()
     pod.is_in("faulted")
@@ -108,18 +131,9 @@ def test_a_restart_by_the_operator_continues_in_the_same_pod(make: Make, s3: Pod
     assert [end["reason"] for end in pod.notices("end")] == [""]
 
 
-def test_a_pod_that_is_deleted_lets_its_program_save(make: Make, s3: PodS3) -> None:
-    pod = make("wait").begin()
-    pod.start()
-    pod.runs()
-    pod.terminate()
-    assert pod.end() == 143
-    assert s3.body("checkpoints/digits/r0/saved") == b"saved at SIGTERM"
-    (end,) = pod.notices("end")
-    assert (end["exit_code"], end["reason"]) == (143, "[saved] The replica was asked to stop (SIGTERM).")
-
-
-def test_before_the_number_of_pods_changes_the_program_saves_and_the_pod_stays(make: Make, s3: PodS3) -> None:
+def test_a_program_saves_before_the_number_of_pods_changes_and_before_its_pod_is_deleted(
+    make: Make, s3: S3Server
+) -> None:
     pod = make("wait").begin()
     pod.start()
     pod.runs()
@@ -127,65 +141,51 @@ def test_before_the_number_of_pods_changes_the_program_saves_and_the_pod_stays(m
     pod.is_in("ready")
     assert s3.body("checkpoints/digits/r0/saved") == b"saved at SIGTERM"
     assert not pod.notices("end")
-    (pod.base / "ready").unlink()
+    for left in (pod.base / "ready", pod.base / "checkpoints" / "saved"):
+        left.unlink()
     pod.start()
     pod.runs()
+    pod.terminate()
+    assert pod.end() == 143
+    assert (pod.base / "checkpoints" / "saved").exists()
+    (end,) = pod.notices("end")
+    assert (end["exit_code"], end["reason"]) == (143, "[saved] The replica was asked to stop (SIGTERM).")
 
 
-def test_all_pods_of_a_replica_have_the_same_hosts_and_the_first_one_stores(make: Make, s3: PodS3) -> None:
+def test_all_pods_of_a_replica_have_the_same_hosts_and_the_first_one_stores(make: Make, s3: S3Server) -> None:
     pods = [make("show", "output={}", number=number, instances=2).begin() for number in range(2)]
     for rank, pod in enumerate(pods):
         # The operator's numbers of the pods are its own.
         pod.start(pods=2, rank=1 - rank, master=pods[1].address)
     for pod in pods:
         pod.is_in("completed")
-    shown = [
-        json.loads(next(line for line in pod.log.splitlines() if '"config"' in line).partition("] ")[2])["config"]
-        for pod in pods
-    ]
-    assert [item["hosts"][0] for item in shown] == [address(1), address(1)]
-    assert [item["current_host"] for item in shown] == [address(0), address(1)]
+    configs = [shown(pod)["config"] for pod in pods]
+    assert [config["hosts"][0] for config in configs] == [address(1), address(1)]
+    assert [config["current_host"] for config in configs] == [address(0), address(1)]
     assert s3.count("PUT", f"output/digits/{JOB}/output/output.tar.gz") == 1
     assert len(pods[0].notices("start")) == 1
 
 
-def test_a_program_that_is_killed_leaves_no_process_and_no_reason(make: Make) -> None:
-    pod = make("leave-child", "kill").begin()
+def test_a_killed_worker_or_program_leaves_no_process_beside_the_next_one(make: Make, s3: S3Server) -> None:
+    pod = make("count", "leave-child", "checkpoint=not copied yet", "kill-worker-first").begin()
     pod.start()
     pod.is_in("faulted")
     child = int((pod.base / "child").read_text())
     assert is_alive(child)
-    pod.terminate()
-    assert pod.end() == 137
-    assert not is_alive(child)
-
-
-def test_a_killed_worker_leaves_no_program_beside_the_next_one(make: Make, s3: PodS3) -> None:
-    pod = make("count", "leave-child", "checkpoint=not copied yet", "kill-worker").begin()
-    pod.start()
-    pod.is_in("faulted")
-    child = int((pod.base / "child").read_text())
     pod.call("/stop", {})
     pod.start(faults=1)
     pod.is_in("faulted")
     assert not is_alive(child)
+    child = int((pod.base / "child").read_text())
     pod.terminate()
     assert pod.end() == 137
+    assert not is_alive(child)
     # The pod's first process has copied what the worker could not.
     assert s3.body("checkpoints/digits/r0/state") == b"not copied yet"
     assert s3.body("checkpoints/digits/r0/count") == b"2"
 
 
-def test_a_pod_that_is_killed_between_its_results_and_its_notice_has_stored_them(make: Make, s3: PodS3) -> None:
-    pod = make("output={}").begin()
-    pod.start()
-    pod.is_in("completed")
-    pod.kill()
-    assert f"output/digits/{JOB}/output/output.tar.gz" in s3.objects
-    assert not pod.notices("end")
-
-
-def test_a_pod_that_is_killed_while_it_restores_restores_everything_the_next_time(make: Make, s3: PodS3) -> None:
+def test_a_pod_that_is_killed_while_it_restores_restores_everything_the_next_time(make: Make, s3: S3Server) -> None:
     for name in ("a", "b"):
         s3.put(f"checkpoints/digits/r0/{name}", name.encode() * 100)
     s3.put("checkpoints/digits/r0/count", b"4")
@@ -208,7 +208,7 @@ def test_a_pod_that_is_killed_while_it_restores_restores_everything_the_next_tim
     }
 
 
-def test_sigterm_during_a_download_ends_the_pod_with_a_notice(make: Make, s3: PodS3) -> None:
+def test_sigterm_during_a_download_ends_the_pod_with_a_notice(make: Make, s3: S3Server) -> None:
     s3.put("data/a", b"1" * 10)
     s3.cut["data/a"] = [5]
     pod = make("count", channels=(PodChannel(name="train", uri="s3://bucket/data/"),))
@@ -235,89 +235,37 @@ def test_sigterm_before_the_operator_starts_the_program_ends_the_pod(make: Make)
     assert end["exit_code"] == 143
 
 
-def test_a_lost_answer_to_the_notice_is_repeated(make: Make, s3: PodS3) -> None:
-    pod = make("count").begin()
-    pod.start()
-    pod.is_in("completed")
-    put, failed = s3.put, []
-    del put
-
-    class FailsOnce(dict[str, int]):
-        def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]
-            if key.startswith("notices/digits/end") and not failed:
-                failed.append(key)
-                self[key] = 1
-                return 1
-            return super().get(key, default)
-
-    s3.unavailable = FailsOnce()
-    pod.call("/shutdown")
-    assert pod.end() == 0
-    assert failed
-    assert len(pod.notices("end")) == 1
-
-
-@pytest.mark.parametrize(
-    ("variables", "fields", "words"),
-    [
-        ({}, {"with_agent": False}, "the image has no hyperpodrun"),
-        ({}, {"channels": (PodChannel(name="train", uri="s3://bucket/none/"),)}, "the channel train is empty"),
-        ({"AWS_ACCESS_KEY_ID": ""}, {"channels": (PodChannel(name="t", uri="s3://bucket/x"),)}, ""),
-    ],
-    ids=["no agent", "empty channel", "no credentials"],
-)
-def test_an_unusable_input_ends_the_pod_and_says_why(
-    make: Make, variables: dict[str, str], fields: dict[str, object], words: str
-) -> None:
-    pod = make("count", variables=variables, **fields)
-    assert pod.begin().end() == 64
-    if words:
-        (end,) = pod.notices("end")
-        assert end["exit_code"] == 64
-        assert end["reason"].startswith("[bad-input] ")
-        assert words in end["reason"]
-    assert "Traceback" not in pod.log
-    assert (pod.base / "output" / "failure").read_text().startswith("[bad-input] ")
-
-
-def test_what_is_wrong_with_the_work_is_said_at_once_and_reported(make: Make) -> None:
-    pod = make("count")
-    work = json.loads(pod.work.to_json()) | {"output_uri": "/results", "channels": [{"name": "a/b", "uri": "x"}]}
-    pod.variables[ENV_POD_WORK] = json.dumps(work)
-    assert pod.begin().end() == 64
-    (end,) = pod.notices("end")
-    for words in ("output_uri is '/results'", "channels.a/b.uri is 'x'", "a channel has the name 'a/b'"):
-        assert words in end["reason"]
-
-
-def test_the_containers_command_runs_an_image_with_muster(make: Make) -> None:
-    pod = make("say=hello")
-    pod.begin([sys.executable, *POD_COMMAND[1:]])
-    pod.start()
-    pod.is_in("completed")
-    pod.call("/shutdown")
-    assert pod.end() == 0
-    assert f"[{JOB}/0] hello\n" in pod.log
-
-
-def test_the_containers_command_reports_a_damaged_package(make: Make, s3: PodS3) -> None:
-    name = f"{'0' * 64}.zip"
-    s3.put(f"packages/{name}", b"no zip")
-    channel = PodChannel(name="muster-package", uri=f"s3://bucket/packages/{name}")
-    pod = make("say=hello", channels=(channel,))
-    assert pod.begin([sys.executable, *POD_COMMAND[1:]]).end() == 64
-    (end,) = pod.notices("end")
-    assert "is damaged: its SHA-256 is" in end["reason"]
+def test_an_unusable_input_ends_the_pod_and_says_why(make: Make, s3: S3Server) -> None:
+    package = f"{'0' * 64}.zip"
+    s3.put(f"packages/{package}", b"no zip")
+    train = PodChannel(name="train", uri="s3://bucket/none/")
+    damaged = PodChannel(name="muster-package", uri=f"s3://bucket/packages/{package}")
+    pods = {
+        ("the image has no hyperpodrun",): make("count", number=0, with_agent=False),
+        ("the channel train is empty",): make("count", number=1, channels=(train,)),
+        ("is damaged: its SHA-256 is",): make("count", number=2, channels=(damaged,)),
+    }
+    wrong = make("count", number=3)
+    work = {"output_uri": "/results", "channels": [{"name": "a/b", "uri": "x"}]}
+    wrong.variables[ENV_POD_WORK] = json.dumps(json.loads(wrong.work.to_json()) | work)
+    pods["output_uri is '/results'", "channels.a/b.uri is 'x'", "a channel has the name 'a/b'"] = wrong
+    for words, pod in pods.items():
+        assert pod.begin(COMMAND).end() == 64, words
+        end = next(end for end in pod.notices("end") if end["pod"] == f"{JOB}-pod-{pod.number}")
+        assert end["exit_code"] == 64, words
+        assert end["reason"].startswith("[bad-input] "), words
+        assert [word for word in words if word not in end["reason"]] == []
+        assert "Traceback" not in pod.log, words
 
 
 def test_the_containers_command_runs_an_image_with_python_and_boto3_alone(
-    make: Make, s3: PodS3, tmp_path: Path
+    make: Make, s3: S3Server, tmp_path: Path
 ) -> None:
     package = build_replica_package(folder=tmp_path)
     name = f"{hashlib.sha256(package.read_bytes()).hexdigest()}.zip"
     s3.put(f"packages/{name}", package.read_bytes())
     pod = make("say=hello", channels=(PodChannel(name="muster-package", uri=f"s3://bucket/packages/{name}"),))
-    pod.begin([sys.executable, *POD_COMMAND[1:]])
+    pod.begin(COMMAND)
     pod.start()
     pod.is_in("completed")
     pod.call("/shutdown")

@@ -1,9 +1,5 @@
-"""A job for tests: `gated.py PATTERN [EXIT_CODE]` runs until its gate is opened, then exits.
+"""A job for tests: `gated.py GATE` runs until the file GATE is there."""
 
-PATTERN names the gate's file; {rank} and {attempt} in it are filled in.
-"""
-
-import os
 import sys
 import time
 from pathlib import Path
@@ -26,10 +22,5 @@ def wait(gate: Path) -> None:
         time.sleep(0.05)
 
 
-def main() -> int:
-    wait(Path(sys.argv[1].format(rank=os.environ["MUSTER_RANK"], attempt=os.environ["MUSTER_ATTEMPT"])))
-    return int(sys.argv[2]) if len(sys.argv) > 2 else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    wait(Path(sys.argv[1]))

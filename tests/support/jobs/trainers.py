@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -37,39 +36,10 @@ def train_unequally(context: Context, *, rounds: list[int]) -> None:
         sys.exit(0)
 
 
-class Position:
-    """A data loader's position, with a state of `size` bytes."""
-
-    def __init__(self, size: int) -> None:
-        self.drawn, self._size = 0, size
-
-    def state_dict(self) -> dict[str, object]:
-        return {"drawn": self.drawn, "rest": np.full(self._size, self.drawn % 256, np.uint8)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.drawn = state_dict["drawn"]
-        assert (state_dict["rest"] == self.drawn % 256).all()
-
-
-def fail_once_at(context: Context, *, round_: int, size: int) -> None:
-    """Train to `round_` and fail; the second attempt logs what it found, and trains one more."""
-    position = Position(size)
-    files = [path for path in context.checkpoint_dir.iterdir() if path.is_file()]
-    found = {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
-    outer = DiLoCo(
-        context.rendezvous,
-        np.zeros(3, np.float32),
-        trainer_state={"position": position},
-        checkpoint_dir=context.checkpoint_dir,
-    )
-    found["drawn"] = position.drawn
-    while outer.round < round_ + context.attempt - 1:
-        position.drawn += 1
-        outer.step()
-    context.metrics.log(**found)
-    if context.attempt == 1:
-        message = "the first attempt"
-        raise ValueError(message)
+def fail_after(context: Context, *, rounds: int) -> None:
+    """Train, and fail then."""
+    train(context, rounds=rounds)
+    fail(context)
 
 
 def wait_to_be_stopped(context: Context, *, rounds: int) -> None:

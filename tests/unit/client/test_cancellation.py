@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from muster.client.aws.cloud import Cloud
-from muster.client.aws.deployed_stack import Stack
-from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.errors import UnknownRunError
 from muster.client.runs.cancellation import cancel
 from muster.contract import timestamps
@@ -22,95 +18,55 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import Result, Verdict
-from muster.contract.run.roll_up import ReplicaEntry
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.spec.spec_reader import parse_spec
+from tests.memory import Fault
+from tests.memory.clock import VirtualClock
+from tests.memory.cloud import MemoryCloud
+from tests.support.memory_client import client_of, muster_of, put
 
 PLACE = Place(bucket="bucket", role_arn="role", job_prefix="muster", package_uri="s3://bucket/package")
-SPEC = parse_spec({"replicas": 1, "trainer": "m:f", "image": "i", "rerun": {"on": ["failed"], "max": 1}})
+SPEC = {"replicas": 1, "trainer": "m:f", "image": "i"}
+RERUNS = {"rerun": {"on": ["failed"], "max": 1}}
 
 
-@dataclass
 class Account:
-    """The runs of a stack in memory, behind the parts of a `Cloud` that cancelling uses."""
+    """The runs of a stack, each of one replica whose job has completed."""
 
-    running: dict[str, Execution] = field(default_factory=dict)
-    stored: dict[str, bytes] = field(default_factory=dict)
-    entries: dict[str, ReplicaEntry] = field(default_factory=dict)
-    at_stop: Callable[[str], None] = lambda _: None
-    stack = Stack("Muster", "machine", "bucket", "muster")
+    def __init__(self) -> None:
+        self.cloud = MemoryCloud(clock=VirtualClock(datetime.now(UTC)))
 
-    @property
-    def cloud(self) -> Cloud:
-        return cast("Cloud", self)
+    def put(self, key: str, document: Document) -> None:
+        put(self.cloud, key, document.to_json())
 
-    @property
-    def executions(self) -> Account:
-        return self
+    def launch(self, name: str, parent: str | None = None, *, reruns: bool = False, trained: bool = True) -> None:
+        given = {"name": name, **({"resume_from": parent} if parent else {}), **(RERUNS if reruns else {})}
+        muster_of(self.cloud).launch({**SPEC, **given})
+        attempt = Attempt(attempt=1, job=str(JobName("muster", name, 0, 1)), status="Completed", secondary="Completed")
+        if trained:
+            entry = ReplicaEntry(rank=0, revision=1, attempts=(attempt,))
+            self.put(RunLayout(name).roll_up_shard(0), RollUpShard(run=name, replicas=(entry,)))
 
-    objects = roll_ups = executions
-
-    def describe(self, name: str) -> Execution:
-        if name not in self.running:
-            raise UnknownRunError(name, "Muster")
-        return self.running[name]
-
-    def stop(self, name: str, cause: str) -> bool:
-        self.at_stop(name)
-        if self.running[name].ended_at is not None:
-            return False
-        self.end(name, ExecutionStatus.ABORTED)
-        return True
-
-    def of_run(self, run: str) -> dict[int, ReplicaEntry]:
-        return {0: self.entries[run]} if run in self.entries else {}
-
-    def read(self, key: str) -> bytes | None:
-        return self.stored.get(key)
-
-    def find(self, key: str) -> str | None:
-        return key if key in self.stored else None
-
-    def keys_after(self, prefix: str, start_after: str) -> Iterator[str]:
-        return iter(())
-
-    def launch(self, name: str, parent: str | None = None, *, reruns: bool = False) -> None:
-        now = datetime.now(UTC)
-        self.running[name] = Execution(
-            name, ExecutionStatus.RUNNING, now, None, 1, "", "", parent=parent, reruns=reruns
-        )
-        job = str(JobName("muster", name, 0, 1))
-        attempt = Attempt(attempt=1, job=job, status="Completed", secondary="Completed")
-        self.entries[name] = ReplicaEntry(rank=0, revision=1, attempts=(attempt,))
-
-    def end(self, name: str, status: ExecutionStatus = ExecutionStatus.FAILED) -> None:
-        changes = {"status": status, "ended_at": datetime.now(UTC)}
-        self.running[name] = Execution(**{**vars(self.running[name]), **changes})
+    def end(self, name: str) -> None:
+        self.cloud.workflow.fail(name, "Muster.Failed")
 
     def plan(self, name: str) -> None:
-        self.put(
-            RunLayout(name).plan,
-            Plan.make(
-                name,
-                f"arn:aws:states:us-east-1:123456789012:execution:Muster:{name}",
-                "2026-11-21T09:00:00Z",
-                PLACE,
-                SPEC,
-            ),
-        )
+        arn = self.cloud.workflow.execution_arn(name)
+        spec = parse_spec({**SPEC, **RERUNS})
+        self.put(RunLayout(name).plan, Plan.make(name, arn, timestamps.text(datetime.now(UTC)), PLACE, spec))
 
     def settle(self, name: str, verdict: Verdict = Verdict.FAILED) -> None:
         self.plan(name)
         now = timestamps.text(datetime.now(UTC))
-        self.put(
-            RunLayout(name).result,
-            Result(run=name, verdict=verdict, reason="", settled_at=now, replicas=(), reruns=0),
-        )
+        result = Result(run=name, verdict=verdict, reason="", settled_at=now, replicas=(), reruns=0)
+        self.put(RunLayout(name).result, result)
 
     def record(self, name: str, continuation: str) -> None:
         self.put(RunLayout(name).continued_by, Continuation(run=continuation, execution_arn="arn"))
 
-    def put(self, key: str, document: Document) -> None:
-        self.stored[key] = document.to_json()
+    def cancel(self) -> tuple[str, ...]:
+        """Cancel the run a; what was stopped."""
+        return cancel(client_of(self.cloud), "a", poll_seconds=1).stopped
 
 
 @pytest.fixture
@@ -126,53 +82,34 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Any]]:
     return steps
 
 
-def stopped(account: Account, run: str = "a") -> tuple[str, ...]:
-    return cancel(account.cloud, run, poll_seconds=1).stopped
-
-
 def test_a_run_that_has_not_ended_is_stopped_itself(account: Account) -> None:
-    account.launch("a", reruns=True)
-    assert stopped(account) == ("a",)
-    assert stopped(account) == ()
     with pytest.raises(UnknownRunError):
-        stopped(account, "b")
+        account.cancel()
+    account.launch("a", reruns=True)
+    assert [account.cancel(), account.cancel()] == [("a",), ()]
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
-def test_a_continuation_that_a_user_has_started_is_stopped_however_the_run_ended(
-    account: Account, verdict: Verdict
-) -> None:
+def test_the_last_of_several_continuations_is_stopped_however_the_run_ended(account: Account) -> None:
     account.launch("a")
     account.end("a")
-    account.settle("a", verdict)
-    account.launch("b", parent="a")
-    account.record("a", "b")
-    assert stopped(account) == ("b",)
-
-
-def test_the_last_of_several_continuations_is_stopped(account: Account) -> None:
-    for name, parent in (("a", None), ("b", "a"), ("c", "b")):
+    account.settle("a", Verdict.SUCCEEDED)
+    for name, parent in (("b", "a"), ("c", "b")):
         account.launch(name, parent)
-        if parent is not None:
-            account.record(parent, name)
-    account.end("a")
+        account.record(parent, name)
     account.end("b")
-    assert stopped(account) == ("c",)
+    assert account.cancel() == ("c",)
 
 
-def test_a_continuation_that_is_not_recorded_yet_is_found_by_its_name(account: Account) -> None:
+def test_a_continuation_that_is_not_recorded_yet_is_found_by_its_name_and_its_parent(account: Account) -> None:
     account.launch("a")
     account.end("a")
     account.launch("a-x2", parent="a")
-    assert stopped(account) == ("a-x2",)
-
-
-def test_an_unrelated_run_with_the_next_name_is_left_alone(account: Account) -> None:
-    account.launch("a")
-    account.end("a")
-    account.launch("a-x2")
-    assert stopped(account) == ()
-    assert account.describe("a-x2").ended_at is None
+    assert account.cancel() == ("a-x2",)
+    unrelated = Account()
+    unrelated.launch("a")
+    unrelated.end("a")
+    unrelated.launch("a-x2")
+    assert (unrelated.cancel(), unrelated.cloud.workflow.status("a-x2")) == ((), "RUNNING")
 
 
 def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
@@ -180,52 +117,35 @@ def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
 ) -> None:
     account.launch("a", reruns=True)
     account.end("a")
-    meanwhile += [
-        lambda: account.settle("a"),
-        lambda: None,
-        lambda: account.launch("a-x2", parent="a"),
-    ]
-    assert stopped(account) == ("a-x2",)
-    assert meanwhile == []
+    meanwhile += [lambda: account.settle("a"), lambda: None, lambda: account.launch("a-x2", parent="a")]
+    assert (account.cancel(), meanwhile) == (("a-x2",), [])
+    # After another settlement the policy starts nothing, and after a refusal there is none.
+    for trained in (True, False):
+        other = Account()
+        other.launch("a", reruns=True, trained=trained)
+        other.end("a")
+        meanwhile += [lambda: other.settle("a", Verdict.SUCCEEDED)] if trained else []  # noqa: B023
+        assert (other.cancel(), meanwhile) == ((), [])
 
 
 def test_a_run_that_failed_before_its_first_launch_is_waited_for_until_it_is_settled(
     account: Account, meanwhile: list[Callable[[], Any]]
 ) -> None:
-    account.launch("a", reruns=True)
-    account.entries.clear()
+    account.launch("a", reruns=True, trained=False)
     account.plan("a")
     account.end("a")
     meanwhile += [lambda: account.settle("a"), lambda: account.launch("a-x2", parent="a")]
-    assert stopped(account) == ("a-x2",)
-    assert meanwhile == []
-
-
-def test_a_run_that_was_refused_is_not_waited_for(account: Account) -> None:
-    account.launch("a", reruns=True)
-    account.entries.clear()
-    account.end("a")
-    assert stopped(account) == ()
+    assert (account.cancel(), meanwhile) == (("a-x2",), [])
 
 
 def test_a_continuation_that_is_there_once_the_run_is_stopped_is_stopped_as_well(account: Account) -> None:
     account.launch("a", reruns=True)
-    account.at_stop = lambda name: account.launch("a-x2", parent="a") if name == "a" else None
-    assert stopped(account) == ("a", "a-x2")
-
-
-def test_a_settlement_after_which_the_policy_starts_nothing_ends_the_waiting(
-    account: Account, meanwhile: list[Callable[[], Any]]
-) -> None:
-    account.launch("a", reruns=True)
-    account.end("a")
-    meanwhile += [lambda: account.settle("a", Verdict.SUCCEEDED)]
-    assert stopped(account) == ()
-    assert meanwhile == []
+    account.cloud.calls.inject(Fault("StopExecution", action=lambda: account.launch("a-x2", parent="a")))
+    assert account.cancel() == ("a", "a-x2")
 
 
 def test_a_run_that_fails_while_it_is_being_stopped_is_followed(account: Account) -> None:
     account.launch("a")
     account.launch("a-x2", parent="a")
-    account.at_stop = lambda name: account.end("a") if name == "a" else None
-    assert stopped(account) == ("a-x2",)
+    account.cloud.calls.inject(Fault("StopExecution", action=lambda: account.end("a")))
+    assert account.cancel() == ("a-x2",)

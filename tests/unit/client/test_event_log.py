@@ -1,7 +1,8 @@
-"""The event log of a run."""
+"""What an execution says of its run, and the event log of a run."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,10 +12,13 @@ from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.event_log import EventKind, Traces, event_log
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import SpecError
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
+from muster.contract.run.execution_input import execution_input
 from muster.contract.run.record import Decision, Next
+from muster.contract.spec.spec_reader import parse_spec
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
@@ -51,60 +55,87 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_in_order() -> N
             continued_by=("digits-x2", at(61)),
         )
     )
-    assert [(item.kind, item.rank, item.attempt, item.failure_class) for item in entries] == [
-        (EventKind.RUN_STARTED, None, None, None),
-        (EventKind.REPLICA_WAITS, 0, 2, FailureClass.QUOTA),
-        (EventKind.REPLICA_LAUNCHED, 1, 1, None),
-        (EventKind.REPLICA_INTERRUPTED, 1, 1, None),
-        (EventKind.REPLICA_INTERRUPTED, 1, 1, None),
-        (EventKind.REPLICA_ENDED, 1, 1, FailureClass.USER_CODE),
-        (EventKind.REPLICA_LAUNCHED, 0, 2, None),
-        (EventKind.REPLICA_LAUNCHED, 1, 2, None),
-        (EventKind.ROUND_COMMITTED, None, None, None),
-        (EventKind.REPLICA_ENDED, 1, 2, None),
-        (EventKind.RUN_ENDED, None, None, None),
-        (EventKind.RUN_RERUN, None, None, None),
+    shown = [(item.kind.name, item.rank, item.attempt) for item in entries]
+    assert shown == [
+        *(("RUN_STARTED", None, None), ("REPLICA_WAITS", 0, 2), ("REPLICA_LAUNCHED", 1, 1)),
+        *(("REPLICA_INTERRUPTED", 1, 1), ("REPLICA_INTERRUPTED", 1, 1), ("REPLICA_ENDED", 1, 1)),
+        *(("REPLICA_LAUNCHED", 0, 2), ("REPLICA_LAUNCHED", 1, 2), ("ROUND_COMMITTED", None, None)),
+        *(("REPLICA_ENDED", 1, 2), ("RUN_ENDED", None, None), ("RUN_RERUN", None, None)),
     ]
-    assert [item.text for item in entries if item.rank == 1][:4] == [
-        "replica 1 attempt 1 was launched",
-        "replica 1 attempt 1 was interrupted: SageMaker took the instance back",
-        "replica 1 attempt 1 restarts in the same job",
-        "replica 1 attempt 1 failed: user-code",
+    assert [item.failure_class for item in entries if item.failure_class] == [
+        FailureClass.QUOTA,
+        FailureClass.USER_CODE,
+    ]
+    assert [item.text.partition("attempt 1 ")[2] for item in entries if item.rank == 1][:4] == [
+        "was launched",
+        "was interrupted: SageMaker took the instance back",
+        "restarts in the same job",
+        "failed: user-code",
     ]
     assert entries[-1].text == "the run is continued by digits-x2"
 
 
-@pytest.mark.parametrize(("follows", "count"), [(Next.RERUN, 1), (Next.FAIL, 0), (None, 0)])
-def test_a_replica_waits_after_a_refusal_only_where_it_is_rerun(follows: Next | None, count: int) -> None:
+def test_a_replica_waits_after_a_refusal_only_where_it_is_rerun_and_is_launched_once_reported() -> None:
     execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
-    decision = None if follows is None else Decision(next=follows, attempt=2)
-    entries = event_log(Traces(execution=execution, attempts={0: [refused(0, 1, 5)]}, decisions={0: decision}))
-    assert [item.kind for item in entries].count(EventKind.REPLICA_WAITS) == count
-
-
-def test_an_attempt_that_sagemaker_has_not_reported_yet_is_not_launched() -> None:
-    execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
+    for follows, count in ((Next.RERUN, 1), (Next.FAIL, 0), (None, 0)):
+        decision = None if follows is None else Decision(next=follows, attempt=2)
+        entries = event_log(Traces(execution=execution, attempts={0: [refused(0, 1, 5)]}, decisions={0: decision}))
+        assert [item.kind for item in entries].count(EventKind.REPLICA_WAITS) == count, follows
     entries = event_log(Traces(execution=execution, attempts={0: [job(0, 1, "")]}))
     assert [item.kind for item in entries] == [EventKind.RUN_STARTED]
 
 
 def test_quota_restarts_and_scaling_of_a_job_on_a_cluster_are_events() -> None:
     steps = [
-        Transition(at=timestamps.text(at(11)), secondary="WaitingForQuota", message="the quota of team-a is in use"),
-        Transition(at=timestamps.text(at(12)), secondary="Training", instances=1),
-        Transition(at=timestamps.text(at(13)), secondary="Restarting", message="NodeFault"),
-        Transition(at=timestamps.text(at(14)), secondary="Training", instances=1),
-        Transition(at=timestamps.text(at(15)), secondary="Training", instances=2, message="scaled from 1 to 2"),
+        ("WaitingForQuota", {"message": "the quota of team-a is in use"}),
+        ("Training", {"instances": 1}),
+        ("Restarting", {"message": "NodeFault"}),
+        ("Training", {"instances": 1}),
+        ("Training", {"instances": 2, "message": "scaled from 1 to 2"}),
     ]
+    history = tuple(
+        Transition(at=timestamps.text(at(11 + number)), secondary=name, **fields)
+        for number, (name, fields) in enumerate(steps)
+    )
     cluster = ClusterJob(cluster="ml-cluster", namespace="team-a", queue="team-a-queue", instances=2, restarts=1)
     execution = Execution("digits", ExecutionStatus.RUNNING, START, None, 1, "", "")
-    attempts = {0: [job(0, 1, "InProgress", history=tuple(steps), cluster=cluster)]}
-    assert [(item.kind, item.text) for item in event_log(Traces(execution=execution, attempts=attempts))][1:] == [
-        (EventKind.REPLICA_LAUNCHED, "replica 0 attempt 1 was launched on ml-cluster"),
-        (
-            EventKind.REPLICA_WAITS,
-            "replica 0 attempt 1 waits for quota in queue team-a-queue: the quota of team-a is in use",
-        ),
-        (EventKind.REPLICA_INTERRUPTED, "replica 0 attempt 1 is restarted by the operator: NodeFault"),
-        (EventKind.REPLICA_SCALED, "replica 0 attempt 1 trains on 2 instances"),
+    attempts = {0: [job(0, 1, "InProgress", history=history, cluster=cluster)]}
+    entries = event_log(Traces(execution=execution, attempts=attempts))[1:]
+    assert [(item.kind.name, item.text.removeprefix("replica 0 attempt 1 ")) for item in entries] == [
+        ("REPLICA_LAUNCHED", "was launched on ml-cluster"),
+        ("REPLICA_WAITS", "waits for quota in queue team-a-queue: the quota of team-a is in use"),
+        ("REPLICA_INTERRUPTED", "is restarted by the operator: NodeFault"),
+        ("REPLICA_SCALED", "trains on 2 instances"),
     ]
+
+
+def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
+    spec = parse_spec({"replicas": 1, "trainer": "m:f", "kwargs": {"text": "x" * 262_144}})
+    with pytest.raises(SpecError, match="keep data in S3"):
+        execution_input(spec)
+
+
+def test_the_message_of_a_cause_is_found() -> None:
+    for cause, message in (
+        ('{"errorMessage": "The spec has 1 problem", "errorType": "SpecError"}', "The spec has 1 problem"),
+        ("[1]", "[1]"),
+        ('Muster itself has failed. {"errorMessage": "no bucket"}', "Muster itself has failed. no bucket"),
+        ("environment: found {1}; write a mapping", "environment: found {1}; write a mapping"),
+        ("replica 1 was lost\n\nLogs: https://…", "replica 1 was lost"),
+    ):
+        answer = {"name": "x", "status": "FAILED", "startDate": None, "input": '{"replicas": true}', "cause": cause}
+        execution = Execution.from_description(answer)
+        assert (execution.cause, execution.replicas) == (message, 0), cause
+
+
+def test_the_clusters_of_the_ranks_are_in_the_input() -> None:
+    other = {"1": {"backend": "training-job"}, "2-9": {"hyperpod": {"cluster": "b"}}, "x": 1, "y": {}}
+    for spec, clusters in (
+        ({"replicas": 2}, {}),
+        ({"replicas": 2, "backend": "hyperpod", "hyperpod": {"cluster": "a"}}, {0: "a", 1: "a"}),
+        ({"replicas": 4, "backend": "hyperpod", "overrides": other}, {0: "", 2: "b", 3: "b"}),
+        ({"replicas": 2, "hyperpod": {"cluster": "a"}, "overrides": {"1": {"backend": "hyperpod"}}}, {1: "a"}),
+        ({"replicas": 2, "hyperpod": [], "overrides": [], "backend": {}}, {}),
+    ):
+        answer: Any = {"name": "x", "status": "RUNNING", "startDate": None, "input": json.dumps(spec)}
+        assert Execution.from_description(answer).clusters == clusters, spec

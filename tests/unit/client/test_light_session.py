@@ -1,16 +1,17 @@
-"""The session of the client's own calls chooses profile, region and credentials as boto3's does."""
+"""The client's own session chooses as boto3's does, and its loader of models reads what botocore's does."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import boto3
 import pytest
+from botocore.exceptions import UnknownServiceError
+from botocore.loaders import create_loader
 
 from muster.client.aws.connection import open_session
 from muster.client.aws.light_session import AnySession, LightSession
+from muster.client.aws.service_models import ServiceModels
 from muster.client.errors import CredentialsError
 
 FILES = {
@@ -35,28 +36,34 @@ def key_of(session: AnySession) -> str:
     return f"{client._request_signer._credentials.access_key} in {client.meta.region_name}"
 
 
-@pytest.mark.parametrize("profile", [None, "other"])
-@pytest.mark.parametrize("region", [None, "ap-south-1"])
-def test_it_chooses_as_boto3_does(profile: str | None, region: str | None) -> None:
-    ours, theirs = LightSession(profile, region), boto3.Session(profile_name=profile, region_name=region)
-    assert (ours.profile_name, ours.region_name) == (theirs.profile_name, theirs.region_name)
-    assert key_of(ours) == key_of(theirs)
+def test_it_chooses_as_boto3_does() -> None:
+    for profile, region in ((None, None), ("other", None), (None, "ap-south-1"), ("other", "ap-south-1")):
+        ours, theirs = LightSession(profile, region), boto3.Session(profile_name=profile, region_name=region)
+        assert (ours.profile_name, ours.region_name) == (theirs.profile_name, theirs.region_name)
+        assert key_of(ours) == key_of(theirs), (profile, region)
     assert ours.get_partition_for_region("cn-north-1") == theirs.get_partition_for_region("cn-north-1") == "aws-cn"
 
 
 def test_the_environment_chooses_where_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "other")
-    assert (open_session(None, None).profile_name, open_session(None, None).region_name) == ("other", "us-gov-west-1")
     monkeypatch.setenv("AWS_REGION", "sa-east-1")
-    assert open_session(None, None).region_name == "sa-east-1"
+    found = open_session(None, None)
+    assert (found.profile_name, found.region_name) == ("other", "sa-east-1")
     assert open_session(None, "eu-north-1").region_name == "eu-north-1"
-
-
-def test_a_profile_that_does_not_exist_is_an_error_at_once() -> None:
     with pytest.raises(CredentialsError, match="absent"):
         open_session("absent", None)
 
 
-def test_the_client_needs_no_boto3() -> None:
-    code = "import sys; sys.modules['boto3'] = None\nfrom muster import Muster\nMuster(region='eu-west-1')"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+def test_a_model_is_that_of_botocore_or_of_the_users_configuration(tmp_path: Path) -> None:
+    ours, theirs = ServiceModels(None), create_loader()
+    for service in ("cloudformation", "iam", "lambda", "logs", "s3", "sagemaker", "sqs", "stepfunctions"):
+        for kind in ("service-2", "paginators-1", "endpoint-rule-set-1"):
+            assert ours.load_service_model(service, kind) == theirs.load_service_model(service, kind), (service, kind)
+    for name in ("endpoints", "partitions", "_retry", "sdk-default-configuration"):
+        assert ours.load_data(name) == theirs.load_data(name), name
+    model = tmp_path / "sqs" / "2099-01-01" / "service-2.json"
+    model.parent.mkdir(parents=True)
+    model.write_text('{"metadata": {"serviceId": "own"}}')
+    assert ServiceModels(str(tmp_path)).load_service_model("sqs", "service-2") == {"metadata": {"serviceId": "own"}}
+    with pytest.raises(UnknownServiceError, match="absent"):
+        ours.load_service_model("absent", "service-2")

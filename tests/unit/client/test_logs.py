@@ -1,78 +1,164 @@
-"""The order of log lines, and which of them are asked for."""
+"""Reading, following and showing a run's log: nothing is lost, nothing comes twice, and no line steers a terminal."""
 
 from __future__ import annotations
 
-import random
+import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from muster.client.cli.json_answers import Started
 from muster.client.cli.log_filter import read_ranks
+from muster.client.cli.log_text import printer, text_of
+from muster.client.cli.output import print_answer
 from muster.client.cli.time_option import read_time
-from muster.client.errors import OptionError
-from muster.client.logs.log_lines import LogEvent, LogQuery, Merge, read_regex
+from muster.client.errors import BusyError, OptionError
+from muster.client.logs.log_lines import LogEvent, LogLine, LogQuery, read_regex
+from muster.client.logs.log_reader import LogReader
+from muster.contract.names import JobName
+from tests.memory import throttle
+from tests.memory.clock import VirtualClock
+from tests.memory.cloud import MemoryCloud
+from tests.support.memory_client import client_of, muster_of
+
+RUN = "written"
+QUERY = LogQuery("muster", RUN)
+SPEC = {"name": RUN, "replicas": 1, "trainer": "package.module:train"}
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> MemoryCloud:
+    """An AWS some hours ago by the client's own clock, in which the client's pauses pass at once."""
+    cloud = MemoryCloud(clock=VirtualClock(datetime.now(UTC) - timedelta(hours=3)))
+    monkeypatch.setattr("muster.client.logs.log_reader.time", cloud.clock)
+    monkeypatch.setattr("muster.client.aws.log_events.time", cloud.clock)
+    return cloud
+
+
+def write(cloud: MemoryCloud, rank: int, *lines: str, attempt: int = 1) -> None:
+    cloud.logs.write(str(JobName("muster", RUN, rank, attempt)), *lines)
+
+
+def reader(cloud: MemoryCloud, query: LogQuery = QUERY) -> LogReader:
+    return LogReader(client_of(cloud), query)
+
+
+def test_a_rerun_and_a_replica_that_starts_late_are_followed_through_an_outage(cloud: MemoryCloud) -> None:
+    outage = throttle("FilterLogEvents", count=5)
+
+    def in_the_outage() -> None:
+        cloud.calls.inject(outage)
+        write(cloud, 0, "in the outage", "in the outage")
+        write(cloud, 1, "a late process")
+        write(cloud, 0, "another attempt", attempt=2)
+
+    # What happens before each look at the log; then the run has ended.
+    steps: list[Callable[[], object]] = [
+        lambda: write(cloud, 0, "first"),
+        in_the_outage,
+        *[lambda: None] * 6,
+        lambda: write(cloud, 1, "the last one"),
+    ]
+
+    def over() -> bool:
+        if steps:
+            steps.pop(0)()
+        return not steps
+
+    followed = [f"{line.rank}.{line.attempt} {line.message}" for line in reader(cloud).follow_lines(over)]
+    assert sorted(followed) == [
+        *("0.1 first", "0.1 in the outage", "0.1 in the outage", "0.2 another attempt"),
+        *("1.1 a late process", "1.1 the last one"),
+    ]
+    assert outage.fired == 5
+
+
+def test_who_does_not_follow_is_told_that_the_service_is_busy(cloud: MemoryCloud) -> None:
+    cloud.calls.inject(throttle("FilterLogEvents"))
+    with pytest.raises(BusyError, match="FilterLogEvents: ThrottlingException"):
+        list(reader(cloud).read_lines())
+
+
+def test_the_last_lines_are_read_without_those_before(cloud: MemoryCloud) -> None:
+    ages = (90_000, 4_000, 70, 61, 60, 59, 1)  # seconds: some of them at the edges of what is read at once
+    for age, following in zip(ages, (*ages[1:], 0), strict=True):
+        write(cloud, age % 2, f"{age} s ago")
+        cloud.clock.advance(age - following)
+    now = cloud.clock.now()
+    query = replace(QUERY, since=now - timedelta(days=2))
+    for count in range(1, 9):
+        found = [line.message for line in reader(cloud, query).last_lines(count, now)]
+        assert found == [f"{age} s ago" for age in ages[-count:]], count
+    cloud.calls.reset()
+    assert len(reader(cloud).last_lines(1, now)) == 1
+    assert cloud.calls.counts()["FilterLogEvents"] == 1
+
+
+def test_a_follower_may_begin_with_the_last_lines_and_end_in_the_past(cloud: MemoryCloud) -> None:
+    run = muster_of(cloud).launch(SPEC)
+    began = cloud.clock.now()
+    for age in (40, 30, 20):
+        write(cloud, 0, f"{age} s ago")
+        cloud.clock.advance(10)
+    assert [line.message for line in run.logs(tail=2)] == ["30 s ago", "20 s ago"]
+    early = began + timedelta(seconds=15)
+    assert [line.message for line in run.logs(tail=1, until=early)] == ["30 s ago"]
+    until_early = reader(cloud, replace(QUERY, until=early)).follow_lines(lambda: False)
+    assert [line.message for line in until_early] == ["40 s ago", "30 s ago"]
+    run.cancel()
+    assert [line.message for line in run.logs(tail=2, follow=True)] == ["30 s ago", "20 s ago"]
+
+
+def test_a_run_that_wrote_nothing_has_no_lines(cloud: MemoryCloud) -> None:
+    assert list(reader(cloud).read_lines()) == []
+    assert list(reader(cloud).follow_lines(lambda: True)) == []
+
+
+def test_a_run_is_not_looked_for_before_its_beginning_nor_in_a_window_without_length(cloud: MemoryCloud) -> None:
+    write(cloud, 0, "somebody else's")
+    cloud.clock.advance(540)
+    write(cloud, 0, "with a slow clock")
+    cloud.clock.advance(60)
+    run, now = muster_of(cloud).launch(SPEC), cloud.clock.now()
+    write(cloud, 0, "own")
+    assert [line.message for line in run.logs()] == ["with a slow clock", "own"]
+    assert [line.message for line in run.logs(since=now.replace(microsecond=0))] == ["own"]
+    cloud.calls.reset()
+    for follow in (True, False):
+        assert list(run.logs(until=now - timedelta(hours=1), follow=follow)) == []
+        assert list(run.logs(since=now, until=now - timedelta(seconds=9), follow=follow)) == []
+    assert cloud.calls.counts()["FilterLogEvents"] == 0
+
+
+def test_several_readers_of_a_process_keep_to_the_rate_of_the_account(cloud: MemoryCloud) -> None:
+    write(cloud, 0, "line")
+    client = client_of(cloud)
+    began = cloud.clock.monotonic()
+    for _ in range(6):
+        assert [line.message for line in LogReader(client, QUERY).read_lines()] == ["line"]
+    assert cloud.clock.monotonic() - began == pytest.approx(5 / 5)
 
 
 def event(number: int, at_ms: int, stream: str = "muster-digits-r0-a1/algo-1-7", message: str = "line") -> LogEvent:
     return LogEvent(f"id-{number}", at_ms, stream, message)
 
 
-def test_lines_that_are_read_again_and_again_come_once_and_none_is_missing() -> None:
-    chance = random.Random(7)  # noqa: S311
-    written = [event(number, at_ms=number * 10) for number in range(2_000)]
-    # Up to 300 ms late, and every look reads the last second again.
-    arrivals = sorted(written, key=lambda item: item.at_ms + chance.uniform(0, 300))
-    merge, found, there = Merge(hold_ms=500), [], []
-    for first in range(0, len(arrivals), 50):
-        there += arrivals[first : first + 50]
-        merge.add(item for item in there if item.at_ms >= (merge.newest_ms or 0) - 1_000)
-        found += merge.release()
-        merge.forget((merge.newest_ms or 0) - 1_000)
-    found += merge.release(everything=True)
-    assert found == written
-
-
-def test_a_line_that_comes_too_late_for_its_place_comes_late() -> None:
-    merge = Merge(hold_ms=100)
-    merge.add([event(1, 1_000), event(2, 2_000)])
-    assert [item.at_ms for item in merge.release()] == [1_000]
-    assert merge.add([event(3, 500), event(2, 2_000)]) == 1
-    assert [item.at_ms for item in merge.release(everything=True)] == [500, 2_000]
-    assert merge.release(everything=True) == []
-
-
-def test_lines_of_other_runs_and_other_ranks_are_left_out() -> None:
+def test_lines_are_those_of_the_run_the_ranks_and_the_pattern_with_their_process() -> None:
     streams = ["digits-r0-a1", "digits-r1-a2", "digits-r2-r1-a1", "digits-r10-a1"]
     events = [event(number, 1_000, f"muster-{stream}/algo-1-7") for number, stream in enumerate(streams)]
     found = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "foreign/algo-1-7")]))
-    assert [(line.rank, line.attempt, line.job) for line in found] == [
-        (0, 1, "muster-digits-r0-a1"),
-        (1, 2, "muster-digits-r1-a2"),
-        (10, 1, "muster-digits-r10-a1"),
-    ]
+    assert [(line.rank, line.attempt) for line in found] == [(0, 1), (1, 2), (10, 1)]
     query = LogQuery("muster", "digits", ranks={1})
-    assert query.stream_prefix == "muster-digits-r1-a"
-    assert [line.rank for line in query.lines(events)] == [1]
-
-
-def test_the_process_in_front_of_a_line_is_a_field_of_it() -> None:
-    texts = ["[7.3] loss=1", "[6.3] said by a trainer", "[7.3]no space", "plain", "[7.12] [7.1] twice"]
+    assert (query.stream_prefix, [line.rank for line in query.lines(events)]) == ("muster-digits-r1-a", [1])
+    texts = ["[7.3] loss=1", "[6.3] loss=2 of a trainer", "[7.3]no space", "[7.12] [7.1] loss=3"]
     events = [event(number, number, "muster-digits-r7-a1/algo-2-7", text) for number, text in enumerate(texts)]
-    found = [(line.process, line.message) for line in LogQuery("muster", "digits").lines(events)]
-    assert found == [
-        (3, "loss=1"),
-        (None, "[6.3] said by a trainer"),
-        (None, "[7.3]no space"),
-        (None, "plain"),
-        (12, "[7.1] twice"),
+    query = LogQuery("muster", "digits", regex=re.compile("loss=[0-9]+"))
+    assert [(line.process, line.message) for line in query.lines(events)] == [
+        *((3, "loss=1"), (None, "[6.3] loss=2 of a trainer"), (12, "[7.1] loss=3")),
     ]
-
-
-def test_a_pattern_is_searched_in_the_line() -> None:
-    query = LogQuery("muster", "digits", regex=re.compile("loss=[0-9.]+"))
-    events = [event(1, 0, message="round 1 loss=0.5\n"), event(2, 0, message="loss unknown")]
-    assert [line.message for line in query.lines(events)] == ["round 1 loss=0.5"]
 
 
 def test_options_are_read_as_people_write_them() -> None:
@@ -84,11 +170,51 @@ def test_options_are_read_as_people_write_them() -> None:
 
 def test_options_that_cannot_be_read_are_named() -> None:
     for ranks in ("a-b", "3-0", "99999", "0,10000"):
-        with pytest.raises(OptionError, match=f"--rank: found '{ranks}'; write ranks like"):
+        with pytest.raises(OptionError, match=f"--rank: found '{ranks}'"):
             read_ranks(ranks)
-    with pytest.raises(OptionError, match="--since: found '999999d'; write an age like"):
-        read_time("--since", "999999d")
-    with pytest.raises(OptionError, match="--until: found 'soon'; write an age like"):
-        read_time("--until", "soon")
-    with pytest.raises(OptionError, match=r"--regex: found '\('; not a valid regular expression"):
+    for option, time in (("--since", "999999d"), ("--until", "soon")):
+        with pytest.raises(OptionError, match=f"{option}: found '{time}'"):
+            read_time(option, time)
+    with pytest.raises(OptionError, match=r"--regex: found '\('"):
         read_regex("(", "--regex")
+
+
+CLEAR = "\x1b[2J"
+TITLE = "\x1b]0;owned\x07"
+
+
+def test_a_line_cannot_steer_the_terminal() -> None:
+    for coloured in (True, False):
+        shown = text_of(f"a{CLEAR}b{TITLE}\x9b1A\x7f\u202e\tü€😀", coloured=coloured)
+        assert shown == r"a\x1b[2Jb\x1b]0;owned\x07\x9b1A\x7f\x202e" + "\tü€😀"
+
+
+def test_a_lines_own_colours_stay_where_there_are_colours_and_end_with_it() -> None:
+    line = "\x1b[31mred\x1b[0m and \x1b[1;32mgreen"
+    assert text_of(line, coloured=True) == f"{line}\x1b[0m"
+    assert text_of(line, coloured=False) == "red and green"
+
+
+def line(message: str, attempt: int = 1, process: int | None = None) -> LogLine:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return LogLine(at=at, rank=3, process=process, attempt=attempt, job="job", message=message)
+
+
+def test_every_part_of_an_event_has_its_rank_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    show = printer(as_json=False)
+    long = "x" * 200_000
+    for message in ("first\n   7 | forged", "10%\r20%\r\n", "", long):
+        show(line(message, attempt=2))
+    parts = ["first", "   7 | forged", "10%", "20%", "", long]
+    assert capsys.readouterr().out.splitlines() == [f"3 a2 | {part}" for part in parts]
+    for shown in (line("loss=1"), line("loss=1", process=5), line("loss=1", process=5, attempt=2)):
+        show(shown)
+    assert capsys.readouterr().out.splitlines() == ["   3 | loss=1", " 3.5 | loss=1", "3.5 a2 | loss=1"]
+
+
+def test_json_holds_the_very_text_and_no_raw_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"{CLEAR}\x9b1A\x7f\u2028\nü"
+    print_answer(Started(run=text))
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"run": text, "parent": None}
+    assert all(character.isprintable() for character in out.rstrip("\n"))

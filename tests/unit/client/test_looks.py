@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import boto3
 import pytest
 
-from muster.client.errors import DeniedError, NoResultError
+from muster.client.errors import DeniedError, NoResultError, SameRunError, UnknownRunError
+from muster.client.runs.compared_runs import compare_runs
 from muster.client.runs.event_log import EventKind
-from muster.client.runs.live_page import PageSource
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_state import RunState
-from muster.client.sdk import Muster, Run
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.commit import Commit, Member
@@ -21,16 +19,9 @@ from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, sha
 from muster.control.admission import AdmitRequest, admit
 from muster.control.finish import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
-from tests.support.memory_client import client_of
+from tests.support.memory_client import client_of, muster_of, put
 
 AGAIN = "InternalServerError: again"
-SIZES = (10, 1_000, 10_000)
-
-
-@pytest.fixture
-def harness() -> Iterator[ControlHarness]:
-    with ControlHarness().installed() as harness:
-        yield harness
 
 
 def training(rank: int, secondary: str = "Training") -> ReplicaEntry:
@@ -38,10 +29,6 @@ def training(rank: int, secondary: str = "Training") -> ReplicaEntry:
     job = f"muster-{RUN}-r{rank}-a1"
     attempt = Attempt(attempt=1, job=job, status="InProgress", secondary=secondary, history=steps)
     return ReplicaEntry(rank=rank, revision=4, attempts=(attempt,))
-
-
-def put(harness: ControlHarness, key: str, body: bytes) -> None:
-    harness.cloud.client("s3").put_object(Bucket=harness.cloud.bucket, Key=key, Body=body)
 
 
 def started(harness: ControlHarness, replicas: int) -> None:
@@ -53,7 +40,7 @@ def started(harness: ControlHarness, replicas: int) -> None:
 
 def write(harness: ControlHarness, replicas: int, entries: list[ReplicaEntry]) -> None:
     key = RunLayout(RUN).roll_up_shard(shard_of(entries[0].rank, replicas))
-    put(harness, key, RollUpShard(run=RUN, replicas=tuple(entries)).to_json())
+    put(harness.cloud, key, RollUpShard(run=RUN, replicas=tuple(entries)).to_json())
 
 
 def change(harness: ControlHarness, replicas: int, shards: int) -> None:
@@ -64,7 +51,7 @@ def change(harness: ControlHarness, replicas: int, shards: int) -> None:
 def commit(harness: ControlHarness, round_: int) -> None:
     member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={})
     document = Commit(run=RUN, round=round_, committed_at="", count=1, members=(member,), epochs=(1,))
-    put(harness, f"{RunLayout(RUN).commits}{round_:08d}.json", document.to_json())
+    put(harness.cloud, f"{RunLayout(RUN).commits}{round_:08d}.json", document.to_json())
 
 
 def calls(harness: ControlHarness, look: Callable[[], object]) -> dict[str, int]:
@@ -73,38 +60,20 @@ def calls(harness: ControlHarness, look: Callable[[], object]) -> dict[str, int]
     return dict(harness.cloud.calls.counts())
 
 
-@pytest.mark.parametrize("replicas", SIZES)
-def test_an_idle_look_takes_three_calls_and_each_change_one_more(harness: ControlHarness, replicas: int) -> None:
-    started(harness, replicas)
-    observer = Observer(client_of(harness.cloud), RUN)
+def test_an_idle_look_takes_three_calls_and_each_change_one_more() -> None:
     idle = {"DescribeExecution": 1, "ListObjectsV2": 2}
-    assert calls(harness, observer.look) == {**idle, "GetObject": shard_count(replicas)}
-    assert calls(harness, observer.look) == idle
-    commit(harness, 1)
-    change(harness, replicas, 3)
-    assert calls(harness, observer.look) == {**idle, "GetObject": 4}
-    assert calls(harness, observer.look) == idle
-
-
-@pytest.mark.parametrize("replicas", SIZES)
-def test_a_page_takes_no_more_calls_than_a_status(harness: ControlHarness, replicas: int) -> None:
-    started(harness, replicas)
-    page = PageSource(client_of(harness.cloud), RUN)
-    idle = {"DescribeExecution": 1, "ListObjectsV2": 2}
-    assert calls(harness, page.look) == {**idle, "GetObject": shard_count(replicas) + 1}
-    for round_ in (1, 2):
-        commit(harness, round_)
-    change(harness, replicas, 2)
-    assert calls(harness, page.look) == {**idle, "GetObject": 4}
-    assert calls(harness, page.look) == idle
-
-
-def test_observers_of_one_client_share_what_they_have_read(harness: ControlHarness) -> None:
-    """TorchX and the executor make a new one for each question."""
-    started(harness, 1_000)
-    cloud = client_of(harness.cloud)
-    Observer(cloud, RUN).look()
-    assert calls(harness, Observer(cloud, RUN).look) == {"DescribeExecution": 1, "ListObjectsV2": 2}
+    for replicas in (10, 10_000):
+        with ControlHarness().installed() as harness:
+            started(harness, replicas)
+            observer = Observer(client_of(harness.cloud), RUN)
+            assert calls(harness, observer.look) == {**idle, "GetObject": shard_count(replicas)}
+            assert calls(harness, observer.look) == idle
+            # TorchX and the executor make a new one for each question: what one has read, all share.
+            assert calls(harness, Observer(observer._cloud, RUN).look) == idle
+            commit(harness, 1)
+            change(harness, replicas, 3)
+            assert calls(harness, observer.look) == {**idle, "GetObject": 4}
+            assert calls(harness, observer.look) == idle
 
 
 def test_a_queued_run_is_looked_at_with_three_calls() -> None:
@@ -115,12 +84,6 @@ def test_a_queued_run_is_looked_at_with_three_calls() -> None:
         observer = Observer(client_of(harness.cloud), "second")
         assert calls(harness, observer.look) == {"DescribeExecution": 1, "ListObjectsV2": 1, "GetObject": 1}
         assert observer.look().behind == ("first",)
-
-
-def test_a_run_of_an_older_version_shows_its_rounds_before_it_has_a_roll_up(harness: ControlHarness) -> None:
-    harness.plan()
-    commit(harness, 7)
-    assert Observer(client_of(harness.cloud), RUN).look().round == 7
 
 
 def test_a_run_that_was_refused_because_an_old_run_has_its_name_shows_nothing_of_that_run(
@@ -135,18 +98,14 @@ def test_a_run_that_was_refused_because_an_old_run_has_its_name_shows_nothing_of
     finish_run(harness.plane, run, budget())
     harness.cloud.workflow.succeed(RUN)
     harness.cloud.clock.advance(91 * 86_400)
-    stack = Muster(session=boto3.Session(region_name="eu-west-1"))
-    vars(stack)["_cloud"] = client_of(harness.cloud)
-    handle = Run(stack, RUN)
-    # Step Functions knows nothing of the run any more; its result is still there.
-    assert handle.result().verdict is Verdict.SUCCEEDED
+    handle = muster_of(harness.cloud).run(RUN)
+    assert handle.result().verdict is Verdict.SUCCEEDED, "the result is still there"
     harness.executions.start(RUN, "{}")
     observer = Observer(client_of(harness.cloud), RUN)
     assert observer.look().replicas == ()
     harness.cloud.workflow.fail(RUN, "Muster.RunNameTakenError", "choose another name")
     status = observer.look()
     assert (status.state, status.replicas, status.round, status.page) == (RunState.FAILED, (), None, None)
-    assert status.reason == "Muster.RunNameTakenError: choose another name"
     assert [item.kind for item in observer.event_log()] == [EventKind.RUN_STARTED, EventKind.RUN_ENDED]
     with pytest.raises(NoResultError, match="choose another name"):
         handle.result()
@@ -193,8 +152,21 @@ def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> 
 
 def test_a_client_expects_the_stacks_bucket_to_be_its_accounts(harness: ControlHarness) -> None:
     # The stack was deleted with its bucket, and another account has made one of that name.
-    put(harness, RunLayout(RUN).result, b"forged")
+    put(harness.cloud, RunLayout(RUN).result, b"forged")
     foreign = client_of(harness.cloud, account="999999999999")
     with pytest.raises(DeniedError):
         foreign.objects.read(RunLayout(RUN).result)
     assert client_of(harness.cloud).objects.read(RunLayout(RUN).result) == b"forged"
+
+
+def test_two_runs_are_read_and_compared(harness: ControlHarness) -> None:
+    harness.plan("one", kwargs={"rate": 0.1})
+    harness.plan("two", kwargs={"rate": 0.2}, rerun={"on": ["failed"], "max": 1})
+    client = client_of(harness.cloud)
+    found = compare_runs(client, "one", "two")
+    assert (found.a.run, found.b.run, found.a.state, found.comparable) == ("one", "two", "running", False)
+    assert ("kwargs.rate", 0.1, 0.2) in [(one.field, one.a, one.b) for one in found.spec]
+    with pytest.raises(SameRunError, match="one"):
+        compare_runs(client, "one", "one")
+    with pytest.raises(UnknownRunError, match="absent"):
+        compare_runs(client, "one", "absent")

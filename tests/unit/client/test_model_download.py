@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import boto3
 import pytest
 from pydantic import ValidationError
 
 from muster.client.cli import model_command
 from muster.client.cli.plain_text import result_lines
 from muster.client.errors import (
-    ClientError,
     DamagedModelError,
     ModelFileError,
     ModelFolderError,
@@ -25,15 +21,15 @@ from muster.client.errors import (
     UnreachableError,
 )
 from muster.client.runs import model_download
-from muster.client.runs.model_download import FetchedModel, ModelDownload
-from muster.client.sdk import Muster, Run
+from muster.client.runs.model_download import ModelDownload
+from muster.client.sdk import Run
 from muster.contract.layout import RunLayout
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.model import ModelFile, ModelKind, ModelManifest, ModelResult
 from muster.contract.run.result import Result, Verdict
 from tests.memory.cloud import MemoryCloud
 from tests.memory.harness import RUN, ControlHarness
-from tests.support.memory_client import client_of
+from tests.support.memory_client import client_of, muster_of, put
 
 FILES = {
     "config.json": b"{}",
@@ -45,26 +41,14 @@ FILES = {
 SIZE = sum(map(len, FILES.values()))
 
 
-@pytest.fixture
-def harness() -> Iterator[ControlHarness]:
-    with ControlHarness().installed() as harness:
-        yield harness
-
-
-def put(cloud: MemoryCloud, key: str, body: bytes) -> None:
-    cloud.client("s3").put_object(Bucket=cloud.bucket, Key=key, Body=body)
-
-
 def store(cloud: MemoryCloud, run: str = RUN) -> ModelResult:
     """Put a model into the bucket; returns what its run's result says."""
-    layout = RunLayout(run)
+    layout, kind, checksum = RunLayout(run), ModelKind.MODEL, "ab" * 32
+    files = []
     for name, body in FILES.items():
         put(cloud, layout.model + name, body)
-    files = [
-        ModelFile(name=name, bytes=len(body), sha256=hashlib.sha256(body).hexdigest()) for name, body in FILES.items()
-    ]
-    kind = ModelKind.MODEL
-    body = ModelManifest(run=run, round=9, kind=kind, checksum="ab" * 32, rank=0, files=tuple(files)).to_json()
+        files.append(ModelFile(name=name, bytes=len(body), sha256=hashlib.sha256(body).hexdigest()))
+    body = ModelManifest(run=run, round=9, kind=kind, checksum=checksum, rank=0, files=tuple(files)).to_json()
     put(cloud, layout.model_manifest(9), body)
     return ModelResult(
         uri=f"s3://{cloud.bucket}/{layout.model}",
@@ -72,7 +56,7 @@ def store(cloud: MemoryCloud, run: str = RUN) -> ModelResult:
         round=9,
         bytes=SIZE,
         files=len(files),
-        checksum="ab" * 32,
+        checksum=checksum,
         manifest=f"s3://{cloud.bucket}/{layout.model_manifest(9)}",
         manifest_sha256=hashlib.sha256(body).hexdigest(),
     )
@@ -86,21 +70,14 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_file_is_fetched_under_its_name_and_counted(tmp_path: Path) -> None:
-    progress: list[int] = []
-    fetched = download(MemoryCloud(), tmp_path / "new").fetch(progress.append)
-    assert content(tmp_path / "new") == FILES
-    assert (fetched.bytes, fetched.fetched_bytes, sum(progress)) == (SIZE, SIZE, SIZE)
-    assert fetched.files == tuple(FILES)
-
-
-def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
-    cloud = MemoryCloud()
-    download(cloud, tmp_path).fetch()
+def test_every_file_is_fetched_under_its_name_and_none_that_is_there(tmp_path: Path) -> None:
+    cloud, progress = MemoryCloud(), list[int]()
+    fetched = download(cloud, tmp_path).fetch(progress.append)
+    assert content(tmp_path) == FILES
+    assert (fetched.bytes, fetched.fetched_bytes, sum(progress), fetched.files) == (SIZE, SIZE, SIZE, tuple(FILES))
     again = download(cloud, tmp_path)
-    assert again.present_bytes == again.total_bytes == SIZE
     cloud.calls.reset()
-    assert again.fetch().fetched_bytes == 0
+    assert (again.present_bytes, again.fetch().fetched_bytes) == (SIZE, 0)
     assert not cloud.calls.counts()
 
 
@@ -125,28 +102,22 @@ def test_an_interrupted_download_is_continued_where_it_ended(tmp_path: Path, mon
 
 
 def test_a_broken_transfer_continues_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
     cloud = MemoryCloud()
     ready = download(cloud, tmp_path)
     cloud.s3.interruptions = [10, 0, 1_000, 7]
-    monkeypatch.setattr("time.sleep", lambda _: None)
     assert ready.fetch().fetched_bytes == SIZE
     assert content(tmp_path) == FILES
-
-
-def test_a_connection_that_stays_broken_ends_the_command_and_what_was_fetched_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cloud = MemoryCloud()
-    ready = download(cloud, tmp_path)
+    # A connection that stays broken ends the command, and what was fetched stays.
+    ready = download(cloud, tmp_path / "second")
     cloud.s3.interruptions = [500] * 4 + [0] * 100
-    monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(UnreachableError):
         ready.fetch()
     cloud.s3.interruptions = []
-    again = download(cloud, tmp_path)
+    again = download(cloud, tmp_path / "second")
     assert again.present_bytes > 0
     again.fetch()
-    assert content(tmp_path) == FILES
+    assert content(tmp_path / "second") == FILES
 
 
 def test_a_file_that_is_another_one_is_not_overwritten_and_nothing_is_fetched(tmp_path: Path) -> None:
@@ -169,22 +140,22 @@ def test_a_full_disk_is_noticed_before_and_while_it_is_written(tmp_path: Path, m
         ready.fetch()
 
 
-@pytest.mark.parametrize("damage", [b"{ }", None, b"{}{}"])
-def test_a_file_that_has_changed_in_the_bucket_is_not_kept(tmp_path: Path, damage: bytes | None) -> None:
-    cloud = MemoryCloud()
-    ready = download(cloud, tmp_path)
-    key = RunLayout(RUN).model + "config.json"
-    if damage is None:
-        cloud.client("s3").delete_object(Bucket=cloud.bucket, Key=key)
-    else:
-        put(cloud, key, damage)
-    if damage == b"{}{}":
-        # Longer than the list says: the rest is not asked for.
-        ready.fetch()
-        return
-    with pytest.raises(DamagedModelError):
-        ready.fetch()
-    assert not (tmp_path / "config.json").exists()
+def test_a_file_that_has_changed_in_the_bucket_is_not_kept(tmp_path: Path) -> None:
+    cloud, key = MemoryCloud(), RunLayout(RUN).model + "config.json"
+    for damage in (b"{ }", None):
+        ready = download(cloud, tmp_path)
+        if damage is None:
+            cloud.client("s3").delete_object(Bucket=cloud.bucket, Key=key)
+        else:
+            put(cloud, key, damage)
+        with pytest.raises(DamagedModelError):
+            ready.fetch()
+        assert not (tmp_path / "config.json").exists()
+    longer = download(cloud, tmp_path)
+    put(cloud, key, b"{}{}")
+    # The rest is not asked for.
+    longer.fetch()
+    assert content(tmp_path) == FILES
 
 
 def test_a_list_that_is_not_the_one_of_the_result_is_refused(tmp_path: Path) -> None:
@@ -195,19 +166,17 @@ def test_a_list_that_is_not_the_one_of_the_result_is_refused(tmp_path: Path) -> 
         ModelDownload(client_of(cloud), RUN, model, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "a//b", "a/../../b", "..", "C:/x", "a\\b", "a\nb", ""])
-def test_no_name_in_a_list_leads_out_of_the_folder(name: str) -> None:
-    with pytest.raises(ValidationError):
-        ModelFile(name=name, bytes=1, sha256="0" * 64)
+def test_no_name_in_a_list_leads_out_of_the_folder() -> None:
+    for name in ("../evil", "/etc/passwd", "a//b", "a/../../b", "..", "C:/x", "a\\b", "a\nb", ""):
+        with pytest.raises(ValidationError):
+            ModelFile(name=name, bytes=1, sha256="0" * 64)
 
 
 # --- which run's model ------------------------------------------------------------------------------
 
 
-def named(harness: ControlHarness, run: str = RUN) -> Run:
-    muster = Muster("Muster", boto3.Session())
-    muster._cloud = client_of(harness.cloud)
-    return Run(muster, run)
+def named(harness: ControlHarness) -> Run:
+    return muster_of(harness.cloud).run(RUN)
 
 
 def end(
@@ -226,12 +195,6 @@ def end(
     put(harness.cloud, RunLayout(run).result, result.to_json())
 
 
-def test_a_run_that_has_not_ended_has_no_model_yet(harness: ControlHarness) -> None:
-    harness.plan()
-    with pytest.raises(ModelPendingError, match="has not ended: its model is written when the last replicas finish"):
-        named(harness).model()
-
-
 def test_the_model_of_a_failed_run_is_that_of_the_run_that_continues_it(harness: ControlHarness) -> None:
     harness.plan()
     end(harness, RUN, Verdict.FAILED, None)
@@ -246,29 +209,17 @@ def test_the_model_of_a_failed_run_is_that_of_the_run_that_continues_it(harness:
     assert named(harness).model().uri == "s3://bucket/output/one-2/model/"
 
 
-@pytest.mark.parametrize(("problem", "said"), [(None, "its trainer leaves none"), ("it went wrong.", "it went wrong.")])
-def test_a_run_without_a_model_says_why(harness: ControlHarness, problem: str | None, said: str) -> None:
+def test_a_run_without_a_model_says_why(harness: ControlHarness) -> None:
     harness.plan()
-    end(harness, RUN, Verdict.SUCCEEDED, None, problem)
-    with pytest.raises(NoModelError, match=f"The run {RUN} has no model: {said}"):
+    with pytest.raises(ModelPendingError, match=f"The run {RUN} has not ended"):
         named(harness).model()
+    for problem, said in ((None, "its trainer leaves none"), ("it went wrong.", r"it went wrong\.")):
+        end(harness, RUN, Verdict.SUCCEEDED, None, problem)
+        with pytest.raises(NoModelError, match=f"The run {RUN} has no model: {said}"):
+            named(harness).model()
 
 
-def test_the_download_of_a_run_says_which_run_wrote_it(harness: ControlHarness, tmp_path: Path) -> None:
-    harness.plan()
-    end(harness, RUN, Verdict.SUCCEEDED, store(harness.cloud))
-    fetched = named(harness).model_download(tmp_path / "it").fetch()
-    assert isinstance(fetched, FetchedModel)
-    assert json.loads(fetched.to_line())["run"] == RUN
-    assert content(tmp_path / "it") == FILES
-
-
-def test_every_error_is_one_of_the_clients() -> None:
-    for kind in (DamagedModelError, ModelFileError, ModelFolderError, ModelPendingError, NoModelError):
-        assert issubclass(kind, ClientError)
-
-
-def test_what_is_shown_of_a_model_is_safe_and_says_how_to_get_it(
+def test_what_is_shown_of_a_model_says_how_to_get_it(
     harness: ControlHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = store(harness.cloud).model_copy(update={"evaluation": {"loss": 0.25}})

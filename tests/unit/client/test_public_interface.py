@@ -1,4 +1,4 @@
-"""The names of `muster`: complete, documented, typed, and imported only when they are used."""
+"""The names of `muster`: complete, documented, typed, imported only when they are used; what an extra brings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import boto3
@@ -21,6 +20,8 @@ from pydantic import BaseModel
 
 import muster
 from muster import client
+from muster.client.cli import lazy_group
+from muster.client.cli.lazy_group import EXTRAS, LazyCommand, MissingExtraError
 from muster.client.cli.program import Commands
 
 # Modules import what their annotations name only where they use it, or for type checkers: users find it here.
@@ -83,53 +84,44 @@ def test_the_table_the_type_checkers_imports_and_all_hold_the_same_names() -> No
         assert getattr(muster, name).__module__ == module, name
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    assert muster.__version__ == version("muster-train")
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'muster' has no attribute 'Nothing'"):
         muster.Nothing  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(client, "Muster")
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_a_public_class_is_documented_and_leads_only_to_public_ones(name: str) -> None:
-    kind = getattr(muster, name)
-    assert kind.__doc__, name
-    assert not kind.__doc__.startswith(f"{name}("), name
-    if name in OPAQUE | VALUES:
-        return
-    for method in public_methods(kind):
-        documentation = inspect.getdoc(method) or ""
-        assert documentation or method.__name__ == "__init__", f"{name}.{method.__name__}"
-        for error in raised(documentation):
-            assert error in muster.__all__ or hasattr(builtins, error), f"{name}.{method.__name__}: {error}"
-    for found in returned(kind):
-        assert found.__name__ in muster.__all__, f"{name}: {found}"
-
-
-def test_an_error_leads_to_the_root_of_all() -> None:
+def test_a_public_class_is_documented_and_leads_only_to_public_ones() -> None:
     for name in CLASSES:
         kind = getattr(muster, name)
-        if issubclass(kind, Exception):
-            assert issubclass(kind, muster.MusterError), name
-            assert name.endswith("Error")
+        assert kind.__doc__, name
+        assert not kind.__doc__.startswith(f"{name}("), name
+        assert not issubclass(kind, Exception) or issubclass(kind, muster.MusterError), name
+        if name in OPAQUE | VALUES:
+            continue
+        for method in public_methods(kind):
+            documentation, place = inspect.getdoc(method) or "", f"{name}.{method.__name__}"
+            assert documentation or method.__name__ == "__init__", place
+            unknown = {error for error in raised(documentation) if not hasattr(builtins, error)}
+            assert unknown <= {*muster.__all__}, place
+        assert {found.__name__ for found in returned(kind)} <= {*muster.__all__}, name
 
 
-def test_importing_muster_imports_nothing_else() -> None:
-    code = "import sys; before = set(sys.modules); import muster; print(*sorted(set(sys.modules) - before))"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert set(printed.stdout.split()) <= {"muster", "__future__"}
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=True)
+    return done.stdout
 
 
-def test_a_trainer_needs_no_package_of_the_client() -> None:
+def test_importing_muster_imports_nothing_else_and_a_name_says_which_extra_it_needs() -> None:
+    printed = python("before = set(sys.modules); import muster; print(*sorted(set(sys.modules) - before))")
+    assert set(printed.split()) <= {"muster", "__future__"}
     absent = ("boto3", "botocore", "rich", "typer", "muster.client", "muster.report")
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\n"
-        "from muster import Algorithm, Context, DiLoCo, MusterError"
+    python(f"sys.modules.update(dict.fromkeys({absent!r}))\nfrom muster import Algorithm, Context, DiLoCo, MusterError")
+    python("sys.modules['boto3'] = None\nfrom muster import Muster\nMuster(region='eu-west-1')")
+    said = python(
+        "sys.modules['numpy'] = None\nimport muster\ntry: muster.DiLoCo\nexcept ImportError as error: print(error)"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    assert said == "muster.DiLoCo needs the module numpy: run pip install 'muster-train[replica]'\n"
 
 
 def test_a_users_program_has_no_type_errors(tmp_path: Path) -> None:
@@ -149,10 +141,10 @@ def test_a_users_program_has_no_type_errors(tmp_path: Path) -> None:
     assert found["summary"]["filesAnalyzed"] == 2
 
 
-@pytest.mark.parametrize("name", Commands.table)
-def test_the_line_of_a_command_is_the_first_of_its_documentation(name: str) -> None:
-    row = Commands.table[name]
-    module, _, attribute = row.target.partition(":")
-    found = getattr(import_module(module), attribute)
-    documentation = found.info.help if attribute == "app" else inspect.getdoc(found)
-    assert documentation.partition("\n")[0] == row.help
+def test_a_command_without_its_extra_is_one_error_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = {modules[0] for modules in EXTRAS.values()}
+    monkeypatch.setattr(lazy_group, "find_spec", lambda name: None if name in absent else find_spec(name))
+    monkeypatch.setattr(lazy_group, "import_module", lambda name: pytest.fail(f"{name} was imported"))
+    for command, extra in (("deploy", "deploy"), ("template", "deploy"), ("local", "local")):
+        with pytest.raises(MissingExtraError, match=rf"{EXTRAS[extra][0]}.* pip install 'muster-train\[{extra}\]'"):
+            LazyCommand(command, Commands.table[command]).make_context(command, [])

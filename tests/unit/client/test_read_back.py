@@ -7,32 +7,26 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import boto3
 import pytest
-from typer.testing import CliRunner
 
-from muster.client.cli.dry_run_text import dry_run_text
-from muster.client.cli.log_filter import LogFilter
 from muster.client.cli.plain_text import result_lines
 from muster.client.errors import UnknownReplicaError
-from muster.client.launch.dry_run import dry_run
 from muster.client.runs.failed_attempt import FailedAttempt, failure_lines
 from muster.client.runs.observer import Observer
 from muster.client.runs.status_text import Row, read_back_lines
-from muster.client.sdk import Muster, Run
+from muster.client.sdk import Run
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.errors import RunNameTakenError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.result import Result
-from muster.contract.spec.spec_reader import parse_spec
 from muster.control.settle import settle
 from tests.memory import throttle
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
 from tests.memory.harness import RUN, ControlHarness, budget
-from tests.support.memory_client import client_of
+from tests.support.memory_client import client_of, muster_of
 
 WHY = "package.module:train failed: training.py:41: ValueError: no data"
 BROKEN = f"AlgorithmError: {WHY}, exit code: 1"
@@ -44,16 +38,8 @@ TRACEBACK = (
 )
 
 
-@pytest.fixture
-def harness() -> Iterator[ControlHarness]:
-    with ControlHarness().installed() as harness:
-        yield harness
-
-
 def run_of(harness: ControlHarness, name: str = RUN) -> Run:
-    stack = Muster(session=boto3.Session(region_name="us-east-1"))
-    vars(stack)["_cloud"] = client_of(harness.cloud)
-    return Run(stack, name)
+    return muster_of(harness.cloud).run(name)
 
 
 def fail(harness: ControlHarness, reason: str = BROKEN, *lines: str, rank: int = 0, attempt: int = 1) -> None:
@@ -79,24 +65,16 @@ def settled(harness: ControlHarness) -> Result:
 # --- why --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("reason", "lines", "words"),
-    [
+def test_a_failure_names_the_file_and_the_line_before_anything_of_sagemaker_s() -> None:
+    for reason, lines, words in (
         (BROKEN, (), WHY),
         (SILENT, TRACEBACK, "main.py:7: KeyError: 'x'"),
         ("AlgorithmError: ExitCode 1", TRACEBACK, "main.py:7: KeyError: 'x'"),
         (SILENT, ("Killed",), SILENT),
         ("InternalServerError: again", TRACEBACK, "InternalServerError: again"),
         ("", (), ""),
-    ],
-)
-def test_a_failure_names_the_file_and_the_line_before_anything_of_sagemaker_s(
-    reason: str, lines: tuple[str, ...], words: str
-) -> None:
-    assert failure_words(Attempt(attempt=1, job="j", reason=reason, last_lines=lines)) == words
-
-
-def test_classes_that_repeat_are_counted() -> None:
+    ):
+        assert failure_words(Attempt(attempt=1, job="j", reason=reason, last_lines=lines)) == words
     assert counted(["spot", *["infrastructure"] * 5]) == "infrastructure ×5, spot"
 
 
@@ -127,10 +105,7 @@ def test_a_client_that_may_not_read_logs_shows_a_failure_without_lines(harness: 
     fail(harness, BROKEN, "why")
     harness.cloud.calls.inject(throttle("FilterLogEvents", count=None))
     [failure] = run_of(harness).failures()
-    assert (failure.words, failure.last_lines) == (
-        "package.module:train failed: training.py:41: ValueError: no data",
-        (),
-    )
+    assert (failure.words, failure.last_lines) == (WHY, ())
 
 
 def test_a_settled_run_has_its_lines_in_the_result_and_the_log_is_not_read_again(harness: ControlHarness) -> None:
@@ -157,38 +132,22 @@ def test_the_log_of_one_attempt_leaves_out_the_others(harness: ControlHarness) -
     harness.cloud.clock.advance(600)
     fail(harness, "InternalServerError: again", "second", attempt=2)
     run = run_of(harness)
-    assert [line.message for line in run.logs(0, attempt=2)] == ["second"]
-    assert [line.message for line in run.logs(attempt=1)] == ["first"]
-    with pytest.raises(UnknownReplicaError, match=r"no attempt 3 to show: replica 0 has had 2 attempts"):
+    assert [[line.message for line in run.logs(0, attempt=attempt)] for attempt in (1, 2)] == [["first"], ["second"]]
+    with pytest.raises(UnknownReplicaError, match="replica 0 has had 2 attempts"):
         run.logs(0, attempt=3)
 
 
-@pytest.mark.parametrize(
-    ("replicas", "rank", "words"),
-    [
-        (2, 7, r"The run two has no replica 7: it has the replicas 0 to 1\."),
-        (1, {1, 2}, r"The run two has no replicas 1 to 2: it has only replica 0\."),
-    ],
-)
-def test_the_log_of_a_rank_that_does_not_exist_says_which_ones_do(
-    harness: ControlHarness, replicas: int, rank: int | set[int], words: str
-) -> None:
-    harness.executions.start("two", json.dumps({"replicas": replicas}))
-    with pytest.raises(UnknownReplicaError, match=words):
-        run_of(harness, "two").logs(rank)
-
-
-def test_a_replica_that_was_not_launched_has_no_attempt_to_show(harness: ControlHarness) -> None:
-    harness.plan(replicas=2)
-    with pytest.raises(UnknownReplicaError, match=r"no attempt 1 to show: replica 1 has not been launched yet"):
-        run_of(harness).logs(1, attempt=1)
-
-
-def test_the_command_takes_an_attempt() -> None:
-    assert LogFilter(attempt=2).attempt == 2
-    from muster.client.cli.program import app  # noqa: PLC0415
-
-    assert "--attempt" in CliRunner().invoke(app, ["logs", "--help"], env={"COLUMNS": "200"}).output
+def test_the_log_of_a_rank_that_does_not_exist_says_which_ones_do(harness: ControlHarness) -> None:
+    for name, replicas in (("one", 1), ("two", 2)):
+        harness.executions.start(name, json.dumps({"replicas": replicas}))
+    harness.plan("three", replicas=2)
+    for name, ranks, attempt, words in (
+        ("one", {1, 2}, None, r"no replicas 1 to 2: it has only replica 0\."),
+        ("two", 7, None, r"no replica 7: it has the replicas 0 to 1\."),
+        ("three", 1, 1, "replica 1 has not been launched yet"),
+    ):
+        with pytest.raises(UnknownReplicaError, match=words):
+            run_of(harness, name).logs(ranks, attempt=attempt)  # type: ignore[arg-type]
 
 
 # --- what SageMaker reports -------------------------------------------------------------------------
@@ -257,6 +216,9 @@ def test_a_warm_pool_is_shown_with_its_price_its_end_and_the_command_that_ends_i
 
 
 def test_a_warm_pool_that_is_gone_is_not_shown_and_sagemaker_is_asked_once_in_a_while(today: ControlHarness) -> None:
+    today.plan("other")
+    Observer(client_of(today.cloud), "other").look()
+    assert today.cloud.calls.counts()["ListTrainingJobs"] == 0, "there can be no pool"
     today.plan(keep_alive_period_in_seconds=3_600)
     complete(today, **warm())
     today.cloud.training.describe_with(today.job(), **warm("Reused"))
@@ -273,28 +235,20 @@ def test_without_an_answer_of_sagemaker_the_pool_of_the_record_counts(today: Con
 
 
 def test_the_verdicts_of_rules_and_the_runs_of_mlflow_have_lines_issues_first(harness: ControlHarness) -> None:
-    rules = [{"rule_configuration_name": name, "rule_evaluator_image": "i"} for name in ("Overfit", "Vanishing")]
+    rules = [{"rule_configuration_name": "Overfit", "rule_evaluator_image": "i"}]
     harness.plan(replicas=2, debug_rule_configurations=rules)
     server = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
-    at = harness.cloud.clock.now()
-    for rank, status in enumerate(("NoIssuesFound", "IssuesFound")):
-        found = {"RuleEvaluationStatus": status, "StatusDetails": "at step 7", "LastModifiedTime": at}
-        complete(
-            harness,
-            rank,
-            DebugRuleEvaluationStatuses=[{"RuleConfigurationName": "Overfit", **found}],
-            MlflowConfig={"MlflowResourceArn": server},
-            MlflowDetails={"MlflowExperimentId": "7", "MlflowRunId": f"run{rank}"},
-        )
+    for rank, verdict in enumerate(("NoIssuesFound", "IssuesFound")):
+        found = {"RuleConfigurationName": "Overfit", "RuleEvaluationStatus": verdict, "StatusDetails": "at step 7"}
+        run = {"MlflowExperimentId": "7", "MlflowRunId": f"run{rank}"}
+        tracked = {"MlflowConfig": {"MlflowResourceArn": server}, "MlflowDetails": run}
+        complete(harness, rank, DebugRuleEvaluationStatuses=[found], **tracked)
     opened = "aws sagemaker create-presigned-mlflow-tracking-server-url --tracking-server-name team"
-    status_now = run_of(harness).status()
-    assert list(read_back_lines(status_now)) == [
+    assert list(read_back_lines(run_of(harness).status())) == [
         "debugger rule Overfit: IssuesFound in replica 1: at step 7",
         "debugger rule Overfit: NoIssuesFound in replica 0: at step 7",
         f"MLflow: experiment 7: run run0 of replica 0, run1 of replica 1; open it with: {opened}",
     ]
-    texts = [entry.text for entry in run_of(harness).events()]
-    assert "replica 1 attempt 1 debugger rule Overfit: IssuesFound: at step 7" in texts
 
 
 # --- messages ---------------------------------------------------------------------------------------
@@ -323,22 +277,5 @@ def test_a_name_of_a_run_that_never_trained_says_so_and_names_one_that_is_free(h
     with pytest.raises(RunNameTakenError) as caught:
         run_of(harness).muster.launch(spec)
     said = str(caught.value)
-    assert "a run that failed before it trained (Muster.SpecError: The spec has 1 problem)" in said
-    assert said.endswith("use another name, such as digits-3: `--name digits-3`.")
-
-
-def test_a_question_ends_with_one_mark() -> None:
-    text = dry_run_text(dry_run(parse_spec({"replicas": 1, "trainer": "m:f", "instance_type": "ml.g55.2xlarge"})))
-    assert "did you mean ml.g5.2xlarge?\n" in text
-
-
-def test_prices_of_another_region_are_said_to_be_so() -> None:
-    assert SHIPPED_PRICES.origin("us-west-2") == SHIPPED_PRICES.origin()
-    assert SHIPPED_PRICES.origin("eu-west-1").endswith("; the run is in eu-west-1, where prices may differ")
-
-
-def test_an_observer_asks_for_warm_pools_only_where_there_can_be_one(harness: ControlHarness) -> None:
-    harness.plan()
-    complete(harness)
-    Observer(client_of(harness.cloud), RUN).look()
-    assert harness.cloud.calls.counts()["ListTrainingJobs"] == 0
+    assert "(Muster.SpecError: The spec has 1 problem)" in said
+    assert "`--name digits-3`" in said

@@ -1,19 +1,21 @@
-"""Packing source: the same bytes for the same files, what is left out, and what is refused."""
+"""The source of a spec: which folder is meant; the same bytes for the same files, what is left out, what is refused."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import pwd
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from muster.client.cli.spec_file import read_spec
 from muster.client.launch import source_archive as source
-from muster.client.launch.dry_run import dry_run
 from muster.client.launch.source_archive import pack
 from muster.contract.errors import SpecError
 from muster.contract.run.source_delivery import source_key
-from muster.contract.spec.spec_reader import parse_spec
 from muster.replica.entry.unpack import unpack
 
 
@@ -50,49 +52,21 @@ def test_the_same_files_give_the_same_bytes_on_every_machine_at_any_time(folder:
         assert pack(elsewhere).digest != first.digest
 
 
-def test_what_is_packed_comes_out_again(folder: Path, tmp_path: Path) -> None:
-    assert files(folder, tmp_path) == {
-        "train.py": "print('training')",
-        "package/__init__.py": "",
-        "run.sh": "#!/bin/sh\n",
-    }
-    out = next(tmp_path.glob("out-*"))
-    assert [(out / name).stat().st_mode & 0o777 for name in ("run.sh", "train.py")] == [0o755, 0o644]
-
-
-def test_what_is_ignored_stays(folder: Path, tmp_path: Path) -> None:
-    for name in (".git/config", "package/__pycache__/a.pyc", "data/big.bin", "package/notes.txt", "notes.txt", "a/b/c"):
+def test_an_ignore_file_reads_like_one_of_git_and_what_is_never_code_stays_out(folder: Path, tmp_path: Path) -> None:
+    names = {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt"}
+    for name in (*names, ".env", "venv/bin/python", ".git/config", "package/__pycache__/a.pyc"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
-    (folder / ".musterignore").write_text("# data lies in S3\ndata/\n\npackage/*.txt\nc\n")
-    assert set(files(folder, tmp_path)) == {"train.py", "package/__init__.py", "run.sh", "notes.txt", ".musterignore"}
-
-
-@pytest.mark.parametrize(
-    ("patterns", "left_out"),
-    [
-        ("/notes.txt", {"notes.txt"}),  # an anchor: at the root alone
-        ("package/notes.txt", {"package/notes.txt"}),
-        ("*.txt\n!package/notes.txt", {"notes.txt", "data/notes.txt", "data/deep/notes.txt", "#1.txt"}),
-        ("data/**/notes.txt", {"data/notes.txt", "data/deep/notes.txt"}),
-        ("**/deep", {"data/deep/notes.txt"}),
-        ("data/*", {"data/notes.txt", "data/deep/notes.txt"}),
+    always = {"train.py", "package/__init__.py", "run.sh", ".musterignore"}
+    for patterns, left_out in (
+        ("# a comment\n\n/notes.txt", {"notes.txt"}),  # an anchor: at the root alone
+        ("*.txt\n!package/notes.txt", {"notes.txt", "data/notes.txt", "data/deep/notes.txt"}),
         ("data/*\n!data/deep", {"data/notes.txt"}),
         ("data\n!data/notes.txt", {"data/notes.txt", "data/deep/notes.txt"}),  # its folder is left out
-        ("train.py/", set()),  # a folder of that name, which there is not
-        ("[mn]otes.txt ", {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt"}),
-        (r"\#1.txt", {"#1.txt"}),
-        ("!.env\n!venv", set()),  # what is never code stays out
-    ],
-)
-def test_an_ignore_file_reads_like_one_of_git(folder: Path, tmp_path: Path, patterns: str, left_out: set[str]) -> None:
-    names = {"notes.txt", "package/notes.txt", "data/notes.txt", "data/deep/notes.txt", "#1.txt"}
-    for name in (*names, ".env", "venv/bin/python"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("")
-    (folder / ".musterignore").write_text(patterns)
-    always = {"train.py", "package/__init__.py", "run.sh", ".musterignore"}
-    assert set(files(folder, tmp_path)) == (names | always) - left_out
+        ("train.py/\n!.env\n!venv", set()),  # a folder of that name, which there is not
+    ):
+        (folder / ".musterignore").write_text(patterns)
+        assert set(files(folder, tmp_path)) == (names | always) - left_out, patterns
 
 
 def test_a_pattern_that_means_nothing_is_refused_with_its_line(folder: Path) -> None:
@@ -101,20 +75,22 @@ def test_a_pattern_that_means_nothing_is_refused_with_its_line(folder: Path) -> 
         pack(folder)
 
 
-def test_a_link_within_the_folder_is_the_file_that_it_names(folder: Path, tmp_path: Path) -> None:
+def test_what_is_packed_comes_out_again_and_a_link_is_the_file_that_it_names(folder: Path, tmp_path: Path) -> None:
     (folder / "link.py").symlink_to("train.py")
-    assert files(folder, tmp_path)["link.py"] == "print('training')"
+    training = "print('training')"
+    packed = {"train.py": training, "link.py": training, "package/__init__.py": "", "run.sh": "#!/bin/sh\n"}
+    assert files(folder, tmp_path) == packed
+    out = next(tmp_path.glob("out-*"))
+    assert [(out / name).stat().st_mode & 0o777 for name in ("run.sh", "train.py")] == [0o755, 0o644]
 
 
-@pytest.mark.parametrize("target", ["../outside.txt", "package", "missing"])
-def test_any_other_link_is_refused(folder: Path, tmp_path: Path, target: str) -> None:
+def test_any_other_link_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("secret")
-    (folder / "link").symlink_to(target)
-    with pytest.raises(
-        SpecError,
-        match="source_dir: found link, which is a link to something outside this folder, or not a file; remove it",
-    ):
-        pack(folder)
+    for target in ("../outside.txt", "package", "missing"):
+        (folder / "link").unlink(missing_ok=True)
+        (folder / "link").symlink_to(target)
+        with pytest.raises(SpecError, match="source_dir: found link, which is a link to something outside"):
+            pack(folder)
 
 
 def test_too_much_is_refused_with_the_largest_file_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,25 +118,11 @@ def test_a_folder_that_is_too_deep_to_be_unpacked_is_refused(folder: Path) -> No
         pack(folder)
 
 
-@pytest.mark.parametrize("name", ["missing", "code/train.py", "empty"])
-def test_what_is_no_folder_of_code_is_refused(folder: Path, name: str) -> None:
+def test_what_is_no_folder_of_code_is_refused(folder: Path) -> None:
     (folder.parent / "empty").mkdir()
-    with pytest.raises(SpecError, match="source_dir: found"):
-        pack(folder.parent / name)
-
-
-def test_a_dry_run_shows_the_two_channels_and_the_start(folder: Path) -> None:
-    spec = {"replicas": 1, "entrypoint": ["python", "train.py"], "image": "image:1", "source_dir": str(folder)}
-    dry = dry_run(parse_spec(spec))
-    [request] = dry.requests
-    channels = {item["ChannelName"]: item["DataSource"]["S3DataSource"] for item in request["InputDataConfig"]}
-    assert channels["muster-source"]["S3Uri"] == f"s3://<bucket>/{pack(folder).key}"
-    assert channels["muster-package"]["S3DataType"] == "S3Prefix"
-    start = request["AlgorithmSpecification"]["ContainerEntrypoint"]
-    assert start[0] == "sh"
-    assert max(map(len, start)) <= 256
-    assert dry.source is not None
-    assert dry.source.files == 3
+    for name in ("missing", "code/train.py", "empty"):
+        with pytest.raises(SpecError, match="source_dir: found"):
+            pack(folder.parent / name)
 
 
 def test_files_that_usually_hold_credentials_are_not_packed(folder: Path) -> None:
@@ -178,3 +140,59 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(SpecError, match=r"package/__init__\.py, which cannot be read \(permission denied\)"):
         pack(folder)
+
+
+TRAIN = "def train(context): pass\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a package, and a folder with a spec and a module beside it."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "training.py").write_text(TRAIN)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "training.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def source_of(trainer: str, **fields: object) -> object:
+    Path("own/run.json").write_text(json.dumps({"replicas": 1, "trainer": trainer, **fields}))
+    return read_spec("own/run.json").document.get("source_dir")
+
+
+def test_the_source_of_a_local_trainer_is_the_folder_of_its_module(project: Path) -> None:
+    assert source_of("training:train") == "own"
+    assert read_spec("own/run.json").meant == "own"
+    assert source_of("package.training:train") == "."
+    assert source_of("elsewhere.training:train") is None
+    # A misspelled module means its folder, where the mistake is found.
+    assert source_of("trianing:train") == "own"
+    assert source_of("muster.torch:train") is None
+
+
+def test_a_source_that_is_named_is_beside_the_file_and_null_is_none(project: Path) -> None:
+    assert source_of("training:train", source_dir="code") == "own/code"
+    assert read_spec("own/run.json").meant is None
+    assert source_of("training:train", source_dir=None) is None
+    assert source_of("training:train", source_dir="s3://bucket/a.tar.gz") == "s3://bucket/a.tar.gz"
+
+
+def test_a_home_folder_is_never_meant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project / "own"))
+    assert source_of("training:train") is None
+    (project / "link").symlink_to(project / "own")
+    monkeypatch.setenv("HOME", str(project / "link"))
+    assert source_of("training:train") is None
+
+
+def test_a_user_without_a_home_folder_has_a_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = source_of("training:train")
+
+    def no_user(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", no_user)
+    assert source_of("training:train") == expected
+    assert expected is not None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
-
-import pytest
+from typing import Any
 
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.names import RUN_MAX, is_run_name, numbered_run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import lineage_after, next_run
 from muster.contract.run.execution_input import execution_input
@@ -16,8 +13,6 @@ from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.policies import RerunCause
-from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text
 
 PLACE = Place(bucket="bucket", role_arn="arn:aws:iam::123456789012:role/replica", job_prefix="muster")
@@ -47,43 +42,35 @@ def result(*replicas: ReplicaResult, verdict: Verdict = Verdict.FAILED) -> Resul
 LOST = result(replica(0, 1, None), replica(1, 3, FailureClass.SPOT))
 
 
-def test_the_causes_of_a_rerun_are_the_classes_and_any_failure() -> None:
-    assert set(get_args(RerunCause)) == {"failed", *DEFAULT_BUDGETS}
+FAILED_ONCE = {"on": ["failed"], "max": 1}
+# The policy, the lineage of the run, its end, and the name of the run that follows.
+FOLLOWING: list[tuple[dict[str, Any] | None, Lineage | None, Result, str | None]] = [
+    (None, None, LOST, None),
+    (FAILED_ONCE, None, LOST, "run-x2"),
+    ({"on": ["spot", "quota"], "max": 1}, None, LOST, "run-x2"),
+    ({"on": ["quota"], "max": 1}, None, LOST, None),
+    (FAILED_ONCE, SECOND, LOST, None),
+    ({"on": ["failed"], "max": 2}, SECOND, LOST, "run-x3"),
+    (FAILED_ONCE, None, LOST.model_copy(update={"verdict": Verdict.STOPPED}), None),
+    (FAILED_ONCE, None, LOST.model_copy(update={"verdict": Verdict.SUCCEEDED}), None),
+]
 
 
-@pytest.mark.parametrize(
-    ("policy", "lineage", "end", "name"),
-    [
-        (None, None, LOST, None),
-        ({"on": ["failed"], "max": 1}, None, LOST, "run-x2"),
-        ({"on": ["spot", "quota"], "max": 1}, None, LOST, "run-x2"),
-        ({"on": ["quota"], "max": 1}, None, LOST, None),
-        ({"on": ["failed"], "max": 1}, SECOND, LOST, None),
-        ({"on": ["failed"], "max": 2}, SECOND, LOST, "run-x3"),
-        ({"on": ["failed"], "max": 1}, None, LOST.model_copy(update={"verdict": Verdict.STOPPED}), None),
-        ({"on": ["failed"], "max": 1}, None, LOST.model_copy(update={"verdict": Verdict.SUCCEEDED}), None),
-    ],
-)
-def test_when_another_run_follows(policy, lineage, end, name) -> None:
-    made = plan("run-x2" if lineage else "run", lineage, rerun=policy)
-    following = next_run(made, end)
-    assert (following[0] if following else None) == name
-    if following:
-        again = parse_spec_text(execution_input(following[1]))
-        assert (again.resume_from, again.name) == (made.run, None)
-
-
-def test_the_next_run_has_the_values_of_the_first_although_defaults_change() -> None:
-    made = plan(name="run", rerun={"on": ["failed"], "max": 1})
-    _, spec = next_run(made, LOST)
-    unchanged = {"name": None, "resume_from": "run"}
-    assert parse_spec_text(execution_input(spec)).resolved() == made.spec.model_copy(update=unchanged)
+def test_when_another_run_follows() -> None:
+    for number, (policy, lineage, end, name) in enumerate(FOLLOWING):
+        made = plan("run-x2" if lineage else "run", lineage, rerun=policy)
+        following = next_run(made, end)
+        assert (following[0] if following else None) == name, number
+        if following:
+            again = parse_spec_text(execution_input(following[1]))
+            # It has the values of the first although defaults change.
+            unchanged = {"name": None, "resume_from": made.run}
+            assert again.resolved() == made.spec.model_copy(update=unchanged), number
 
 
 def test_attempts_count_on_over_the_runs_so_that_every_older_process_is_fenced() -> None:
-    second = lineage_after(plan(), LOST)
-    assert second == SECOND
-    third = lineage_after(plan("run-x2", second), result(replica(0, 2, FailureClass.SPOT)))
+    assert lineage_after(plan(), LOST) == SECOND
+    third = lineage_after(plan("run-x2", SECOND), result(replica(0, 2, FailureClass.SPOT)))
     assert third == Lineage(parent="run-x2", root="run", generation=2, attempts_before=5)
     damaged = ReplicaResult(rank=0, outcome=ReplicaOutcome.UNKNOWN)
     assert lineage_after(plan(), result(damaged)).attempts_before >= 999
@@ -96,32 +83,12 @@ def test_a_continuation_meets_and_saves_where_the_first_run_did_and_has_jobs_of_
     assert request["Environment"]["MUSTER_ATTEMPT"] == "5"
     assert request["CheckpointConfig"]["S3Uri"] == "s3://bucket/checkpoints/run/r1/"
     document = RunDocument.of(continued_by)
-    assert (document.rendezvous_uri, document.run, document.rendezvous_name) == (
-        "s3://bucket/rendezvous/run/",
-        "run-x2",
-        "run",
-    )
-    own = RunDocument.of(plan())
-    assert (own.root, own.rendezvous_name) == (None, "run")
-    assert plan().digest != plan("run", SECOND).digest
-
-
-def test_the_name_of_a_continuation_can_be_a_run_s_whatever_the_first_is_called() -> None:
-    assert numbered_run_name("digits", 2) == "digits-x2"
-    names = [numbered_run_name("a" * RUN_MAX, number) for number in (2, 3, 21)]
-    assert len(set(names)) == 3
-    assert all(map(is_run_name, names))
-
-
-def test_on_is_a_name_in_yaml_too() -> None:
-    text = "replicas: 1\ntrainer: a.b:c\nrerun:\n  on: [user-code]\n  max: 2\n"
-    spec = parse_spec_text(text)
-    assert spec.rerun is not None
-    assert spec.rerun.on == ["user-code"]
+    assert document.rendezvous_uri == "s3://bucket/rendezvous/run/"
+    assert (document.run, document.rendezvous_name) == ("run-x2", "run")
 
 
 def test_a_run_that_a_rule_has_stopped_is_not_continued() -> None:
-    policy, reason = {"on": ["failed"], "max": 1}, "AlgorithmError: [hang] process 3 of 4 has made no step for 612 s"
+    policy, reason = FAILED_ONCE, "AlgorithmError: [hang] process 3 of 4 has made no step for 612 s"
     lost = replica(1, 1, FailureClass.INFRASTRUCTURE)
     hung = lost.model_copy(update={"attempts": (lost.attempts[0].model_copy(update={"reason": reason}),)})
     assert next_run(plan(rerun=policy, watch={"hang": {"then": "stop"}}), result(replica(0, 1, None), hung)) is None

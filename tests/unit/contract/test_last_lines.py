@@ -6,8 +6,6 @@ import json
 from base64 import b64encode, urlsafe_b64encode
 from urllib.parse import quote, quote_plus
 
-import pytest
-
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_place import Frame, user_place, written_place
@@ -32,30 +30,21 @@ def failed(attempt: int, failure_class: FailureClass = FailureClass.USER_CODE, s
 def test_the_latest_failure_of_every_replica_comes_before_earlier_ones() -> None:
     chosen = to_read({2: [failed(1)], 0: [failed(1), failed(2)]})
     assert [(one.rank, one.attempt) for one in chosen] == [(0, 2), (2, 1), (0, 1)]
-
-
-def test_of_a_thousand_failures_a_few_are_read() -> None:
+    # Of many failures a few are read, and none again.
     assert len(to_read({rank: [failed(1)] for rank in range(1_000)})) == ATTEMPTS_READ
-
-
-def test_what_is_read_already_is_not_read_again() -> None:
     assert to_read({0: [failed(1).model_copy(update={"last_lines": ("x",)})]}) == []
 
 
-@pytest.mark.parametrize(
-    ("attempt", "explained"),
-    [
-        (failed(1), True),
-        (failed(1, FailureClass.INFRASTRUCTURE), True),
-        (failed(1, FailureClass.INVALID_REQUEST), True),
-        (failed(1, FailureClass.INVALID_REQUEST).model_copy(update={"secondary": "NotCreated"}), False),
-        (failed(1, FailureClass.CAPACITY), False),
-        (failed(1, FailureClass.STOPPED_BY_USER, "Stopped"), False),
-        (failed(1).model_copy(update={"ended_at": None}), False),
-    ],
-)
-def test_only_the_log_of_a_program_that_may_say_why_is_read(attempt: Attempt, explained: bool) -> None:
-    assert is_explained_by_log(attempt) is explained
+def test_only_the_log_of_a_program_that_may_say_why_is_read() -> None:
+    read = [FailureClass.USER_CODE, FailureClass.INFRASTRUCTURE, FailureClass.INVALID_REQUEST]
+    assert [cause for cause in read if not is_explained_by_log(failed(1, cause))] == []
+    others = [
+        failed(1, FailureClass.INVALID_REQUEST).model_copy(update={"secondary": "NotCreated"}),
+        failed(1, FailureClass.CAPACITY),
+        failed(1, FailureClass.STOPPED_BY_USER, "Stopped"),
+        failed(1).model_copy(update={"ended_at": None}),
+    ]
+    assert [attempt for attempt in others if is_explained_by_log(attempt)] == []
 
 
 # --- what is kept -----------------------------------------------------------------------------------
@@ -78,20 +67,16 @@ def test_the_values_of_the_environment_are_hidden_also_where_a_line_is_cut() -> 
     assert not any(secret[:6] in line for line in kept)
 
 
-@pytest.mark.parametrize("secret", ['p"a\\ss\u00e9 wörd/+', "tab\tin the value", "  spaces around  "])
-def test_a_value_is_hidden_in_the_forms_in_which_programs_write_it(secret: str) -> None:
-    raw = secret.strip().encode()
-    forms = [
-        secret,
-        repr({"PASSWORD": secret}),
-        json.dumps({"PASSWORD": secret}),
-        f"GET /?password={quote(raw, safe='')}",
-        f"GET /?password={quote_plus(raw)}",
-        b64encode(raw).decode(),
-        urlsafe_b64encode(raw).decode(),
-    ]
-    for line in kept_lines(forms, {"PASSWORD": secret}):
-        assert "(PASSWORD, not shown)" in line
+def test_a_value_is_hidden_in_the_forms_in_which_programs_write_it() -> None:
+    for secret in ('p"a\\ss\u00e9 wörd/+', "tab\tin the value", "  spaces around  "):
+        raw = secret.strip().encode()
+        forms = [
+            *(secret, repr({"PASSWORD": secret}), json.dumps({"PASSWORD": secret})),
+            *(f"GET /?password={quote(raw, safe='')}", f"GET /?password={quote_plus(raw)}"),
+            *(b64encode(raw).decode(), urlsafe_b64encode(raw).decode()),
+        ]
+        kept = kept_lines(forms, {"PASSWORD": secret})
+        assert [line for line in kept if "(PASSWORD, not shown)" not in line] == []
 
 
 # --- the place --------------------------------------------------------------------------------------
@@ -110,35 +95,21 @@ TRACEBACK = [
 ]
 
 
-def test_the_place_is_the_user_s_innermost_line_and_the_error_follows() -> None:
+def test_the_place_is_the_user_s_innermost_line_of_the_last_traceback_and_the_error_follows() -> None:
     assert written_place(TRACEBACK) == "vision/training.py:41: ValueError: no data for rank 2"
-
-
-def test_of_two_tracebacks_the_last_one_counts_and_one_that_is_cut_off_names_the_place_alone() -> None:
     later = [line.replace("41", "77").replace("ValueError", "KeyError") for line in TRACEBACK]
     assert written_place(TRACEBACK + later) == "vision/training.py:77: KeyError: no data for rank 2"
+    # One that is cut off names the place alone.
     assert written_place(TRACEBACK[:6]) == "vision/training.py:41"
-
-
-def test_lines_of_other_processes_in_between_are_left_out() -> None:
+    # Lines of other processes in between are left out.
     mixed = [line for one in TRACEBACK for line in (f"[2.1] {one}", "[2.0] Traceback is my favourite word")]
     assert written_place(mixed) == "vision/training.py:41: ValueError: no data for rank 2"
+    assert written_place(["Killed", "step 1"]) is written_place([]) is None
 
 
-def test_output_without_a_traceback_names_no_place() -> None:
-    assert written_place(["Killed", "step 1"]) is None
-    assert written_place([]) is None
-
-
-def test_a_program_in_an_installed_package_is_named_by_its_own_first_line() -> None:
+def test_a_file_is_named_below_the_folder_of_the_user_s_code_and_a_library_is_no_place() -> None:
     frames = [Frame("/x/site-packages/muster/replica/entry/trainer.py", 5), Frame("/x/site-packages/team/train.py", 9)]
     assert user_place([*frames, Frame("/x/site-packages/torch/nn.py", 100)]) == "train.py:9"
-
-
-@pytest.mark.parametrize("file", ["<frozen importlib._bootstrap>", "/usr/lib/python3.11/json/decoder.py"])
-def test_the_standard_library_is_no_place_of_the_user(file: str) -> None:
-    assert user_place([Frame(file, 1)]) is None
-
-
-def test_a_file_is_named_below_the_folder_of_the_user_s_code() -> None:
+    for file in ("<frozen importlib._bootstrap>", "/usr/lib/python3.11/json/decoder.py"):
+        assert user_place([Frame(file, 1)]) is None, file
     assert user_place([Frame("/home/me/project/a/b.py", 3)], "/home/me/project") == "a/b.py:3"

@@ -61,37 +61,23 @@ def _refusal(run: EarlierRun | None, **source: Any) -> str:
     return str(problem)
 
 
-def test_the_model_of_a_run_is_the_one_that_its_replicas_wrote_together() -> None:
-    assert _found(_earlier(_replica(0, "s3://bucket/output/one/model/"), model=MODEL)) == MODEL.uri
-
-
+ARTIFACT = "s3://bucket/output/one/j/output/model.tar.gz"
 ESCROW = "s3://customer-escrow-111122223333-smtj-1/muster-one-r0-a1/step_40"
 
 
-@pytest.mark.parametrize(
-    ("replica", "uri"),
-    [
-        (_replica(0, ESCROW, artifacts="s3://bucket/output/one/j/output/model.tar.gz"), ESCROW),
-        (_replica(0, "s3://bucket/output/one/j/output/model/"), "s3://bucket/output/one/j/output/model/"),
-        (_replica(0, "s3://bucket/checkpoints/one/r0/last"), "s3://bucket/checkpoints/one/r0/last"),
-        (_replica(0, artifacts="s3://bucket/output/one/j/output/model.tar.gz"), None),
-    ],
-)
-def test_without_one_it_is_the_checkpoint_of_the_manifest_or_else_the_artifact(
-    replica: ReplicaResult, uri: str | None
-) -> None:
-    assert _found(_earlier(replica)) == (uri or replica.artifacts)
+def test_the_model_of_a_run_is_the_one_of_its_replicas_or_a_checkpoint_or_else_the_artifact() -> None:
+    assert _found(_earlier(_replica(0, ESCROW), model=MODEL)) == MODEL.uri
+    assert _found(_earlier(_replica(0, ESCROW, artifacts=ARTIFACT))) == ESCROW
+    assert _found(_earlier(_replica(0, artifacts=ARTIFACT))) == ARTIFACT
 
 
-def test_a_continuation_may_name_the_checkpoints_of_its_lineage() -> None:
+def test_a_manifest_in_the_stacks_bucket_names_what_its_own_run_has_written() -> None:
+    for key in ("output/two/model/", "output/one2/x", "control/one/plan.json", "output/one/../two/x"):
+        assert "which is not its own" in _refusal(_earlier(_replica(0, f"s3://bucket/{key}"))), key
+    # A continuation may name the checkpoints of its lineage.
     uri = "s3://bucket/checkpoints/zero/r0/last/"
     assert _found(_earlier(_replica(0, uri), root="zero")) == uri
     assert "not its own" in _refusal(_earlier(_replica(0, uri)))
-
-
-@pytest.mark.parametrize("key", ["output/two/model/", "output/one2/x", "control/one/plan.json", "output/one/../two/x"])
-def test_a_manifest_in_the_stacks_bucket_names_what_its_own_run_has_written(key: str) -> None:
-    assert "which is not its own" in _refusal(_earlier(_replica(0, f"s3://bucket/{key}")))
 
 
 def test_replicas_with_different_checkpoints_need_a_rank() -> None:
@@ -103,22 +89,17 @@ def test_replicas_with_different_checkpoints_need_a_rank() -> None:
     assert "rank: found 3; one has 3 replicas, numbered from 0" in _refusal(_earlier(*replicas), rank=3)
 
 
-@pytest.mark.parametrize(
-    ("run", "words"),
-    [
-        (None, "one is not a run of this stack; `muster list` shows the runs that there are"),
+def test_what_has_no_model_says_why() -> None:
+    runs: list[tuple[EarlierRun | None, str]] = [
+        (None, "one is not a run of this stack;"),
         (EarlierRun(_earlier(_replica(0)).plan, None), "one has not ended; wait for its end: muster wait one"),
         (_earlier(_replica(0)), "one has left no model;"),
         (_earlier(_replica(0, outcome=ReplicaOutcome.FAILED)), "one has left no model: replica 0 is failed"),
         (_earlier(_replica(0, problem="its manifest is damaged")), "one has left no model: its manifest is damaged"),
-        (
-            _earlier(_replica(0), model_problem="the writer ended"),
-            "one has left no model: the writer ended",
-        ),
-    ],
-)
-def test_what_has_no_model_says_why(run: EarlierRun | None, words: str) -> None:
-    assert _refusal(run).startswith(f"model.run: {words}")
+        (_earlier(_replica(0), model_problem="the writer ended"), "one has left no model: the writer ended"),
+    ]
+    for run, words in runs:
+        assert _refusal(run).startswith(f"model.run: {words}")
 
 
 def test_a_place_beside_a_run_must_be_the_one_that_is_found() -> None:
@@ -127,97 +108,74 @@ def test_a_place_beside_a_run_must_be_the_one_that_is_found() -> None:
     assert "the model of one is s3://bucket/output/one/model/" in _refusal(run, s3="s3://bucket/output/two/model/")
 
 
-def test_an_account_id_in_the_place_of_a_hubs_model_is_filled_in() -> None:
-    weights = {"TrainingArtifactUri": "s3://weights-{customer_id}/llama/"}
-    reader = MemoryReader(hubs={"SageMakerPublicHub": {"llama": weights}})
-    assert find_model(ModelSource(hub="llama"), None, reader).s3 == f"s3://weights-{ACCOUNT}/llama/"
-
-
 def test_a_hubs_model_has_its_weights_and_the_reference_of_a_private_hub() -> None:
-    weights = {"TrainingArtifactUri": "s3://hub-files/llama/v1.2"}
+    weights = {"TrainingArtifactUri": "s3://hub-files-{customer_id}/llama/v1.2"}
     reader = MemoryReader(hubs={"SageMakerPublicHub": {"llama": weights}, "mine": {"llama": weights}})
 
     def found(**more: Any) -> ModelSource:
         return find_model(ModelSource(hub="llama", **more), dict[str, EarlierRun]().get, reader)
 
-    assert found() == ModelSource(hub="llama", s3="s3://hub-files/llama/v1.2")
+    assert found() == ModelSource(hub="llama", s3=f"s3://hub-files-{ACCOUNT}/llama/v1.2")
     private = found(private_hub="mine", accept_eula=True)
     assert private.hub_content_arn == "arn:mine/llama"
     channel = private.channel() or {}
     assert channel["data_source"] == {
         "s3_data_source": {
             # A folder, although its name has a dot.
-            "s3_uri": "s3://hub-files/llama/v1.2/",
+            "s3_uri": f"s3://hub-files-{ACCOUNT}/llama/v1.2/",
             "model_access_config": {"accept_eula": True},
             "hub_access_config": {"hub_content_arn": "arn:mine/llama"},
         }
     }
 
 
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        ({"TrainingArtifactUri": "s3://x/y/", "GatedBucket": True}, "llama is a gated model; read its licence"),
-        ({}, "llama in SageMakerPublicHub has no weights for training"),
-        (None, "there is no model named 'llama' in SageMakerPublicHub"),
-    ],
-)
-def test_a_hubs_model_that_cannot_be_used_says_why(document: dict[str, object] | None, words: str) -> None:
-    reader = MemoryReader(hubs={"SageMakerPublicHub": {} if document is None else {"llama": document}})
-    with pytest.raises(SpecError) as caught:
-        find_model(ModelSource(hub="llama"), dict[str, EarlierRun]().get, reader)
-    assert str(caught.value.problems[0]).startswith(f"model.hub: {words}")
+def test_a_hubs_model_that_cannot_be_used_says_why() -> None:
+    gated = {"TrainingArtifactUri": "s3://x/y/", "GatedBucket": True}
+    documents: list[tuple[dict[str, dict[str, object]], str]] = [
+        ({"llama": gated}, "llama is a gated model"),
+        ({"llama": {}}, "llama in SageMakerPublicHub has no weights"),
+        ({}, "there is no model named 'llama' in SageMakerPublicHub"),
+    ]
+    for models, words in documents:
+        with pytest.raises(SpecError) as caught:
+            find_model(ModelSource(hub="llama"), None, MemoryReader(hubs={"SageMakerPublicHub": models}))
+        assert str(caught.value.problems[0]).startswith(f"model.hub: {words}")
 
 
 def test_a_model_becomes_the_channel_of_a_spec_once() -> None:
     document = {**SPEC, "model": {"run": "one"}}
     run = _earlier(_replica(0), model=MODEL)
     expanded = with_found_model(document, {"one": run}.get)
-    spec = parse_spec(expanded)
-    [channel] = spec.input_data_config
-    assert (channel.channel_name, channel.input_mode) == ("model", "File")
-    source = channel.data_source.s3_data_source
-    assert source is not None
-    assert source.s3_uri == MODEL.uri
+    source = {"s3_uri": MODEL.uri}
+    channel = {"channel_name": "model", "data_source": {"s3_data_source": source}, "input_mode": "File"}
+    assert expanded["input_data_config"] == [channel]
     assert with_found_model(expanded, {"one": run}.get) == expanded
     assert with_found_model(SPEC, dict[str, EarlierRun]().get) == SPEC
 
 
 def test_a_package_becomes_the_configuration_of_the_job() -> None:
-    filled = with_model(SPEC, ModelSource(package=PACKAGE))
-    assert filled["model_package_config"] == {
-        "model_package_group_arn": "arn:aws:sagemaker:eu-west-1:123456789012:model-package-group/mine",
-        "source_model_package_arn": PACKAGE,
-    }
-    assert "input_data_config" not in filled
-    own = {"model_package_group_arn": "arn:aws:sagemaker:eu-west-1:123456789012:model-package-group/other"}
-    assert with_model({**SPEC, "model_package_config": own}, ModelSource(package=PACKAGE))["model_package_config"] == {
-        **own,
-        "source_model_package_arn": PACKAGE,
-    }
+    group = "arn:aws:sagemaker:eu-west-1:123456789012:model-package-group"
+    own = {"model_package_config": {"model_package_group_arn": f"{group}/other"}}
+    for document, arn in ((SPEC, f"{group}/mine"), ({**SPEC, **own}, f"{group}/other")):
+        filled = with_model(document, ModelSource(package=PACKAGE))
+        assert filled["model_package_config"] == {"model_package_group_arn": arn, "source_model_package_arn": PACKAGE}
+        assert "input_data_config" not in filled
 
 
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        ({}, "model: no source is set; set one of run, s3, hub and package"),
-        ({"run": "one", "hub": "llama"}, "model: run and hub are set"),
-        ({"s3": "s3://bucket/x", "rank": 1}, "model.rank: set without run"),
-        ({"s3": "http://x"}, "model.s3: found 'http://x'"),
-        ({"package": "arn:aws:iam::1:role/x"}, "model.package: found"),
-        ({"runn": "one"}, "model.runn: unknown field; did you mean run?"),
-    ],
-)
-def test_a_model_that_is_none_is_refused_with_its_field(model: object, words: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec({**SPEC, "model": model})
-    assert any(str(problem).startswith(words) for problem in caught.value.problems), caught.value
-
-
-def test_a_channel_of_the_same_name_is_refused() -> None:
+def test_a_model_that_is_none_is_refused_with_its_field() -> None:
     channel = {"channel_name": "model", "data_source": {"s3_data_source": {"s3_uri": "s3://other/x/"}}}
-    with pytest.raises(SpecError, match="model: set together with a channel named model; rename the channel"):
-        parse_spec({**SPEC, "model": {"s3": "s3://bucket/x/"}, "input_data_config": [channel]})
+    models: list[tuple[dict[str, Any], str]] = [
+        ({"model": {}}, "model: no source is set; set one of run, s3, hub and package"),
+        ({"model": {"run": "one", "hub": "llama"}}, "model: run and hub are set"),
+        ({"model": {"s3": "s3://bucket/x", "rank": 1}}, "model.rank: set without run"),
+        ({"model": {"package": "arn:aws:iam::1:role/x"}}, "model.package: found"),
+        ({"model": {"runn": "one"}}, "model.runn: unknown field; did you mean run?"),
+        ({"model": {"s3": "s3://bucket/x/"}, "input_data_config": [channel]}, "model: set together with a channel"),
+    ]
+    for fields, words in models:
+        with pytest.raises(SpecError) as caught:
+            parse_spec({**SPEC, **fields})
+        assert any(str(problem).startswith(words) for problem in caught.value.problems), caught.value
 
 
 def test_replicas_may_read_the_model_of_the_run_that_is_named_and_are_told_about_others() -> None:
@@ -231,29 +189,14 @@ def test_replicas_may_read_the_model_of_the_run_that_is_named_and_are_told_about
     assert 'write data = ["s3://bucket/else/m/"]' in remark
 
 
-@pytest.mark.parametrize(
-    ("uri", "value"),
-    [
-        ("s3://bucket/output/one/model/", "one/model"),
-        ("s3://bucket/output/one/job/output/model.tar.gz", "one/job/output"),
-        ("s3://bucket/checkpoints/one/r0/last", "one/r0/last"),
-        ("s3://bucket/output/one/", "one"),
-        ("s3://bucket/output/", None),
-        ("s3://bucket/control/one/", None),
-        ("s3://bucket/output/one/*/", None),
-        ("s3://bucket/output/one/${x}/", None),
-        ("s3://bucket/output/one/a?/", None),
-        (f"s3://bucket/output/{'x' * 257}/", None),
-    ],
-)
-def test_the_tag_of_a_model_is_its_folder_and_never_a_pattern(uri: str, value: str | None) -> None:
-    assert model_tag(uri) == value
-
-
-def test_the_layout_of_runs_fits_the_tag() -> None:
-    assert model_tag(f"s3://bucket/{RunLayout('one').model}") == "one/model"
-
-
-def test_a_training_starts_from_the_model_of_one_replica_of_a_sweep() -> None:
-    replicas = [_replica(rank, f"s3://bucket/output/one/r{rank}/model/") for rank in range(3)]
-    assert _found(_earlier(*replicas), rank=1) == "s3://bucket/output/one/r1/model/"
+def test_the_tag_of_a_model_is_its_folder_and_never_a_pattern() -> None:
+    for key, value in {
+        RunLayout("one").model: "one/model",
+        "checkpoints/one/r0/last": "one/r0/last",
+        "output/one/": "one",
+        "control/one/": None,
+        "output/one/*/": None,
+        "output/one/a?/": None,
+        f"output/{'x' * 257}/": None,
+    }.items():
+        assert model_tag(f"s3://bucket/{key}") == value, key

@@ -1,4 +1,4 @@
-"""Every request that a spec leads to is one that botocore's own model of the service accepts."""
+"""Every request that a spec leads to is one that botocore's own model of the service accepts; its instance types."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import typing
 from typing import Any, get_args, get_origin
 
 import annotated_types
-import pytest
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import LEFT_OUT
+from muster.contract.training.resources import has_own_disks
 from muster.local.sagemaker.request_validation import operation_model
 from tests.support.full_specs import FULL_SPECS
 from tests.support.job_requests import refusals, requests
@@ -24,21 +25,26 @@ from tests.support.job_requests import refusals, requests
 BASE = {"replicas": 3, "trainer": "a.b:c", "image": "image:1"}
 # What a run has and a training job has not, or what is not drawn: the rules between fields of `overrides` are many.
 NOT_DRAWN = {
-    "name",
-    "replicas",
-    "trainer",
-    "kwargs",
-    "entrypoint",
-    "image",
-    "reruns",
-    "rendezvous",
-    "overrides",
-    "recipe",
-    "backend",
-    "hyperpod",
+    *("name", "replicas", "trainer", "kwargs", "entrypoint", "image", "reruns", "rendezvous", "overrides", "recipe"),
+    *("backend", "hyperpod", "on_replica_failure"),
 }
 # The service's list of instance types grows; ours is a pattern. For the model's enum, take some that it has.
 KNOWN_TYPES = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge", "ml.c5.xlarge", "ml.m5.large"]
+# EC2, "Amazon EBS-only" families of the training types. A family that botocore learns of is decided here.
+EBS_ONLY = {
+    *("c4", "c5", "c5n", "c6i", "c7i", "c7i-flex", "c8i", "c8i-flex"),
+    *("m4", "m5", "m6i", "m7i", "m7i-flex", "m8i", "m8i-flex"),
+    *("r5", "r6i", "r7i", "r8i", "r8i-flex", "t3", "p2", "p3"),
+}
+
+
+def test_every_instance_type_is_known_and_has_disks_of_its_own_or_a_volume() -> None:
+    resources = operation_model("CreateTrainingJob").input_shape.members["ResourceConfig"]
+    types_ = resources.members["InstanceType"].metadata["enum"]
+    assert set(types_) == TRAINING_INSTANCE_TYPES
+    assert {name.split(".")[1] for name in types_ if not has_own_disks(name)} == EBS_ONLY
+    newest = ("g7", "g7e", "p6-b300", "p6e-gb200")
+    assert [family for family in newest if not has_own_disks(f"ml.{family}.48xlarge")] == []
 
 
 def paths(shape: Shape, value: Any, path: str = "") -> set[str]:
@@ -58,29 +64,22 @@ def all_paths(shape: Shape, path: str = "") -> set[str]:
     return all_paths(shape.member, path) if isinstance(shape, ListShape) else {path}
 
 
-@pytest.mark.parametrize("spec", FULL_SPECS)
-def test_full_specs_lead_to_requests_that_the_service_accepts(spec):
-    for request in requests(parse_spec(spec)):
-        assert refusals(request) == []
-
-
-def test_every_member_of_the_request_can_be_set_or_is_left_out_with_a_reason():
+def test_full_specs_lead_to_accepted_requests_and_set_every_member_that_is_not_left_out_with_a_reason() -> None:
     shape = operation_model("CreateTrainingJob").input_shape
-    found = set().union(*(paths(shape, request) for spec in FULL_SPECS for request in requests(parse_spec(spec))))
-    unset = all_paths(shape) - found
+    sent = [request for spec in FULL_SPECS for request in requests(parse_spec(spec))]
+    assert [refusal for request in sent for refusal in refusals(request)] == []
+    unset = all_paths(shape) - set().union(*(paths(shape, request) for request in sent))
     # Named by Muster in every request, or given by the list as a whole.
     assert unset <= {".ResourceConfig.InstancePreferences.InstanceCount"}
-    names = {name for path in _names(shape) for name in path}
-    assert set(LEFT_OUT) <= names, "a reason for a member that the service does not have"
+    assert set(LEFT_OUT) <= _names(shape), "a reason for a member that the service does not have"
 
 
-def _names(shape: Shape, seen: frozenset[str] = frozenset()) -> list[set[str]]:
+def _names(shape: Shape) -> set[str]:
     if isinstance(shape, StructureShape):
-        inner = [names for member in shape.members.values() for names in _names(member, seen)]
-        return [set(shape.members), *inner]
+        return set(shape.members).union(*map(_names, shape.members.values()))
     if isinstance(shape, ListShape):
-        return _names(shape.member, seen)
-    return _names(shape.value, seen) if isinstance(shape, MapShape) else []
+        return _names(shape.member)
+    return _names(shape.value) if isinstance(shape, MapShape) else set()
 
 
 def drawn(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
@@ -153,14 +152,13 @@ def specs() -> st.SearchStrategy[dict[str, Any]]:
         for name, field in Spec.model_fields.items()
         if name not in NOT_DRAWN and not isinstance(field.annotation, type(None))
     }
-    fields.pop("on_replica_failure")
     chosen = st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=4, unique=True)
     return chosen.flatmap(lambda names: st.fixed_dictionaries({name: fields[name] for name in names}))
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(specs())
-def test_nothing_that_passes_the_spec_is_refused_by_the_service(fields):
+def test_nothing_that_passes_the_spec_is_refused_by_the_service(fields: dict[str, Any]) -> None:
     try:
         spec = parse_spec({**BASE, **fields} if "algorithm_name" not in fields else {**BASE, **fields, "image": None})
     except SpecError:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from tests.memory.harness import ControlHarness
+from tests.support.control_steps import Row
 
 
 @pytest.fixture
@@ -14,3 +17,15 @@ def harness() -> Iterator[ControlHarness]:
     """Every call of AWS is sent once: a fault reaches the function that called."""
     with ControlHarness().installed() as harness:
         yield harness
+
+
+@pytest.fixture
+def row(subtests: pytest.Subtests) -> Row:
+    """A row of a table: it has a cloud of its own, and is named where it fails."""
+
+    @contextmanager
+    def row(name: object, **options: Any) -> Iterator[ControlHarness]:
+        with subtests.test(str(name)), ControlHarness(**options).installed() as harness:
+            yield harness
+
+    return row

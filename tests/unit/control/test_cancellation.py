@@ -1,97 +1,86 @@
-"""A cancel stays a cancel: whatever fence stands, whatever the functions are doing, no run that was cancelled is
-continued, and status, list, page and result agree about it."""
+"""Which runs get a continuation. No run that was cancelled does, whatever fence stands and whatever the functions do:
+status, list, page and result agree that it was cancelled."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from botocore.exceptions import ClientError
 
-from muster.client.runs.cancellation import cancel
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_list import list_runs
 from muster.client.runs.run_state import RunState
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
-from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.result import Result, Verdict
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.fence import FenceCause
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from muster.control.active_run import ActiveRun
 from muster.control.admission import AdmitRequest, admit
-from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
-from muster.control.finish import finish_run
+from muster.control.clear_up import ExecutionEnded, UnfinishedError
 from muster.control.planning import PlanRequest, make_plan
-from muster.control.stop import StopRequest, stop_run
-from muster.control.sweep import SweepRequest, sweep
-from tests.memory import AwsError, Fault
-from tests.memory.clock import START
-from tests.memory.harness import RUN, SPEC, ControlHarness, budget
+from tests.memory import AwsError, Fault, throttle
+from tests.memory.harness import RUN, SPEC, ControlHarness
+from tests.support.control_steps import (
+    POLICY,
+    QUORUM_LOST,
+    Row,
+    cleared,
+    complete,
+    cut_off,
+    fail,
+    finished,
+    found,
+    launched,
+    swept,
+)
 from tests.support.memory_client import client_of
 
-POLICY = {"on": ["failed"], "max": 3}
 NEXT = f"{RUN}-x2"
-BROKEN = "AlgorithmError: ExitCode 1"
 
 
 @pytest.fixture
 def harness() -> Iterator[ControlHarness]:
-    """A stack with a queue, whose clients try again."""
+    """A stack with a queue."""
     with ControlHarness(cap=2).installed() as harness:
-        harness.cloud.training.stop_seconds = 4
         yield harness
 
 
-def stop_execution(harness: ControlHarness, run: str = RUN) -> None:
-    arn = harness.cloud.workflow.execution_arn(run)
-    harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
-
-
-def clear(harness: ControlHarness, run: str = RUN) -> None:
-    """The event of the execution's end arrives."""
-    arn = harness.cloud.workflow.execution_arn(run)
-    ended = ExecutionEnded(execution_arn=arn, name=run, status="ABORTED", started_at=START)
-    clear_up(harness.plane, harness.plane.runs.find(run), ended, budget())
-
-
 def stop_and_clear(harness: ControlHarness) -> None:
-    stop_execution(harness)
-    clear(harness)
+    """A user stops the execution, and the event of that arrives."""
+    cleared(harness, cut_off(harness, "ABORTED"))
 
 
-def finish(harness: ControlHarness) -> object:
-    """What the workflow's last task does."""
-    return finish_run(harness.plane, harness.plane.runs.require(RUN), budget())
-
-
-def lose(harness: ControlHarness, replicas: int = 1) -> None:
+def lose(harness: ControlHarness, replicas: int = 1) -> ActiveRun:
     """A run with a rerun policy, whose replica 0 is lost."""
-    harness.plan(replicas=replicas, rerun=POLICY)
-    for rank in range(replicas):
-        harness.arm(rank)
-    harness.cloud.training.fail(harness.job(), BROKEN)
-    harness.deliver()
+    harness.cloud.training.stop_seconds = 4
+    run = launched(harness, replicas, rerun=POLICY)
+    fail(harness)
+    return run
 
 
 def plan_next(harness: ControlHarness, run: str = NEXT) -> None:
     """The first task of the continuation, with the input that its execution has."""
     arn = harness.cloud.workflow.execution_arn(run)
-    found = harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)
-    started, document = found["startDate"].isoformat(), json.loads(found["input"])
+    execution = harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)
+    started, document = execution["startDate"].isoformat(), json.loads(execution["input"])
     request = PlanRequest(execution_name=run, execution_arn=arn, started_at=started, input=document)
     make_plan(harness.plane.store, harness.deployment, request)
 
 
 def assert_all_agree(harness: ControlHarness, state: RunState) -> Result:
     """The result, which is also what every look at the run shows."""
-    client = client_of(harness.cloud)
-    result = harness.result()
-    assert result is not None
+    client, result = client_of(harness.cloud), found(harness.result())
     assert Observer(client, RUN).look().state is state
     [listed] = [one for one in list_runs(client, RunFilter(), 50) if one.run == RUN]
     assert listed.state is state
     assert [one.run for one in list_runs(client, RunFilter(state), 50) if one.run == RUN] == [RUN]
-    page = harness.plane.store.get(f"control/{RUN}/report.html")
-    assert page is not None
+    page = found(harness.plane.store.get(f"control/{RUN}/report.html"))
     shown = {RunState.STOPPED: b"The run was stopped", RunState.FAILED: b"The run failed"}
     assert shown[state] in page.body
     assert result.verdict.value == state.value
@@ -101,45 +90,36 @@ def assert_all_agree(harness: ControlHarness, state: RunState) -> Result:
 # --- a run that is stopping already ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cause", list(FenceCause))
-def test_a_cancelled_run_is_not_continued_whatever_fence_stood_first(
-    harness: ControlHarness, cause: FenceCause
-) -> None:
-    lose(harness, replicas=2)
-    fence = Fence(verdict=Verdict.FAILED, cause=cause, reason="replica 0 was lost", at="2026-01-01T00:00:00Z")
-    if cause is FenceCause.EXECUTION_STOPPED:
-        fence = fence.model_copy(update={"verdict": Verdict.STOPPED})
-    harness.plane.runs.require(RUN).documents.raise_fence(fence)
-    stop_and_clear(harness)
-    result = assert_all_agree(harness, RunState.STOPPED)
-    assert "replica 0 was lost" in result.reason
-    assert harness.executions.live_runs() == set()
-    assert harness.emitted()[-1] == "Run Stopped"
-    assert harness.cloud.training.names("InProgress", "Stopping") == []
-
-
-def test_a_cancel_while_the_quorum_is_lost_says_both(harness: ControlHarness) -> None:
-    lose(harness, replicas=2)
-    stop_run(harness.plane, StopRequest(run=RUN, reason="replica 0 was lost"), budget())
-    stop_and_clear(harness)
-    result = harness.result()
-    assert result is not None
-    assert result.reason == "the execution was stopped while the run was stopping: replica 0 was lost"
+def test_a_cancelled_run_is_not_continued_whatever_fence_stood_first(row: Row) -> None:
+    for cause in FenceCause:
+        with row(cause, cap=2) as harness:
+            run = lose(harness, replicas=2)
+            verdict = Verdict.STOPPED if cause is FenceCause.EXECUTION_STOPPED else Verdict.FAILED
+            run.documents.raise_fence(QUORUM_LOST.model_copy(update={"cause": cause, "verdict": verdict}))
+            stop_and_clear(harness)
+            result = assert_all_agree(harness, RunState.STOPPED)
+            both = f"the execution was stopped while the run was stopping: {QUORUM_LOST.reason}"
+            assert result.reason == (QUORUM_LOST.reason if cause is FenceCause.EXECUTION_STOPPED else both)
+            assert harness.executions.live_runs() == set()
+            assert harness.emitted()[-1] == "Run Stopped"
+            assert harness.cloud.training.names("InProgress", "Stopping") == []
 
 
 # --- a run that its workflow is settling ----------------------------------------------------------
 
 
-def cancel_during_settlement(harness: ControlHarness) -> None:
+def cancel_during_settlement(harness: ControlHarness) -> ExecutionEnded:
     """The execution is stopped while its last task writes the result; the event of that comes later."""
-    lose(harness)
-    result = harness.plane.runs.require(RUN).documents.layout.result
+    result, ended = lose(harness).documents.layout.result, list[ExecutionEnded]()
     written = Fault(
-        "PutObject", action=lambda: stop_execution(harness), when=lambda call: call.parameters["Key"] == result
+        "PutObject",
+        action=lambda: ended.append(cut_off(harness, "ABORTED")),
+        when=lambda call: call.parameters["Key"] == result,
     )
     harness.cloud.calls.inject(written)
-    finish(harness)
-    clear(harness)
+    finished(harness)
+    cleared(harness, ended[0])
+    return ended[0]
 
 
 def test_a_cancel_before_the_policy_looks_starts_no_continuation(harness: ControlHarness) -> None:
@@ -152,7 +132,7 @@ def test_a_continuation_whose_start_meets_the_cancel_is_refused(harness: Control
     """The cancel is cleared up while StartExecution is on its way, so there is no execution to be stopped."""
     lose(harness)
     harness.cloud.calls.inject(Fault("StartExecution", action=lambda: stop_and_clear(harness)))
-    finish(harness)
+    finished(harness)
     assert harness.executions.live_runs() == {NEXT}
     with pytest.raises(SpecError, match=f"{RUN} was cancelled while its rerun policy started {NEXT}"):
         plan_next(harness)
@@ -161,90 +141,137 @@ def test_a_continuation_whose_start_meets_the_cancel_is_refused(harness: Control
     assert_all_agree(harness, RunState.FAILED)
 
 
-@pytest.mark.parametrize("planned", [False, True])
-def test_a_continuation_that_was_just_started_is_stopped_by_the_cancel(harness: ControlHarness, planned: bool) -> None:
-    lose(harness)
-    before: Callable[[], object] = (lambda: plan_next(harness)) if planned else (lambda: None)
-    started = Fault("PutEvents", action=lambda: (before(), stop_and_clear(harness)), skip=1)
-    harness.cloud.calls.inject(started)
-    finish(harness)
-    assert (started.fired, harness.executions.live_runs()) == (1, set())
-    arn = harness.cloud.workflow.execution_arn(NEXT)
-    found = harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)
-    assert (found["status"], found["cause"]) == ("ABORTED", f"{RUN}, which this run continues, was cancelled.")
+def test_a_continuation_that_was_just_started_is_stopped_by_the_cancel(row: Row) -> None:
+    def cancel(harness: ControlHarness, *, planned: bool) -> None:
+        if planned:
+            plan_next(harness)
+        stop_and_clear(harness)
+
+    for planned in (False, True):
+        with row(f"planned: {planned}", cap=2) as harness:
+            lose(harness)
+            started = Fault("PutEvents", action=partial(cancel, harness, planned=planned), skip=1)
+            harness.cloud.calls.inject(started)
+            finished(harness)
+            assert (started.fired, harness.executions.live_runs()) == (1, set())
+            arn = harness.cloud.workflow.execution_arn(NEXT)
+            execution = harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)
+            assert (execution["status"], RUN in execution["cause"]) == ("ABORTED", True)
 
 
 def test_a_cancel_whose_event_is_lost_after_the_end_was_complete_is_found_by_the_sweep(harness: ControlHarness) -> None:
     lose(harness)
-    finish(harness)
-    stop_execution(harness)
-    harness.cloud.notifications.drain()
-    swept = sweep(harness.plane, harness.executions, SweepRequest(), budget())
-    assert (swept.settled, swept.errors) == ((RUN,), ())
+    finished(harness)
+    cut_off(harness, "ABORTED")
+    done = swept(harness)
+    assert (done.settled, done.errors) == ((RUN,), ())
     assert harness.executions.live_runs() == set()
-    assert sweep(harness.plane, harness.executions, SweepRequest(), budget()).settled == ()
+    assert swept(harness).settled == ()
 
 
 def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarness) -> None:
     lose(harness)
-    finish(harness)
-    stop_execution(harness)
+    finished(harness)
+    ended = cut_off(harness, "ABORTED")
     harness.cloud.calls.inject(Fault("StopExecution", AwsError("AccessDeniedException")))
     with pytest.raises(UnfinishedError, match="stop its continuation: "):
-        clear(harness)
+        cleared(harness, ended)
     assert harness.executions.live_runs() == {NEXT}
-    clear(harness)
+    cleared(harness, ended)
     assert harness.executions.live_runs() == set()
 
 
 def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harness: ControlHarness) -> None:
     """`muster rerun` of a cancelled run; then the event of its end comes once more."""
-    cancel_during_settlement(harness)
+    ended = cancel_during_settlement(harness)
     harness.executions.start(NEXT, json.dumps({**SPEC, "name": NEXT, "resume_from": RUN}))
     plan_next(harness)
-    clear(harness)
+    cleared(harness, ended)
     assert harness.executions.live_runs() == {NEXT}
-
-
-def test_the_client_stops_a_continuation_that_it_finds_right_after_the_cancel(harness: ControlHarness) -> None:
-    lose(harness)
-    finish(harness)
-    plan_next(harness)
-    assert cancel(client_of(harness.cloud), RUN, 1).stopped == (RUN, NEXT)
-    assert harness.executions.live_runs() == set()
 
 
 # --- a run that waits, and one that has ended ------------------------------------------------------
 
 
 def test_a_run_that_is_cancelled_in_the_queue_is_stopped_and_launches_nothing(harness: ControlHarness) -> None:
-    first = harness.plan("first", replicas=2)
-    run = harness.plan(replicas=2, rerun=POLICY)
-    tokens = [harness.cloud.workflow.token(one.plan.run) for one in (first, run)]
-    for one, token in zip((first, run), tokens, strict=True):
-        admit(harness.plane, AdmitRequest(run=one.plan.run, token=token))
+    for name in ("first", RUN):
+        harness.plan(name, replicas=2, rerun=POLICY if name == RUN else None)
+        admit(harness.plane, AdmitRequest(run=name, token=harness.cloud.workflow.token(name)))
     stop_and_clear(harness)
     assert_all_agree(harness, RunState.STOPPED)
-    found = harness.plane.store.get(QUEUE_KEY)
-    assert found is not None
-    assert [queued.run for queued in Queue.from_json(found.body, QUEUE_KEY).runs] == ["first"]
-    finish_run(harness.plane, first, budget())
+    queue = Queue.from_json(found(harness.plane.store.get(QUEUE_KEY)).body, QUEUE_KEY)
+    assert [queued.run for queued in queue.runs] == ["first"]
+    finished(harness, "first")
     assert harness.executions.live_runs() == {"first"}
     assert harness.cloud.training.names() == []
 
 
 def test_a_cancel_after_a_success_leaves_the_success(harness: ControlHarness) -> None:
     """The execution is stopped between the result and its end."""
-    harness.plan(rerun=POLICY)
-    harness.arm()
-    harness.cloud.training.complete(harness.job())
-    harness.deliver()
-    finish(harness)
+    launched(harness, rerun=POLICY)
+    complete(harness)
+    finished(harness)
     stop_and_clear(harness)
     client = client_of(harness.cloud)
-    result = harness.result()
-    assert result is not None
-    assert result.verdict is Verdict.SUCCEEDED
+    assert found(harness.result()).verdict is Verdict.SUCCEEDED
     assert Observer(client, RUN).look().state is RunState.SUCCEEDED
     assert [one.run for one in list_runs(client, RunFilter(RunState.SUCCEEDED), 50)] == [RUN]
     assert list_runs(client, RunFilter(RunState.STOPPED), 50) == []
+
+
+# --- the rerun policy -----------------------------------------------------------------------------
+
+ATTEMPT = Attempt(attempt=1, job="job", status="Failed", secondary="Failed", failure_class=FailureClass.INFRASTRUCTURE)
+LOST = ReplicaResult(rank=0, outcome=ReplicaOutcome.FAILED, attempts=(ATTEMPT,))
+FAILED = Result(run=RUN, verdict=Verdict.FAILED, reason="", settled_at="", replicas=(LOST,), reruns=0)
+
+
+def test_a_run_that_a_user_or_one_of_its_limits_has_ended_is_not_continued(row: Row) -> None:
+    rows: list[tuple[FenceCause | str, bool]] = [
+        ("no fence", True),
+        (FenceCause.QUORUM_LOST, True),
+        (FenceCause.EXECUTION_FAILED, True),
+        (FenceCause.DEADLINE, False),
+        (FenceCause.LAUNCH_GATE, False),
+        (FenceCause.EXECUTION_STOPPED, False),
+        ("the ceiling is reached", False),
+        ("its verdict is stopped", False),
+        ("no policy", False),
+    ]
+    for before, is_continued in rows:
+        with row(before) as harness:
+            run = harness.plan(cost_ceiling_usd=1.5, rerun=None if before == "no policy" else POLICY)
+            result = FAILED
+            if isinstance(before, FenceCause):
+                # The reason is for people: no code reads it.
+                run.documents.raise_fence(QUORUM_LOST.model_copy(update={"cause": before, "reason": "any words"}))
+            elif before == "the ceiling is reached":
+                run.documents.store.create(f"{run.documents.layout.spent}0-1-cost-1500000", b"{}")
+            elif before == "its verdict is stopped":
+                result = FAILED.model_copy(update={"verdict": Verdict.STOPPED})
+            assert harness.plane.rerun_policy.start_next(run, result) == (NEXT if is_continued else None)
+            assert harness.executions.live_runs() == ({RUN, NEXT} if is_continued else {RUN})
+            assert harness.emitted() == (["Run Rerun"] if is_continued else [])
+
+
+def test_a_repeated_call_names_the_same_continuation(harness: ControlHarness) -> None:
+    run, policy = harness.plan(rerun=POLICY), harness.plane.rerun_policy
+    harness.cloud.calls.inject(throttle("StartExecution"))
+    with pytest.raises(ClientError, match="ThrottlingException"):
+        policy.start_next(run, FAILED)
+    names = [policy.start_next(run, FAILED) for _ in range(2)]
+    harness.cloud.workflow.succeed(NEXT)
+    names.append(policy.start_next(run, FAILED))
+    assert names == [NEXT] * 3
+    # Step Functions does not say that the execution runs already: the second event is a copy of the first.
+    first, second = harness.cloud.events.of("Run Rerun")
+    assert first["id"] == second["id"]
+    assert (first["continued_by"], first["generation"], first["max"]) == (NEXT, 1, 3)
+
+
+def test_a_continuation_whose_name_is_taken_is_refused_and_announced(harness: ControlHarness) -> None:
+    harness.executions.start(NEXT, '{"another": "spec"}')
+    run = harness.plan(rerun=POLICY)
+    assert harness.plane.rerun_policy.start_next(run, FAILED) is None
+    [refused] = harness.cloud.events.of("Run Refused")
+    assert (refused["request"], refused["error"]) == (run.plan.execution_arn, "Muster.RunNameTakenError")

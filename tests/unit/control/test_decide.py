@@ -1,168 +1,240 @@
+"""What follows the end of an attempt: decided once, and announced as often as it takes."""
+
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
-from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.aws.failure_classes import FailureClass, JobEnd
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.record import Decision, Next, Record
+from muster.contract.run.record import Decision, Next
 from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
-from muster.control.decide import Facts, can_do_without, decide_end, ends_within_hour, judge
+from muster.control.cost_ceiling import reached_ceiling
+from muster.control.decide import Facts, can_do_without, ends_within_hour, judge
+from muster.control.outcome import Outcome, end_attempt
+from tests.memory import Fault, server_error
+from tests.memory.harness import RUN, ControlHarness
+from tests.support.control_steps import AGAIN, BROKEN, found, launched
 
-SPEC = parse_spec({"replicas": 4, "trainer": "a.b:c", "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
+FIELDS = {"replicas": 4, "trainer": "a.b:c"}
+SPEC = parse_spec({**FIELDS, "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
+FACTS = Facts(SPEC, stopping=False, ceiling=None, now=Timestamp("2026-05-04T03:00:00.000Z"))
+SPOT, INFRASTRUCTURE, USER_CODE = FailureClass.SPOT, FailureClass.INFRASTRUCTURE, FailureClass.USER_CODE
+LOST, SPENT = f"control/{RUN}/lost/", f"control/{RUN}/spent/"
 
 
-def attempts(*classes: FailureClass | None, first: int = 1) -> tuple[Attempt, ...]:
-    """Attempts that ended in `classes`."""
+def attempts(*ends: tuple[FailureClass | None, str], first: int = 1) -> tuple[Attempt, ...]:
+    """Attempts that ended in these classes for these reasons."""
     return tuple(
-        Attempt(attempt=number, job=f"j{number}", failure_class=failure_class, reason="why")
-        for number, failure_class in enumerate(classes, start=first)
+        Attempt(attempt=number, job=f"j{number}", failure_class=failure_class, reason=reason)
+        for number, (failure_class, reason) in enumerate(ends, start=first)
     )
 
 
-def facts(*, stopping: bool = False, ceiling: str | None = None) -> Facts:
-    return Facts(SPEC, stopping, ceiling, Timestamp("2026-05-04T03:00:00.000Z"))
+def test_what_follows_from_the_classes_of_all_ends() -> None:
+    def history(*classes: FailureClass | None, first: int = 1) -> tuple[Attempt, ...]:
+        return attempts(*((one, "why") for one in classes), first=first)
 
+    def lost(attempt: int, why: str) -> Decision:
+        return Decision(next=Next.FAIL, attempt=attempt, lost=True, reason=f"replica 0 was lost: {why}: why")
 
-def test_success_is_done_even_while_the_run_is_stopping():
-    assert judge(0, attempts(None), facts(stopping=True)) == Decision(next=Next.DONE, attempt=1)
-
-
-def test_nothing_is_rerun_while_the_run_is_stopping():
-    decision = judge(0, attempts(FailureClass.SPOT), facts(stopping=True))
-    assert (decision.next, decision.lost) == (Next.FAIL, False)
-
-
-def test_each_class_spends_its_own_budget():
-    spot, infrastructure = FailureClass.SPOT, FailureClass.INFRASTRUCTURE
-    decision = judge(0, attempts(spot, infrastructure, infrastructure, spot), facts())
+    ceiling, stopping = replace(FACTS, ceiling="the ceiling"), replace(FACTS, stopping=True)
+    done = Decision(next=Next.DONE, attempt=1)
+    budget = "its retry budget for"
+    for ends, facts, expected in (
+        (history(None), ceiling, done),
+        (history(None), stopping, done),
+        (history(SPOT), stopping, Decision(next=Next.FAIL, attempt=1, reason="the run is stopping")),
+        (history(SPOT), ceiling, lost(1, "the ceiling")),
+        (history(USER_CODE), FACTS, lost(1, f"{budget} user-code (0 reruns) is used up")),
+        (history(SPOT, SPOT, SPOT), FACTS, lost(3, f"{budget} spot (2 reruns) is used up")),
+        (history(SPOT, first=ATTEMPT_MAX), FACTS, lost(ATTEMPT_MAX, f"{budget} spot (2 reruns) is used up")),
+    ):
+        assert judge(0, ends, facts) == expected, (ends, facts)
+    # Each class has a budget of its own.
+    decision = judge(0, history(SPOT, INFRASTRUCTURE, INFRASTRUCTURE, SPOT), FACTS)
     assert (decision.next, decision.attempt, decision.reason) == (Next.RERUN, 5, "spot")
     assert 20 <= decision.delay_seconds <= 25
-    assert judge(0, attempts(spot, spot, spot), facts()).lost
 
 
-def test_user_code_is_not_rerun_by_default():
-    decision = judge(3, attempts(FailureClass.USER_CODE), facts())
-    reason = "replica 3 was lost: its retry budget for user-code (0 reruns) is used up: why"
-    assert decision == Decision(next=Next.FAIL, attempt=1, lost=True, reason=reason)
+def test_what_a_lost_replica_means() -> None:
+    for fields, lost, expected in (
+        ({"on_replica_failure": "terminate"}, 1, False),
+        ({"on_replica_failure": "continue", "min_replicas": 2}, 2, True),
+        ({"on_replica_failure": "continue", "min_replicas": 2}, 3, False),
+        ({"on_replica_failure": "continue"}, 1, False),
+    ):
+        assert can_do_without(parse_spec({**FIELDS, **fields}), lost) is expected, (fields, lost)
 
 
-def test_nothing_is_rerun_beyond_the_cost_ceiling():
-    decision = judge(1, attempts(FailureClass.SPOT), facts(ceiling="the cost ceiling of $1.00 is reached"))
-    assert decision.lost
-    assert decision.reason == "replica 1 was lost: the cost ceiling of $1.00 is reached: why"
-    assert judge(1, attempts(None), facts(ceiling="reached")).next is Next.DONE
-
-
-def test_attempts_end_where_names_end():
-    assert judge(0, attempts(FailureClass.SPOT, first=ATTEMPT_MAX), facts()).lost
-
-
-@pytest.mark.parametrize(
-    ("policy", "min_replicas", "lost", "expected"),
-    [
-        ("terminate", None, 1, False),
-        ("continue", 2, 1, True),
-        ("continue", 2, 2, True),
-        ("continue", 2, 3, False),
-        ("continue", None, 1, False),
-    ],
-)
-def test_what_a_lost_replica_means(policy, min_replicas, lost, expected):
-    fields = {"replicas": 4, "trainer": "a.b:c", "on_replica_failure": policy}
-    spec = parse_spec({**fields, **({"min_replicas": min_replicas} if min_replicas else {})})
-    assert can_do_without(spec, lost) is expected
-
-
-def test_an_end_is_decided_once_and_only_of_the_current_attempt():
-    [running] = attempts(None)
-    record = Record(run="run", rank=0, token="t", armed_at="a", attempts=(running,))
-    ended = running.model_copy(update={"failure_class": FailureClass.SPOT, "ended_at": "2026-05-04T02:59:00.000Z"})
-    after = decide_end(record, ended, facts())
-    assert after is not None
-    assert after.decision is not None
-    assert after.decision.decided_at == "2026-05-04T03:00:00.000Z"
-    assert after.current.failure_class is FailureClass.SPOT
-    assert decide_end(after, ended, facts()) is None
-    assert decide_end(None, ended, facts()) is None
-    assert decide_end(record, ended.model_copy(update={"attempt": 2}), facts()) is None
-
-
-def test_replicas_that_end_together_are_not_rerun_together():
-    def waits(job: str) -> int:
-        current = Attempt(attempt=1, job=job, failure_class=FailureClass.CAPACITY)
-        return judge(0, (current,), facts()).delay_seconds
-
-    found = [waits(f"muster-run-r{rank}-a1") for rank in range(200)]
-    assert (min(found), max(found)) == (60, 74)
-    assert len(set(found)) == 15
-    assert waits("muster-run-r7-a1") == found[7]
-
-
-def test_the_wait_doubles_up_to_its_bound():
+def test_the_wait_doubles_up_to_its_bound_and_replicas_that_end_together_wait_differently() -> None:
     budget = Budget(max_reruns=100, delay_seconds=60, max_delay_seconds=1_000)
-    assert [budget.delay(spent) for spent in (0, 1, 2, 3, 4, 5, 900)] == [60, 120, 240, 480, 960, 1_000, 1_000]
-    assert Budget(max_reruns=5).delay(3) == 0
+    assert [budget.delay(spent) for spent in (0, 1, 4, 5, 900)] == [60, 120, 960, 1_000, 1_000]
+    ends = [
+        Attempt(attempt=1, job=f"muster-run-r{rank}-a1", failure_class=FailureClass.CAPACITY) for rank in range(200)
+    ]
+    delays = [judge(0, (end,), FACTS).delay_seconds for end in ends]
+    assert (min(delays), max(delays), len(set(delays))) == (60, 74, 15)
 
 
-@pytest.mark.parametrize(
-    ("ends", "expected"),
-    [
-        (["03:00"], 1),
+def test_the_ends_of_an_hour_are_those_up_to_the_last_one() -> None:
+    rows: list[tuple[list[str | None], int]] = [
         (["03:00", "03:01", "03:59", "04:00"], 4),
-        (["01:00", "02:59", "03:01", "04:00"], 2),
+        (["01:00", "02:59", "04:00"], 1),
         ([None, "04:00"], 1),
-    ],
-)
-def test_the_ends_of_an_hour_are_those_up_to_the_last_one(ends, expected):
-    history = tuple(
-        Attempt(attempt=number, job="j", launched_at="t", ended_at=end and f"2026-05-04T{end}:00.000Z")
-        for number, end in enumerate(ends, start=1)
-    )
-    assert ends_within_hour(history) == expected
+    ]
+    for ends, expected in rows:
+        history = tuple(
+            one.model_copy(update={"ended_at": end and Timestamp(f"2026-05-04T{end}:00Z")})
+            for one, end in zip(attempts(*[(None, "")] * len(ends)), ends, strict=True)
+        )
+        assert ends_within_hour(history) == expected, ends
 
 
 # --- rules that watch the training ------------------------------------------------------------------
 
-LOST_INSTANCE, HANG, LOSS = "InternalServerError: again", "AlgorithmError: [hang] no", "AlgorithmError: [loss] nan"
+HANG, LOSS = "AlgorithmError: [hang] no", "AlgorithmError: [loss] nan"
 
 
-def ended_by(*reasons: str) -> tuple[Attempt, ...]:
-    """Attempts that ended for these reasons, all of them in the class infrastructure."""
-    return tuple(
-        Attempt(attempt=number, job=f"j{number}", failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
-        for number, reason in enumerate(reasons, start=1)
-    )
+def watched(*reasons: str, failure_class: FailureClass = INFRASTRUCTURE, **fields: object) -> Decision:
+    """What follows from ends for these reasons, under rules with these fields."""
+    spec = parse_spec({**FIELDS, "reruns": {"infrastructure": {"max_reruns": 1}}, "watch": fields})
+    return judge(1, attempts(*((failure_class, reason) for reason in reasons)), replace(FACTS, spec=spec))
 
 
-def watching(**fields: object) -> Facts:
-    infrastructure = {"reruns": {"infrastructure": {"max_reruns": 1}}}
-    return replace(facts(), spec=parse_spec({"replicas": 4, "trainer": "a.b:c", **infrastructure, "watch": fields}))
-
-
-def test_restarts_by_rules_have_a_budget_of_their_own():
-    rules = watching(hang={"then": "restart"}, loss={"then": "restart"}, max_restarts=2)
-    after = judge(2, ended_by(HANG, LOST_INSTANCE, LOSS), rules)
+def test_restarts_by_rules_have_a_budget_of_their_own() -> None:
+    rules = {"hang": {"then": "restart"}, "loss": {"then": "restart"}, "max_restarts": 2}
+    after = watched(HANG, AGAIN, LOSS, **rules)
     assert (after.next, after.attempt, after.delay_seconds) == (Next.RERUN, 4, 0)
-    assert judge(2, ended_by(HANG, LOSS, LOST_INSTANCE), rules).next is Next.RERUN
-    third = judge(2, ended_by(HANG, LOST_INSTANCE, LOSS, HANG), rules)
+    assert watched(HANG, LOSS, AGAIN, **rules).next is Next.RERUN
+    third = watched(HANG, AGAIN, LOSS, HANG, **rules)
     assert (third.lost, third.stops_run) == (True, False)
-    assert third.reason == f"replica 2 was lost: watch.max_restarts (2 reruns) is used up: {HANG}"
-    assert judge(2, ended_by(HANG, LOST_INSTANCE, LOST_INSTANCE), rules).lost, "and so has the class"
+    assert third.reason == f"replica 1 was lost: watch.max_restarts (2 reruns) is used up: {HANG}"
+    assert watched(HANG, AGAIN, AGAIN, **rules).lost, "and so has the class"
 
 
-def test_a_rule_that_says_stop_stops_the_run_with_its_first_replica():
-    rules = watching(hang={"then": "stop"}, loss={"then": "restart"})
-    decision = judge(1, ended_by(HANG), rules)
+def test_a_rule_that_says_stop_stops_the_run_and_only_a_replicas_own_word_is_a_rules() -> None:
+    rules = {"hang": {"then": "stop"}, "loss": {"then": "restart"}}
+    decision = watched(HANG, **rules)
     assert (decision.next, decision.lost, decision.stops_run) == (Next.FAIL, True, True)
-    assert decision.reason == f"replica 1 was lost: watch.hang.then is stop: {HANG}"
-    assert judge(1, ended_by(LOSS), rules).next is Next.RERUN
+    assert watched(LOSS, **rules).next is Next.RERUN
+    assert not watched(HANG, failure_class=SPOT, **rules).stops_run
+    assert not watched("AlgorithmError: a.b:c failed: [hang] no, exit code: 80", **rules).stops_run
 
 
-def test_only_a_replicas_own_word_is_a_rules():
-    rules = watching(hang={"then": "stop"})
-    spot = ended_by(HANG)[0].model_copy(update={"failure_class": FailureClass.SPOT})
-    assert not judge(1, (spot,), rules).stops_run
-    assert not judge(1, ended_by("AlgorithmError: a.b:c failed: [hang] no, exit code: 80"), rules).stops_run
+# --- the end is recorded, and announced -------------------------------------------------------------
+
+
+def report(harness: ControlHarness, reason: str | None = None, rank: int = 0) -> Outcome:
+    """Report the end of the current attempt of a replica: completed, or failed for a reason."""
+    status = JobStatus.COMPLETED if reason is None else JobStatus.FAILED
+    end = JobEnd(status, status.value, reason or "")
+    ended = harness.record(rank).current.ended(end, "2026-01-01T00:00:05.000Z")
+    return found(end_attempt(harness.plane, harness.plane.runs.require(RUN).replica(rank), ended))
+
+
+def test_a_repeated_event_gathers_no_facts_again(harness: ControlHarness) -> None:
+    launched(harness, cost_ceiling_usd=100.0)
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    event = harness.last_event(harness.job())
+    harness.react(event)
+    before = harness.cloud.calls.counts()
+    harness.react(event)
+    again = harness.cloud.calls.counts() - before
+    # Record and roll-up are read, marks and token are repeated; the fence, the bill and the sum are not.
+    assert (again["GetObject"], again["DescribeTrainingJob"], again["ListObjectsV2"]) == (2, 0, 0)
+
+
+def test_an_end_of_a_replica_without_a_record_does_nothing(harness: ControlHarness) -> None:
+    launched(harness)
+    run = harness.plan("two", replicas=2)
+    assert end_attempt(harness.plane, run.replica(1), harness.record().current) is None
+    assert run.documents.record(1).record is None
+
+
+def test_of_replicas_lost_at_once_the_last_one_stops_the_run(harness: ControlHarness) -> None:
+    launched(harness, 3, on_replica_failure="continue", min_replicas=2)
+    # The end of rank 1 is decided and announced while the mark of rank 0 is being written.
+    rival = Fault(
+        "PutObject",
+        when=lambda call: call.parameters["Key"] == f"{LOST}0",
+        action=lambda: report(harness, BROKEN, 1),
+    )
+    harness.cloud.calls.inject(rival)
+    report(harness, BROKEN)
+    assert [found(harness.answer(rank))["next"] for rank in range(2)] == ["stop", "fail"]
+    # STOP depends on the others: no record holds it.
+    assert [harness.decided(rank)["next"] for rank in range(2)] == ["fail", "fail"]
+    assert report(harness, BROKEN, 1).decision.next is Next.STOP, "a loss that is reported again after others"
+
+
+def test_a_rule_that_says_stop_stops_a_run_that_could_do_without_the_replica(harness: ControlHarness) -> None:
+    launched(harness, 4, min_replicas=1, on_replica_failure="continue", watch={"loss": {"then": "stop"}})
+    decision = report(harness, "AlgorithmError: [loss] its metric loss is nan").decision
+    assert decision.next is Next.STOP
+    assert decision.reason.startswith("replica 0 was lost: watch.loss.then is stop: AlgorithmError: [loss]")
+    assert harness.decided()["next"] == Next.FAIL, "a record holds what is the replica's alone"
+
+
+# --- the cost ceiling -----------------------------------------------------------------------------
+
+
+def preferring(*types: str) -> dict[str, Any]:
+    names = [{"instance_type": name} for name in types]
+    return {"instance_type": None, "instance_preferences": names, "cost_ceiling_usd": 100.0}
+
+
+def billed(harness: ControlHarness, seconds: int = 7_200, **fields: Any) -> Outcome:
+    """The end of a job that has run for two hours; `seconds`: what its bill says."""
+    launched(harness, **fields)
+    harness.cloud.training.train(harness.job())
+    harness.cloud.clock.advance(7_200)
+    harness.cloud.training.set_billable_seconds(harness.job(), seconds)
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    return report(harness, AGAIN)
+
+
+def test_an_attempt_that_reaches_the_ceiling_with_its_own_bill_is_not_rerun(harness: ControlHarness) -> None:
+    """Managed spot bills less than the time that has passed."""
+    assert billed(harness, 600, cost_ceiling_usd=0.1).decision.next is Next.RERUN
+    harness.arm(attempt=2)
+    harness.cloud.training.train(harness.job(attempt=2))
+    harness.cloud.clock.advance(7_200)
+    harness.cloud.training.fail(harness.job(attempt=2), AGAIN)
+    decision = report(harness, AGAIN).decision
+    assert decision.lost
+    assert decision.reason.startswith("replica 0 was lost: the cost ceiling of $0.10 is reached (about $")
+    # 600 s and 7,200 s of ml.m5.large at $0.115 an hour
+    assert [key for key in harness.keys(SPENT) if "cost" in key] == ["0-1-cost-19167", "0-2-cost-230000"]
+
+
+def test_the_dearest_type_counts_until_sagemaker_has_named_one(harness: ControlHarness) -> None:
+    run = launched(harness, **preferring("ml.m5.large", "ml.p5.48xlarge"))
+    assert harness.keys(SPENT) == ["0-1-on-ml.p5.48xlarge"]
+    harness.cloud.training.train(harness.job(), "ml.m5.large")
+    harness.deliver()
+    # Ten hours of an ml.p5.48xlarge would be $633.
+    harness.cloud.clock.advance(36_000)
+    assert reached_ceiling(run) is None
+
+
+def test_the_bill_is_at_the_price_of_the_type_that_sagemaker_chose(harness: ControlHarness) -> None:
+    """Also where no event has told of it."""
+    billed(harness, **preferring("ml.m5.large", "ml.m5.xlarge"))
+    assert "0-1-cost-230000" in harness.keys(SPENT)
+
+
+def test_a_job_that_cannot_be_found_any_more_has_cost_nothing(harness: ControlHarness) -> None:
+    harness.plan(cost_ceiling_usd=100.0)
+    harness.cloud.calls.inject(server_error("CreateTrainingJob"))
+    with pytest.raises(ClientError):
+        harness.arm()
+    report(harness, AGAIN)
+    assert harness.record().current.billable_seconds == 0

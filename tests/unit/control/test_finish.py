@@ -2,116 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from functools import partial
 
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract.errors import DocumentError
+from muster.contract.run.fence import FenceCause
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
-from muster.control.finish import Finished, finish_run
+from muster.control.clear_up import ExecutionEnded, UnfinishedError
 from muster.control.reporting.execution_output import execution_output
+from muster.control.reporting.report_page import page_of
+from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
-from muster.control.sweep import SweepRequest, sweep
-from tests.memory import AwsError, Call, Fault, throttle
+from tests.memory import AwsError, Fault, throttle
 from tests.memory.clock import START
-from tests.memory.harness import RUN, ControlHarness, budget
+from tests.memory.harness import RUN, ControlHarness
+from tests.support.control_steps import (
+    LAMBDA_SECONDS,
+    POLICY,
+    FunctionEndedError,
+    Row,
+    cleared,
+    complete,
+    create_job,
+    create_late_job,
+    cut_off,
+    fail,
+    finished,
+    found,
+    launched,
+    refuse,
+    swept,
+)
 
-POLICY = {"on": ["failed"], "max": 3}
-LAMBDA_SECONDS = 855.0  # of 900; the rest is a reserve
 DENIED = AwsError("AccessDeniedException", "not authorized", 400)
 
 
-class FunctionEndedError(BaseException):
-    """The function's time is over: no code of it runs any more."""
-
-
-def succeeded(harness: ControlHarness, **fields: Any) -> ActiveRun:
-    run = harness.plan(**fields)
-    harness.arm()
-    harness.cloud.training.complete(harness.job())
-    harness.deliver()
+def succeeded(harness: ControlHarness) -> ActiveRun:
+    run = launched(harness)
+    complete(harness)
     return run
 
 
 def failed(harness: ControlHarness) -> ActiveRun:
-    run = harness.plan(rerun=POLICY)
-    harness.arm()
-    harness.cloud.training.fail(harness.job(), "AlgorithmError: ExitCode 1")
-    harness.deliver()
+    run = launched(harness, rerun=POLICY)
+    fail(harness)
     return run
 
 
-def settle_as_the_workflow_does(harness: ControlHarness, run: ActiveRun) -> Finished:
-    return finish_run(harness.plane, run, budget(LAMBDA_SECONDS))
-
-
-def ended(harness: ControlHarness, status: str = "FAILED") -> ExecutionEnded:
-    arn = harness.cloud.workflow.execution_arn(RUN)
-    return ExecutionEnded(execution_arn=arn, name=RUN, status=status, started_at=START)
-
-
-def cleared(harness: ControlHarness, status: str = "FAILED") -> bool:
-    run = harness.plane.runs.find(RUN)
-    return clear_up(harness.plane, run, ended(harness, status), budget(LAMBDA_SECONDS))
-
-
-def refused(harness: ControlHarness, operation: str, seconds: float, error: AwsError | None = None) -> Fault:
-    """Calls of `operation` are throttled, or refused with `error`, for so many seconds from now on."""
-    began = harness.cloud.clock.monotonic()
-
-    def still(_: Call) -> bool:
-        return harness.cloud.clock.monotonic() - began < seconds
-
-    fault = Fault(operation, error or throttle(operation).error, when=still, count=None)
-    harness.cloud.calls.inject(fault)
-    return fault
-
-
-def late_job(harness: ControlHarness) -> str:
-    """A job of the run that was created late: its launch was given up before."""
-    request = dict(harness.cloud.calls.of("CreateTrainingJob")[0])
-    name = harness.job(attempt=2)
-    tags = [{**tag, "Value": "2"} if tag["Key"] == "muster:attempt" else tag for tag in request["Tags"]]
-    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": name, "Tags": tags})
-    return name
+def wrote(harness: ControlHarness, name: str) -> bool:
+    return f"control/{RUN}/{name}" in harness.cloud.s3.objects("bucket")
 
 
 # --- a success stays a success --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("minutes", "error", "is_left"), [(2, None, False), (20, None, True), (20, DENIED, True)])
-def test_a_success_stays_a_success_while_training_jobs_cannot_be_listed(
-    harness: ControlHarness, minutes: float, error: AwsError | None, is_left: bool
-) -> None:
-    run = succeeded(harness)
-    orphan = late_job(harness)
-    refused(harness, "ListTrainingJobs", 60 * minutes, error)
-    finished = settle_as_the_workflow_does(harness, run)
-    output = execution_output(run.plan, finished, "s3://bucket/control/one/result.json")
-    assert (output["verdict"], finished.page_uri is not None) == ("succeeded", True)
-    assert harness.result() == finished.result
-    assert harness.emitted()[-1] == "Run Succeeded"
-    if not is_left:
-        assert (finished.left, run.documents.is_finished()) == ((), True)
-        assert harness.cloud.training.names("Stopping") == [orphan]
-        return
-    # It is told what was not done, and a sweep does it.
-    [left] = finished.left
-    assert output["left"] == [left]
-    assert left.startswith("stop the jobs that are left: ")
-    assert harness.cloud.training.names("InProgress") == [orphan]
-    harness.cloud.workflow.succeed(RUN, output)
-    harness.cloud.clock.advance(60 * minutes)
-    sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS))
-    assert harness.cloud.training.names("InProgress") == []
+def test_a_success_stays_a_success_while_training_jobs_cannot_be_listed(row: Row) -> None:
+    for minutes, error, is_left in ((2, None, False), (20, None, True), (20, DENIED, True)):
+        with row(f"{minutes} minutes: {error}") as harness:
+            run = succeeded(harness)
+            orphan = create_late_job(harness)
+            refuse(harness, "ListTrainingJobs", 60 * minutes, error)
+            end = finished(harness)
+            output = execution_output(run.plan, end, "s3://bucket/control/one/result.json")
+            assert (output["verdict"], end.page_uri is not None) == ("succeeded", True)
+            assert (harness.result(), harness.emitted()[-1]) == (end.result, "Run Succeeded")
+            assert (end.left == (), run.documents.is_finished()) == (not is_left, not is_left)
+            if is_left:
+                # It is told what was not done, and a sweep does it.
+                assert output["left"] == list(end.left)
+                assert [left.partition(":")[0] for left in end.left] == ["stop the jobs that are left"]
+                assert harness.cloud.training.names("InProgress") == [orphan]
+                harness.cloud.workflow.succeed(RUN, output)
+                harness.cloud.clock.advance(60 * minutes)
+                swept(harness)
+            assert harness.cloud.training.names("InProgress") == []
 
 
-@pytest.mark.parametrize(
-    ("operation", "key"),
-    [
+def test_whatever_fails_after_the_result_for_good_the_run_has_succeeded(row: Row) -> None:
+    for operation, key in (
         ("ListTrainingJobs", ""),
         ("ListObjectsV2", ""),
         ("PutEvents", ""),
@@ -122,243 +94,258 @@ def test_a_success_stays_a_success_while_training_jobs_cannot_be_listed(
         ("PutObject", "control/one/announced.json"),
         ("GetObject", "control/one/announced.json"),
         ("PutObject", "control/one/finished.json"),
-    ],
-)
-@pytest.mark.parametrize("error", [DENIED, AwsError("InternalFailure", "again", 500)])
-def test_whatever_fails_after_the_result_for_good_the_run_has_succeeded(
-    operation: str, key: str, error: AwsError
-) -> None:
-    with ControlHarness(cap=4).installed() as harness:
-        run = succeeded(harness)
-        fault = Fault(
-            operation, error, count=None, when=lambda call: str(call.parameters.get("Key", key)).startswith(key)
-        )
-        harness.cloud.calls.inject(fault)
-        finished = settle_as_the_workflow_does(harness, run)
-        assert (finished.result.verdict, harness.result()) == (Verdict.SUCCEEDED, finished.result)
-        assert harness.cloud.clock.monotonic() < LAMBDA_SECONDS
+    ):
+        for error in (DENIED, AwsError("InternalFailure", "again", 500)):
+            with row(f"{operation} {key}: {error.code}", cap=4) as harness:
+                succeeded(harness)
+                fault = refuse(harness, operation, float("inf"), error)
+                fault.when = lambda call, key=key: str(call.parameters.get("Key", key)).startswith(key)
+                end = finished(harness)
+                assert (end.result.verdict, harness.result()) == (Verdict.SUCCEEDED, end.result)
+                assert (harness.emitted()[-1] == "Run Succeeded") is (operation != "PutEvents")
+                assert harness.cloud.clock.monotonic() < LAMBDA_SECONDS
 
 
 def test_a_success_by_quorum_stays_one_when_muster_fails_before_it_is_settled(harness: ControlHarness) -> None:
     """The settlement fails for hours; the execution's end then raises a fence, and the run is settled by its event."""
-    run = harness.plan(replicas=2, on_replica_failure="continue", min_replicas=1)
-    for rank in range(2):
-        harness.arm(rank)
-    harness.cloud.training.complete(harness.job(0))
-    harness.cloud.training.fail(harness.job(1), "AlgorithmError: ExitCode 1")
-    harness.deliver()
-    harness.cloud.workflow.fail(RUN, "ClientError")
-    assert cleared(harness)
-    result = harness.result()
-    assert result is not None
+    run = launched(harness, 2, on_replica_failure="continue", min_replicas=1)
+    complete(harness, 0)
+    fail(harness, rank=1)
+    assert cleared(harness, cut_off(harness))
+    result = found(harness.result())
     assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "1 of 2 replicas succeeded")
     assert run.documents.fence() is not None
 
 
 def test_jobs_that_are_left_of_the_run_are_stopped_after_its_result_is_written(harness: ControlHarness) -> None:
-    run = succeeded(harness)
-    orphan = late_job(harness)
-    request = dict(harness.cloud.calls.of("CreateTrainingJob")[0])
-    foreign = harness.job(attempt=3)
-    harness.cloud.client("sagemaker").create_training_job(**{**request, "TrainingJobName": foreign, "Tags": []})
-    harness.plan("one-more", replicas=1)
-    harness.arm(run="one-more")
+    succeeded(harness)
+    orphan = create_late_job(harness)
+    foreign = create_job(harness, harness.job(attempt=3), Tags=[])
+    launched(harness, 1, "one-more")
     settled: list[bool] = []
     harness.cloud.calls.inject(Fault("StopTrainingJob", action=lambda: settled.append(harness.result() is not None)))
-    settle_as_the_workflow_does(harness, run)
+    finished(harness)
     assert settled == [True]
     assert harness.cloud.training.names("Stopping") == [orphan]
     assert harness.cloud.training.names("InProgress") == [foreign, "muster-one-more-r0-a1"]
-
-
-def test_a_failed_run_whose_jobs_could_not_be_listed_is_continued_once_they_are_verified(
-    harness: ControlHarness,
-) -> None:
-    run = failed(harness)
-    refused(harness, "ListTrainingJobs", 1_200)
-    finished = settle_as_the_workflow_does(harness, run)
-    assert (finished.continued_by, len(finished.left)) == (None, 1)
-    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
-    assert cleared(harness)
-    assert harness.executions.live_runs() == {"one-x2"}
-    assert harness.emitted().count("Run Failed") == 1
-    assert run.documents.is_finished()
 
 
 # --- once -----------------------------------------------------------------------------------------
 
 
 def test_the_end_is_announced_once_although_its_page_can_never_be_written(harness: ControlHarness) -> None:
-    run = failed(harness)
-    page = run.documents.layout.page
+    page = failed(harness).documents.layout.page
     harness.cloud.calls.inject(Fault("PutObject", DENIED, count=None, when=lambda call: call.parameters["Key"] == page))
-    settle_as_the_workflow_does(harness, run)
-    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
+    finished(harness)
+    ended = cut_off(harness)
     for _ in range(3):
         with pytest.raises(UnfinishedError, match="write its page"):
-            cleared(harness)
+            cleared(harness, ended)
     for _ in range(2):
-        [error] = sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS)).errors
+        [error] = swept(harness).errors
         assert "write its page" in error
     assert harness.emitted().count("Run Failed") == 1
 
 
-def test_an_end_that_the_workflow_has_completed_is_only_verified(harness: ControlHarness) -> None:
-    """The execution of each run that fails ends as FAILED, and its event calls Stop."""
-    run = failed(harness)
-    settle_as_the_workflow_does(harness, run)
-    orphan = late_job(harness)
-    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
-    before = harness.emitted()
-    assert before[-2:] == ["Run Failed", "Run Rerun"]
-    assert cleared(harness)
-    assert harness.emitted() == before
-    assert harness.cloud.training.names("Stopped") == [orphan]
-
-
-def test_an_end_that_an_older_version_has_announced_is_not_announced_again(harness: ControlHarness) -> None:
-    """It wrote the page last, and no marks."""
-    run = failed(harness)
-    settle_as_the_workflow_does(harness, run)
-    for mark in (run.documents.layout.announced, run.documents.layout.finished):
-        harness.cloud.client("s3").delete_object(Bucket="bucket", Key=mark)
-    harness.cloud.workflow.fail(RUN, "Muster.RunFailed")
-    sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS))
-    assert harness.emitted().count("Run Failed") == 1
-    assert run.documents.is_finished()
-
-
-def after_the_result(harness: ControlHarness) -> Fault:
-    """The function ends at its first call after the one that wrote the result."""
-    return Fault("*", FunctionEndedError(), when=lambda _: wrote(harness, "result.json"))
-
-
-def after_the_announcement(harness: ControlHarness) -> Fault:
-    return Fault("StartExecution", FunctionEndedError())
-
-
-def before_the_mark(harness: ControlHarness) -> Fault:
-    return Fault("PutObject", FunctionEndedError(), when=lambda call: call.parameters["Key"].endswith("finished.json"))
-
-
-def wrote(harness: ControlHarness, name: str) -> bool:
-    return f"control/{RUN}/{name}" in harness.cloud.s3.objects("bucket")
-
-
-@pytest.mark.parametrize("cut", [after_the_result, after_the_announcement, before_the_mark])
-def test_an_end_that_every_call_of_stop_left_incomplete_is_completed_by_the_sweep(
-    harness: ControlHarness, cut: Callable[[ControlHarness], Fault]
-) -> None:
-    run = failed(harness)
-    harness.cloud.workflow.fail(RUN, "States.Runtime")
-    for _ in range(3):
-        fault = cut(harness)
-        harness.cloud.calls.inject(fault)
-        with pytest.raises(FunctionEndedError):
-            cleared(harness)
-        harness.cloud.calls.faults.clear()
-    assert harness.result() is not None
-    assert not run.documents.is_finished()
-    sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS))
-    assert "Run Failed" in harness.emitted()
-    assert harness.executions.live_runs() == {"one-x2"}
-    assert run.documents.is_finished()
+def test_an_end_that_every_call_of_stop_left_incomplete_is_completed_by_the_sweep(row: Row) -> None:
+    cuts = {
+        "after the result": ("*", lambda harness, _: wrote(harness, "result.json")),
+        "after the announcement": ("StartExecution", lambda *_: True),
+        "before the mark": ("PutObject", lambda _, call: call.parameters["Key"].endswith("finished.json")),
+    }
+    for name, (operation, is_time) in cuts.items():
+        with row(name) as harness:
+            run = failed(harness)
+            ended = cut_off(harness)
+            for _ in range(3):
+                cut = Fault(operation, FunctionEndedError(), when=partial(is_time, harness))
+                harness.cloud.calls.inject(cut)
+                with pytest.raises(FunctionEndedError):
+                    cleared(harness, ended)
+                harness.cloud.calls.faults.clear()
+            assert harness.result() is not None
+            assert not run.documents.is_finished()
+            swept(harness)
+            assert "Run Failed" in harness.emitted()
+            assert harness.executions.live_runs() == {"one-x2"}
+            assert run.documents.is_finished()
 
 
 def test_a_step_that_fails_after_the_settlement_of_an_ended_execution_is_an_error(harness: ControlHarness) -> None:
     """Lambda calls Stop again; the sweep does it where that was in vain too."""
     failed(harness)
-    harness.cloud.workflow.fail(RUN, "States.Runtime")
+    ended = cut_off(harness)
     harness.cloud.calls.inject(Fault("StartExecution", DENIED))
     with pytest.raises(UnfinishedError, match="continue the run: "):
-        cleared(harness)
+        cleared(harness, ended)
     assert harness.result() is not None
-    assert cleared(harness)
+    assert cleared(harness, ended)
     assert harness.executions.live_runs() == {"one-x2"}
 
 
 # --- minutes of trouble ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", ["StopTrainingJob", "ListTrainingJobs", "DescribeTrainingJob", "ListTags"])
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_cancel_outlasts_ten_minutes_of_throttling(harness: ControlHarness, operation: str, noted: bool) -> None:
-    """Within two of the three calls of Stop; `noted`: the record shows by an event that the job is the run's."""
-    harness.plan()
-    harness.arm()
+def cancelled(harness: ControlHarness, *, noted: bool) -> ExecutionEnded:
+    """A run that a user stops; `noted`: the record shows by an event that the job is the run's."""
+    launched(harness)
     if noted:
         harness.deliver()
-    harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
-    refused(harness, operation, 600)
-    try:
-        cleared(harness, "ABORTED")
-    except (ClientError, StillRunningError):
-        assert harness.cloud.training.names("InProgress") == []
-        assert cleared(harness, "ABORTED")
-    assert harness.cloud.clock.monotonic() < 900
-    assert harness.cloud.training.names("Stopped") == [harness.job()]
-    result = harness.result()
-    assert result is not None
-    assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.STOPPED)
+    return cut_off(harness, "ABORTED")
 
 
-@pytest.mark.parametrize("operation", ["StopTrainingJob", "ListTrainingJobs"])
-@pytest.mark.parametrize("error", [None, DENIED])
-def test_after_three_calls_of_stop_in_vain_the_sweep_leaves_nothing_alive(
-    harness: ControlHarness, operation: str, error: AwsError | None
-) -> None:
-    harness.plan()
-    harness.arm()
-    harness.deliver()
-    harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
-    refused(harness, operation, 4 * 900, error)
-    for _ in range(3):
-        with pytest.raises((ClientError, StillRunningError)):
-            cleared(harness, "ABORTED")
-    # What could be done was done: the run has its result, and people were told.
-    result = harness.result()
-    assert result is not None
-    assert result.verdict is Verdict.STOPPED
-    assert harness.emitted().count("Run Stopped") == 1
-    harness.cloud.clock.advance(6 * 3_600)
-    found = sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS))
-    assert (found.settled, found.errors) == ((RUN,), ())
-    assert harness.cloud.training.names("InProgress", "Stopping") == []
-    assert harness.result() == result
-
-
-@pytest.mark.parametrize("operation", ["DescribeTrainingJob", "ListTags"])
-def test_a_cancel_whose_jobs_cannot_be_looked_at_is_completed_once_they_can(
-    harness: ControlHarness, operation: str
-) -> None:
-    """No event has shown yet whose job it is, and a permission is missing."""
-    harness.plan()
-    harness.arm()
-    harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
-    refused(harness, operation, 4 * 900, DENIED)
-    for _ in range(3):
-        with pytest.raises(ClientError, match=operation):
-            cleared(harness, "ABORTED")
-    harness.cloud.clock.advance(6 * 3_600)
-    found = sweep(harness.plane, harness.executions, SweepRequest(), budget(LAMBDA_SECONDS))
-    assert (found.settled, found.errors) == ((RUN,), ())
-    assert harness.cloud.training.names("InProgress", "Stopping") == []
-    result = harness.result()
-    assert result is not None
+def assert_was_stopped(harness: ControlHarness) -> None:
+    """The run is stopped, and so is its replica; people were told once."""
+    result = found(harness.result())
     assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.STOPPED)
     assert harness.emitted().count("Run Stopped") == 1
 
 
-@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
-def test_a_key_that_denies_is_one_clear_error_and_loses_no_run(harness: ControlHarness, operation: str) -> None:
+def test_a_cancel_outlasts_ten_minutes_of_throttling(row: Row) -> None:
+    """Within two of the three calls of Stop."""
+    for operation in ("StopTrainingJob", "ListTrainingJobs", "DescribeTrainingJob", "ListTags"):
+        for noted in (True, False):
+            with row(f"{operation}, noted: {noted}") as harness:
+                ended = cancelled(harness, noted=noted)
+                refuse(harness, operation, 600)
+                try:
+                    cleared(harness, ended)
+                except (ClientError, StillRunningError):
+                    assert harness.cloud.training.names("InProgress") == []
+                    assert cleared(harness, ended)
+                assert harness.cloud.clock.monotonic() < 900
+                assert harness.cloud.training.names("Stopped") == [harness.job()]
+                assert_was_stopped(harness)
+
+
+def test_after_three_calls_of_stop_in_vain_the_sweep_leaves_nothing_alive(row: Row) -> None:
+    """Where whose a job is cannot be seen, the sweep writes the result too; otherwise stop has told people already."""
+    for operation, error, is_told in (
+        ("StopTrainingJob", None, True),
+        ("StopTrainingJob", DENIED, True),
+        ("ListTrainingJobs", None, True),
+        ("ListTrainingJobs", DENIED, True),
+        ("DescribeTrainingJob", DENIED, False),
+        ("ListTags", DENIED, False),
+    ):
+        with row(f"{operation}: {error}") as harness:
+            ended = cancelled(harness, noted=is_told)
+            refuse(harness, operation, 4 * 900, error)
+            for _ in range(3):
+                with pytest.raises((ClientError, StillRunningError), match=operation if error else None):
+                    cleared(harness, ended)
+            before = harness.result()
+            assert (before is not None, harness.emitted().count("Run Stopped")) == (is_told, int(is_told))
+            harness.cloud.clock.advance(6 * 3_600)
+            done = swept(harness)
+            assert (done.settled, done.errors) == ((RUN,), ())
+            assert before is None or before == harness.result()
+            assert harness.cloud.training.names("InProgress", "Stopping") == []
+            assert_was_stopped(harness)
+
+
+def test_a_key_that_denies_is_one_clear_error_and_loses_no_run(row: Row) -> None:
     """The key policy of the bucket's KMS key denies the functions; later it is put right."""
-    run = succeeded(harness)
     message = "User: function is not authorized to perform: kms:Decrypt on resource: key"
-    refused(harness, operation, 600, AwsError("AccessDenied", message, 403))
-    with pytest.raises(ClientError, match="kms:Decrypt on resource: key"):
-        settle_as_the_workflow_does(harness, run)
-    assert not wrote(harness, "result.json")
-    # The workflow tries for hours.
-    harness.cloud.clock.advance(600)
-    assert settle_as_the_workflow_does(harness, run).result.verdict is Verdict.SUCCEEDED
-    assert harness.emitted().count("Run Succeeded") == 1
+    for operation in ("GetObject", "PutObject"):
+        with row(operation) as harness:
+            succeeded(harness)
+            refuse(harness, operation, 600, AwsError("AccessDenied", message, 403))
+            with pytest.raises(ClientError, match="kms:Decrypt on resource: key"):
+                finished(harness)
+            assert not wrote(harness, "result.json")
+            # The workflow tries for hours.
+            harness.cloud.clock.advance(600)
+            assert finished(harness).result.verdict is Verdict.SUCCEEDED
+            assert harness.emitted().count("Run Succeeded") == 1
+
+
+# --- an execution that was cut off ----------------------------------------------------------------
+
+
+def test_the_jobs_are_stopped_and_the_run_is_settled(row: Row) -> None:
+    failed, stopped = FenceCause.EXECUTION_FAILED, FenceCause.EXECUTION_STOPPED
+    for status, verdict, cause, reason, events in (
+        ("ABORTED", Verdict.STOPPED, stopped, "the execution was stopped", ["Run Stopped"]),
+        ("FAILED", Verdict.FAILED, failed, "the execution ended as FAILED", ["Run Failed", "Run Rerun"]),
+        ("TIMED_OUT", Verdict.FAILED, failed, "the execution ended as TIMED_OUT", ["Run Failed", "Run Rerun"]),
+    ):
+        with row(status) as harness:
+            run = launched(harness, 2, rerun=POLICY)
+            assert cleared(harness, cut_off(harness, status))
+            assert len(harness.cloud.training.names("Stopped")) == 2
+            fence, result = found(run.documents.fence()), found(harness.result())
+            assert (fence.cause, fence.reason, fence.verdict) == (cause, reason, verdict)
+            assert (result.verdict, result.reason) == (verdict, reason)
+            assert [replica.outcome.value for replica in result.replicas] == ["stopped", "stopped"]
+            assert harness.emitted()[2:] == events
+            assert harness.executions.live_runs() == (set() if verdict is Verdict.STOPPED else {"one-x2"})
+            assert page_of(run) is not None
+
+
+def test_an_execution_whose_name_was_taken_does_not_stop_the_run_that_owns_it(harness: ControlHarness) -> None:
+    """Step Functions frees a name 90 days after the end of its execution; the new execution has the same ARN."""
+    run = launched(harness)
+    arn = run.plan.execution_arn
+    for taken, started_at in ((f"{arn}-other", START), (arn, START + timedelta(days=91))):
+        ended = ExecutionEnded(execution_arn=taken, name=RUN, status="FAILED", started_at=started_at)
+        assert not cleared(harness, ended), started_at
+        assert run.documents.fence() is None
+    assert harness.cloud.training.names("InProgress") == [harness.job()]
+
+
+def test_a_run_is_not_settled_before_its_fence_is_raised(harness: ControlHarness) -> None:
+    """Without the fence a cancelled run would be a failed one, and its rerun policy would continue it."""
+    launched(harness, rerun=POLICY)
+    fence = throttle("PutObject", when=lambda call: call.parameters["Key"].endswith("stopping.json"))
+    harness.cloud.calls.inject(fence)
+    ended = cut_off(harness, "ABORTED")
+    with pytest.raises(ClientError, match="SlowDown"):
+        cleared(harness, ended)
+    assert harness.result() is None
+    assert cleared(harness, ended)
+    assert found(harness.result()).verdict is Verdict.STOPPED
+    assert harness.executions.live_runs() == set()
+
+
+def test_a_stop_that_failed_is_an_error_although_all_jobs_are_gone(harness: ControlHarness) -> None:
+    run = launched(harness, 2, rerun=POLICY)
+    harness.cloud.calls.inject(Fault("StopTrainingJob", AwsError("AccessDeniedException", "no", 400)))
+    with pytest.raises(ClientError, match="AccessDeniedException"):
+        cleared(harness, cut_off(harness))
+    assert len(harness.cloud.training.names("Stopped")) == 2
+    assert harness.result() is not None
+    assert page_of(run) is not None
+    assert harness.executions.live_runs() == set()
+
+
+def test_a_run_with_more_jobs_than_a_call_has_time_for_is_settled_once_all_were_asked_to_stop(row: Row) -> None:
+    """Thousands of looks at jobs that train would use up the rate of SageMaker. After half an hour it is settled."""
+    for overdue in (False, True):
+        with row("overdue" if overdue else "in time") as harness:
+            run = launched(harness, 40)
+            harness.deliver()
+            ended = cut_off(harness)
+            if overdue:
+                run.documents.raise_fence(ended.fence.model_copy(update={"at": "2025-12-31T23:00:00.000Z"}))
+            harness.cloud.calls.inject(Fault("StopTrainingJob", delay_seconds=10, count=None))
+            harness.cloud.calls.log.clear()
+            with pytest.raises((OutOfTimeError, StillRunningError)):
+                cleared(harness, ended, 100)
+            assert (harness.result() is not None) is overdue
+            assert (harness.cloud.calls.counts()["DescribeTrainingJob"] > 0) is overdue
+            harness.cloud.calls.faults.clear()
+            harness.deliver()
+            assert cleared(harness, ended)
+            assert len(harness.cloud.training.names("Stopped")) == 40
+            assert harness.result() is not None
+
+
+def test_a_damaged_record_keeps_no_job_alive_and_no_result_from_being_written(harness: ControlHarness) -> None:
+    run = launched(harness, 2)
+    harness.plane.store.s3.put_object(Bucket="bucket", Key=run.documents.layout.record(0), Body=b"damaged")
+    with pytest.raises(DocumentError):
+        cleared(harness, cut_off(harness))
+    assert len(harness.cloud.training.names("Stopped")) == 2
+    outcomes = [replica.outcome.value for replica in found(harness.result()).replicas]
+    assert outcomes == ["unknown", "stopped"]

@@ -6,9 +6,10 @@ up to the last; and then repeated, as Lambda, the workflow or the next event doe
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,26 +26,32 @@ from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
 from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.documents import RunDocuments
-from muster.control.finish import finish_run
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
+from muster.control.runtime import clock
 from muster.control.start import Starter
 from muster.control.stop import StopRequest, stop_run
-from muster.control.sweep import SweepRequest, sweep
-from muster.control.timers import fire
+from muster.control.timers import Fired, fire
 from tests.memory import AwsError, Call, Fault, lost_answer
-from tests.memory.clock import START
+from tests.memory.clock import START, SkewedClock
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
-from tests.support.roll_ups import entries
+from tests.support.control_steps import (
+    AGAIN,
+    BROKEN,
+    POLICY,
+    FunctionEndedError,
+    Row,
+    cleared,
+    create_job,
+    cut_off,
+    entries,
+    finished,
+    found,
+    swept,
+)
 
-BROKEN, AGAIN = "AlgorithmError: ExitCode 1", "InternalServerError: again"
-POLICY = {"on": ["failed"], "max": 3}
 LIMITED = {"replicas": 2, "launch_gate": {"replicas": 2, "within_seconds": 60}, "deadline_seconds": 90}
 INBOX_KEY = "inbox/nightly.yaml"
-
-
-class FunctionEndedError(BaseException):
-    """The function's time is over, or its machine is gone: no code of it runs any more."""
 
 
 class Step(NamedTuple):
@@ -67,12 +74,16 @@ def plan(harness: ControlHarness) -> None:
     harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0, deadline_seconds=60)
 
 
-def launch(harness: ControlHarness) -> None:
-    plan(harness)
+def arm_both(harness: ControlHarness) -> None:
     # So that few looks see the jobs end.
     harness.cloud.training.stop_seconds = 4
     for rank in range(2):
         harness.arm(rank)
+
+
+def launch(harness: ControlHarness) -> None:
+    plan(harness)
+    arm_both(harness)
 
 
 def last_event(harness: ControlHarness, reason: str) -> JobStateChange:
@@ -97,8 +108,7 @@ def ended_by(reason: str, follows: str) -> Step:
         return last_event(harness, reason)
 
     def holds(harness: ControlHarness, _: JobStateChange) -> None:
-        answer = harness.answer()
-        assert answer is not None
+        answer = found(harness.answer())
         assert (answer["next"], harness.record().current.billable_seconds) == (follows, 60)
         assert [key for key in harness.keys(f"control/{RUN}/spent/") if key.startswith("0-1-cost-")]
         assert harness.keys(f"control/{RUN}/lost/") == (["0"] if follows == "stop" else [])
@@ -106,9 +116,16 @@ def ended_by(reason: str, follows: str) -> Step:
     return Step(before, ControlHarness.react, holds)
 
 
-def is_stopping(harness: ControlHarness, _: None = None) -> None:
-    assert harness.plane.runs.require(RUN).documents.fence() is not None
-    assert len(harness.cloud.training.names("Stopping")) == 2
+def is_stopped_by(cause: FenceCause) -> Callable[[ControlHarness, None], None]:
+    def holds(harness: ControlHarness, _: None) -> None:
+        assert found(harness.plane.runs.require(RUN).documents.fence()).cause is cause
+        assert len(harness.cloud.training.names("Stopping")) == 2
+
+    return holds
+
+
+def stop(harness: ControlHarness, _: None) -> object:
+    return stop_run(harness.plane, StopRequest(run=RUN, reason="why"), budget())
 
 
 def fail(harness: ControlHarness) -> None:
@@ -118,11 +135,7 @@ def fail(harness: ControlHarness) -> None:
     harness.deliver()
 
 
-def finish(harness: ControlHarness, _: None = None) -> object:
-    return finish_run(harness.plane, harness.plane.runs.require(RUN), budget())
-
-
-def cut_off(harness: ControlHarness) -> None:
+def lose_the_workflow(harness: ControlHarness) -> None:
     launch(harness)
     harness.react(last_event(harness, BROKEN))
     harness.cloud.workflow.fail(RUN, "States.Runtime")
@@ -134,15 +147,9 @@ def clear(harness: ControlHarness, _: None = None) -> object:
     return clear_up(harness.plane, harness.plane.runs.require(RUN), ended, budget())
 
 
-def sweep_now(harness: ControlHarness, _: None = None) -> object:
-    return sweep(harness.plane, harness.executions, SweepRequest(), budget())
-
-
 def has_ended(harness: ControlHarness, _: None = None) -> None:
     assert harness.cloud.training.names("InProgress", "Stopping") == []
-    result = harness.result()
-    assert result is not None
-    assert result.verdict is Verdict.FAILED
+    assert found(harness.result()).verdict is Verdict.FAILED
     assert "one-x2" in harness.executions.live_runs()
     assert harness.keys(f"control/{RUN}/report.html") == [""]
 
@@ -160,9 +167,7 @@ def join(harness: ControlHarness, token: str) -> object:
 
 def second_waits(harness: ControlHarness, token: str) -> None:
     assert harness.output(token) is None
-    queue = harness.plane.queue
-    assert queue is not None
-    queue.leave(harness.cloud.workflow.execution_arn("first"))
+    leave(harness, token)
     assert harness.output(token) == {}
 
 
@@ -179,10 +184,7 @@ def is_planned(harness: ControlHarness, _: None = None) -> None:
     [package] = harness.keys("packages/")
     assert harness.plane.runs.require(RUN).plan.place.package_uri == f"s3://bucket/packages/{package}"
     harness.cloud.clock.advance(200)
-    assert [firing.at - START for firing in harness.cloud.scheduler.fired] == [
-        timedelta(seconds=60),
-        timedelta(seconds=90),
-    ]
+    assert [(firing.at - START).seconds for firing in harness.cloud.scheduler.fired] == [60, 90]
 
 
 def put_spec(harness: ControlHarness) -> str:
@@ -205,27 +207,15 @@ def is_started_once(harness: ControlHarness, _: str) -> None:
 
 def launch_with_limits(harness: ControlHarness) -> None:
     harness.plan(**LIMITED)
-    for rank in range(2):
-        harness.arm(rank)
+    arm_both(harness)
 
 
 def fired(timer: Timer) -> Callable[[ControlHarness, None], object]:
     return lambda harness, _: fire(harness.plane.runs.require(RUN), timer, budget())
 
 
-def is_stopped_by(cause: FenceCause) -> Callable[[ControlHarness, None], None]:
-    def holds(harness: ControlHarness, _: None) -> None:
-        is_stopping(harness)
-        fence = harness.plane.runs.require(RUN).documents.fence()
-        assert fence is not None
-        assert fence.cause is cause
-
-    return holds
-
-
 def leave(harness: ControlHarness, _: str) -> None:
-    assert harness.plane.queue is not None
-    harness.plane.queue.leave(harness.cloud.workflow.execution_arn("first"))
+    found(harness.plane.queue).leave(harness.cloud.workflow.execution_arn("first"))
 
 
 def both_joined(harness: ControlHarness) -> str:
@@ -236,24 +226,15 @@ def both_joined(harness: ControlHarness) -> str:
 
 def second_is_admitted(harness: ControlHarness, token: str) -> None:
     assert harness.output(token) == {}
-    queue = harness.plane.queue
-    assert queue is not None
-    assert not queue.must_wait("second", harness.cloud.workflow.execution_arn("second"))
+    assert not found(harness.plane.queue).must_wait("second", harness.cloud.workflow.execution_arn("second"))
 
 
 def late_job(harness: ControlHarness) -> JobStateChange:
     """The event of a job that SageMaker created although it had refused it; the next attempt trains."""
     plan(harness)
-    accepted: list[dict[str, Any]] = []
-    harness.cloud.calls.inject(
-        Fault(
-            "CreateTrainingJob",
-            AwsError("ResourceLimitExceeded"),
-            when=lambda call: not accepted.append(dict(call.parameters)),
-        )
-    )
+    harness.cloud.calls.inject(Fault("CreateTrainingJob", AwsError("ResourceLimitExceeded")))
     harness.arm()
-    harness.cloud.client("sagemaker").create_training_job(**accepted[0])
+    create_job(harness, harness.job())
     event = harness.last_event(harness.job())
     harness.cloud.clock.advance(200)
     harness.arm(attempt=2)
@@ -283,30 +264,28 @@ def is_given_up(harness: ControlHarness, _: None) -> None:
 
 
 def assert_roll_ups_are_current(harness: ControlHarness) -> None:
-    found = entries(harness.cloud, RUN)
+    shown = entries(harness.cloud, RUN)
     for rank in (0, 1):
         record = RunDocuments(harness.plane.store, RUN).record(rank).record
-        assert (rank in found) == (record is not None)
+        assert (rank in shown) == (record is not None)
         if record is None:
             continue
-        if record.decision is not None and record.decision.reruns_at_once and found[rank].revision < record.revision:
+        if record.decision is not None and record.decision.reruns_at_once and shown[rank].revision < record.revision:
             # The launch that follows at once writes it, before its job exists.
             request = harness.request(rank, record.decision.attempt)
             assert harness.attempt(request) in {Launch.CREATED, Launch.ADOPTED, Launch.CONCLUDED}
-            [record, found] = [harness.record(rank), entries(harness.cloud, RUN)]
-        assert found[rank].says_the_same(ReplicaEntry.of(record))
+            [record, shown] = [harness.record(rank), entries(harness.cloud, RUN)]
+        assert shown[rank].says_the_same(ReplicaEntry.of(record))
 
 
 STEPS = {
     "attempt": Step(plan, lambda harness, _: harness.arm(), has_one_job),
     "react to a rerun": ended_by(AGAIN, "rerun"),
     "react to a loss": ended_by(BROKEN, "stop"),
-    "stop": Step(
-        launch, lambda harness, _: stop_run(harness.plane, StopRequest(run=RUN, reason="why"), budget()), is_stopping
-    ),
-    "finish": Step(fail, finish, has_ended),
-    "clear up": Step(cut_off, clear, has_ended),
-    "sweep": Step(cut_off, sweep_now, has_ended),
+    "stop": Step(launch, stop, is_stopped_by(FenceCause.QUORUM_LOST)),
+    "finish": Step(fail, lambda harness, _: finished(harness), has_ended),
+    "clear up": Step(lose_the_workflow, clear, has_ended),
+    "sweep": Step(lose_the_workflow, lambda harness, _: swept(harness), has_ended),
     "join the queue": Step(two_runs, join, second_waits, cap=3),
     "leave the queue": Step(both_joined, leave, second_is_admitted, cap=3),
     "plan": Step(lambda _: None, plan_with_timers, is_planned),
@@ -327,21 +306,20 @@ FAULTS: dict[str, Callable[[int], Fault]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in STEPS if name != "start"])  # which writes nothing
-def test_conditional_writes_that_collide_are_tried_again(name: str) -> None:
+def test_conditional_writes_that_collide_are_tried_again(row: Row) -> None:
     """S3 answers 409 where two conditional writes of one object meet: every write of the step meets another one."""
-    step = STEPS[name]
-    with ControlHarness(cap=step.cap).installed() as harness:
-        given = step.before(harness)
-        collisions = [
-            Fault("PutObject", AwsError("ConditionalRequestConflict", status=409), when=is_first_of_its_key())
-        ]
-        collisions[0].count = None
-        harness.cloud.calls.inject(*collisions)
-        step.call(harness, given)
-        assert collisions[0].fired
-        step.holds(harness, given)
-        assert_roll_ups_are_current(harness)
+    for name, step in STEPS.items():
+        if name == "start":  # which writes nothing
+            continue
+        with row(name, cap=step.cap) as harness:
+            given = step.before(harness)
+            conflict = AwsError("ConditionalRequestConflict", status=409)
+            collisions = Fault("PutObject", conflict, when=is_first_of_its_key(), count=None)
+            harness.cloud.calls.inject(collisions)
+            step.call(harness, given)
+            assert collisions.fired
+            step.holds(harness, given)
+            assert_roll_ups_are_current(harness)
 
 
 def is_first_of_its_key() -> Callable[[Call], bool]:
@@ -355,15 +333,20 @@ def is_first_of_its_key() -> Callable[[Call], bool]:
     return first
 
 
-@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_that_is_cut_off_anywhere_is_completed_by_the_next_call(name: str, fault: str) -> None:
+def test_a_step_that_is_cut_off_anywhere_is_completed_by_the_next_call(name: str, subtests: pytest.Subtests) -> None:
     step = STEPS[name]
-    cut = 0
-    while is_completed(step, FAULTS[fault](cut)):
-        cut += 1
-    # A denying key strikes the calls for objects alone.
-    assert cut >= (1 if fault == "the key denies" else step.calls)
+    for fault, of_call in FAULTS.items():
+        with subtests.test(fault):
+            cut = 0
+            try:
+                while is_completed(step, of_call(cut)):
+                    cut += 1
+            except Exception as error:
+                error.add_note(f"The step was cut off at the call number {cut} that the fault strikes, from 0.")
+                raise
+            # A denying key strikes the calls for objects alone.
+            assert cut >= (1 if fault == "the key denies" else step.calls)
 
 
 def is_completed(step: Step, fault: Fault) -> bool:
@@ -386,6 +369,11 @@ def is_completed(step: Step, fault: Fault) -> bool:
 # --- races ----------------------------------------------------------------------------------------
 
 
+def cancel(harness: ControlHarness) -> None:
+    """A user stops the execution, and stop clears up."""
+    cleared(harness, cut_off(harness, "ABORTED"), 600)
+
+
 def test_a_redriven_execution_of_a_run_that_was_cleared_up_launches_nothing(harness: ControlHarness) -> None:
     """Redrive runs the children that had not ended once more; the fence stands, and the result."""
     harness.plan(replicas=2)
@@ -397,31 +385,23 @@ def test_a_redriven_execution_of_a_run_that_was_cleared_up_launches_nothing(harn
     for rank, expected in ((0, Launch.CONCLUDED), (1, Launch.REFUSED)):
         assert harness.attempt(harness.request(rank).model_copy(update={"token": token})) is expected
     assert harness.cloud.calls.counts()["CreateTrainingJob"] == 1
-    finish(harness)
+    finished(harness)
     assert harness.result() == before
 
 
 def test_a_cancel_that_races_a_rerun_leaves_no_job(harness: ControlHarness) -> None:
     """The execution is stopped while attempt 2 is on its way to SageMaker; Stop's looks come before the job."""
-    run = harness.plan()
+    harness.plan()
     harness.arm()
     harness.cloud.training.fail(harness.job(), AGAIN)
     harness.deliver()
     request = harness.request(attempt=2)
 
-    def cancel() -> None:
-        arn = run.plan.execution_arn
-        harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
-        ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
-        clear_up(harness.plane, run, ended, budget())
-
-    harness.cloud.calls.inject(Fault("CreateTrainingJob", action=cancel))
+    harness.cloud.calls.inject(Fault("CreateTrainingJob", action=lambda: cancel(harness)))
     harness.attempt(request)
     harness.cloud.clock.advance(120)
     assert harness.cloud.training.names("InProgress", "Stopping") == []
-    result = harness.result()
-    assert result is not None
-    assert result.verdict is Verdict.STOPPED
+    assert found(harness.result()).verdict is Verdict.STOPPED
 
 
 def test_an_event_from_the_dead_letter_queue_changes_no_result(harness: ControlHarness) -> None:
@@ -430,49 +410,84 @@ def test_an_event_from_the_dead_letter_queue_changes_no_result(harness: ControlH
     event = last_event(harness, BROKEN)
     run = harness.plane.runs.require(RUN)
     run.documents.raise_fence(Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="", at="t"))
-    finish(harness)
+    finished(harness)
     before = harness.result()
     harness.cloud.clock.advance(7 * 86_400)
     for _ in range(2):
         harness.react(event)
-    finish(harness)
+    finished(harness)
     assert harness.result() == before
     assert harness.emitted().count("Run Stopped") == 1
-
-
-def test_a_function_whose_clock_is_behind_waits_and_loses_no_replica(harness: ControlHarness) -> None:
-    """The end was decided on by another machine's clock, two seconds ahead of the one that launches."""
-    harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 100}})
-    harness.arm()
-    harness.react(last_event(harness, AGAIN))
-    decision = harness.record().decision
-    assert decision is not None
-    harness.cloud.clock.advance(decision.delay_seconds - 2)
-    request = harness.request(attempt=2)
-    assert harness.attempt(request) is Launch.EARLY
-    output = harness.output(request.token)
-    assert output is not None
-    assert output["delay_seconds"] == 2
-    harness.cloud.clock.advance(2)
-    assert harness.arm(attempt=2) is Launch.CREATED
 
 
 def test_an_attempt_that_is_on_its_way_while_its_run_is_settled_launches_nothing(harness: ControlHarness) -> None:
     """The execution is stopped after the attempt has looked at the fence, and the run is settled before the attempt
     writes its record. The result says that the replica was not launched, so it must not be."""
-    run = harness.plan()
-
-    def cancel() -> None:
-        arn = run.plan.execution_arn
-        harness.cloud.client("stepfunctions").stop_execution(executionArn=arn)
-        ended = ExecutionEnded(execution_arn=arn, name=RUN, status="ABORTED", started_at=START)
-        clear_up(harness.plane, run, ended, budget())
-
+    harness.plan()
     request = harness.request()
-    harness.cloud.calls.inject(Fault("PutObject", action=cancel))
+    harness.cloud.calls.inject(Fault("PutObject", action=lambda: cancel(harness)))
     assert harness.attempt(request) is Launch.CONCLUDED
-    result = harness.result()
-    assert result is not None
+    result = found(harness.result())
     assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.NOT_LAUNCHED)
     assert harness.cloud.calls.counts()["CreateTrainingJob"] == 0
     assert harness.record().current.failure_class is FailureClass.STOPPED_BY_MUSTER
+
+
+# --- clocks that differ by a minute: no decision depends on who is right -----------------------------
+
+SKEW = 60
+
+
+def rerun_and_succeed(harness: ControlHarness, attempt: int, react: int, other: int) -> None:
+    """A run that needs one rerun, whose functions have clocks that are ahead (1) or behind (-1)."""
+
+    def ahead(sign: int) -> AbstractContextManager[None]:
+        return clock.replaced(SkewedClock(harness.cloud.clock, sign * SKEW))
+
+    with ahead(other):
+        run = harness.plan(
+            replicas=2,
+            launch_gate={"replicas": 2, "within_seconds": 90},
+            cost_ceiling_usd=100.0,
+            reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 100}},
+        )
+        assert admit(harness.plane, AdmitRequest(run=RUN, token=harness.cloud.workflow.token(RUN)))
+    # The times of states are Step Functions'.
+    requests = [harness.request(rank) for rank in range(2)]
+    with ahead(attempt):
+        assert [harness.attempt(request) for request in requests] == [Launch.CREATED] * 2
+    harness.cloud.training.train(harness.job(1))
+    harness.cloud.training.fail(harness.job(), AGAIN)
+    with ahead(react):
+        harness.deliver()
+    waited, launch = 0, Launch.EARLY
+    while launch is Launch.EARLY:
+        request = harness.request(attempt=2)
+        with ahead(attempt):
+            launch = harness.attempt(request)
+        output = harness.output(request.token)
+        if output is not None:
+            assert (launch, output["next"]) == (Launch.EARLY, "rerun")
+            waited += output["delay_seconds"]
+            harness.cloud.clock.advance(output["delay_seconds"])
+    assert launch is Launch.CREATED
+    # 100 s and their jitter, and two minutes at most by which the two functions differ.
+    assert 0 <= waited <= 125 + 2 * SKEW
+    harness.cloud.training.train(harness.job(attempt=2))
+    with ahead(react):
+        harness.deliver()
+    with ahead(other):
+        assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+    for job in (harness.job(attempt=2), harness.job(1)):
+        harness.cloud.training.complete(job)
+    with ahead(react):
+        harness.deliver()
+    with ahead(other):
+        result = finished(harness).result
+    assert (result.verdict, result.reruns) == (Verdict.SUCCEEDED, 1)
+
+
+def test_a_run_whose_functions_disagree_about_the_time_is_rerun_once_and_succeeds(row: Row) -> None:
+    for attempt, react, other in itertools.product((-1, 1), repeat=3):
+        with row(f"attempt {attempt}, react {react}, other {other}", cap=2) as harness:
+            rerun_and_succeed(harness, attempt, react, other)

@@ -7,16 +7,13 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from muster.client.cli import program
 from muster.client.runs.observer import Observer
-from muster.client.sdk import Muster
 from muster.contract.errors import MusterError
 from muster.control.aws.inbox import Inbox
 from muster.control.reporting.notifications import notification
@@ -25,8 +22,9 @@ from muster.control.start import Started, Starter
 from muster.executor import MusterExecutor
 from muster.torchx.application_spec import Application, spec_of
 from tests.memory.harness import RUN, SPEC, ControlHarness
+from tests.support.control_steps import Row
 from tests.support.handlers import loader
-from tests.support.memory_client import client_of
+from tests.support.memory_client import client_of, muster_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
@@ -123,13 +121,6 @@ def all_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(vars(error))
 
 
-@pytest.fixture
-def sdk(harness: ControlHarness) -> Muster:
-    stack = Muster(session=boto3.Session(region_name="eu-west-1"))
-    vars(stack)["_cloud"] = client_of(harness.cloud)
-    return stack
-
-
 def command(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: str, text: str, folder: Path
 ) -> str:
@@ -155,59 +146,51 @@ def inbox(harness: ControlHarness, text: str) -> str:
     return clean(complaint, event, notification("Run Refused", event).text)
 
 
-@pytest.mark.parametrize("fields", MISTAKES.values(), ids=MISTAKES)
-def test_no_face_shows_a_secret_of_a_refused_document(
-    harness: ControlHarness,
-    sdk: Muster,
-    fields: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    document = spec_with(fields)
-    for launch in (sdk.launch, sdk.plan):
-        with pytest.raises(MusterError) as refused:
-            launch(document)
-        clean(all_of(refused.value))
-    # The function, its log, the cause of the execution, and what a client shows of it.
-    log = io.StringIO()
-    monkeypatch.setattr(logger.registered_handler, "stream", log)
-    plan = loader(harness, monkeypatch)("plan")
-    harness.executions.start(RUN, "{}")
-    answer = plan({**harness.plan_request().model_dump(), "input": document})
-    harness.cloud.workflow.fail(RUN, answer["error"], answer["cause"])
-    observer = Observer(client_of(harness.cloud), RUN)
-    status = observer.look()
-    assert status.reason.startswith("Muster.SpecError")
-    events = harness.cloud.events.of("Run Refused")
-    assert len(events) == 1
-    assert '"message":"refused"' in log.getvalue()
-    clean(log.getvalue(), answer, status.to_line(), observer.event_log(), events)
+def test_no_face_shows_a_secret_of_a_refused_document(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, fields in MISTAKES.items():
+        with row(name) as harness:
+            document, sdk = spec_with(fields), muster_of(harness.cloud)
+            for launch in (sdk.launch, sdk.plan):
+                with pytest.raises(MusterError) as refused:
+                    launch(document)
+                clean(all_of(refused.value))
+            # The function, its log, the cause of the execution, and what a client shows of it.
+            log = io.StringIO()
+            monkeypatch.setattr(logger.registered_handler, "stream", log)
+            plan = loader(harness, monkeypatch)("plan")
+            harness.executions.start(RUN, "{}")
+            answer = plan({**harness.plan_request().model_dump(), "input": document})
+            harness.cloud.workflow.fail(RUN, answer["error"], answer["cause"])
+            observer = Observer(client_of(harness.cloud), RUN)
+            status = observer.look()
+            assert status.reason.startswith("Muster.SpecError")
+            events = harness.cloud.events.of("Run Refused")
+            assert len(events) == 1
+            assert '"message":"refused"' in log.getvalue()
+            clean(log.getvalue(), answer, status.to_line(), observer.event_log(), events)
 
 
-@pytest.mark.parametrize("fields", MISTAKES.values(), ids=MISTAKES)
-def test_no_interface_of_others_shows_a_secret_of_a_refused_document(sdk: Muster, fields: dict[str, Any]) -> None:
-    document = spec_with(fields)
-    executor = MusterExecutor(region="eu-west-1", spec=document)
-    executor._muster = sdk
-    with pytest.raises(MusterError) as refused:
-        executor.launch_replicas(0, "", {"trainer_module": "package", "trainer_kwargs": document.get("kwargs")})
-    clean(all_of(refused.value))
-    with pytest.raises(MusterError) as refused:
-        spec_of("app-1", Application("app", "node", "", "true", (), 0), {}, document)
-    clean(all_of(refused.value))
+def test_no_interface_of_others_shows_a_secret_of_a_refused_document(row: Row) -> None:
+    for name, fields in MISTAKES.items():
+        with row(name) as harness:
+            document = spec_with(fields)
+            executor = MusterExecutor(region="eu-west-1", spec=document)
+            executor._muster = muster_of(harness.cloud)
+            with pytest.raises(MusterError) as refused:
+                executor.launch_replicas(0, "", {"trainer_module": "package", "trainer_kwargs": document.get("kwargs")})
+            clean(all_of(refused.value))
+            with pytest.raises(MusterError) as refused:
+                spec_of("app-1", Application("app", "node", "", "true", (), 0), {}, document)
+            clean(all_of(refused.value))
 
 
-SPELLED = {name: json.dumps(spec_with(fields)).replace("NaN", ".nan") for name, fields in MISTAKES.items()}
-
-
-@pytest.mark.parametrize("text", [*SPELLED.values(), *TEXTS.values()], ids=[*SPELLED, *TEXTS])
 def test_neither_the_command_line_nor_the_inbox_shows_a_secret_of_a_refused_text(
-    harness: ControlHarness,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    inbox(harness, text)
-    run: Callable[..., str] = command
-    for arguments in (["plan"], ["plan", "--json"], ["launch"]):
-        assert "muster: The spec has " in clean(run(monkeypatch, capfd, *arguments, text=text, folder=tmp_path))
+    spelled = {name: json.dumps(spec_with(fields)).replace("NaN", ".nan") for name, fields in MISTAKES.items()}
+    for name, text in (*spelled.items(), *TEXTS.items()):
+        with row(name) as harness:
+            inbox(harness, text)
+            for arguments in (["plan"], ["plan", "--json"], ["launch"]):
+                shown = clean(command(monkeypatch, capfd, *arguments, text=text, folder=tmp_path))
+                assert "muster: The spec has " in shown

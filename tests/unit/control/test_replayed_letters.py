@@ -12,6 +12,7 @@ from muster.client.runs.dead_letters import replay
 from muster.contract.spec.run_limits import Timer
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.memory.harness import RUN, SPEC, ControlHarness
+from tests.support.control_steps import AGAIN, Row, launched
 from tests.support.handlers import loader
 from tests.support.memory_client import client_of
 
@@ -21,15 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publis
 
 def job_failed(harness: ControlHarness) -> dict[str, Any]:
     # With a wait before the rerun: the end is written at once, and not by the launch.
-    harness.plan(reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 60}})
-    harness.arm()
-    harness.cloud.training.fail(harness.job(), "InternalServerError: lost")
+    launched(harness, reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 60}})
+    harness.cloud.training.fail(harness.job(), AGAIN)
     return harness.cloud.notifications.drain()[-1]
 
 
 def execution_stopped(harness: ControlHarness) -> dict[str, Any]:
-    harness.plan()
-    harness.arm()
+    launched(harness)
     harness.cloud.client("stepfunctions").stop_execution(executionArn=harness.cloud.workflow.execution_arn(RUN))
     return harness.cloud.notifications.drain()[-1]
 
@@ -53,24 +52,14 @@ def object_in_inbox(harness: ControlHarness) -> dict[str, Any]:
     stored = harness.cloud.client("s3").put_object(Bucket="bucket", Key=key, Body=json.dumps(SPEC).encode())
     message = json.dumps({"Records": [{"s3": {"object": {"key": key, "eTag": stored["ETag"].strip('"')}}}]})
     topic, url = f"arn:aws:sns:{REGION}:{ACCOUNT}:inbox", "https://sns.us-east-1.amazonaws.com/"
+    links = {"SigningCertURL": url, "UnsubscribeURL": f"{url}?Action=Unsubscribe&SubscriptionArn={topic}:1"}
+    signed = {"Timestamp": "2026-01-01T00:00:00.000Z", "SignatureVersion": "1", "Signature": "c2ln", **links}
     # What SNS itself gives up has the form of its notifications.
-    return {
-        "Type": "Notification",
-        "MessageId": "1",
-        "TopicArn": topic,
-        "Subject": "S3",
-        "Message": message,
-        "Timestamp": "2026-01-01T00:00:00.000Z",
-        "SignatureVersion": "1",
-        "Signature": "c2ln",
-        "SigningCertURL": url,
-        "UnsubscribeURL": f"{url}?Action=Unsubscribe&SubscriptionArn={topic}:1",
-    }
+    return {"Type": "Notification", "MessageId": "1", "TopicArn": topic, "Subject": "S3", "Message": message, **signed}
 
 
 def deadline_due(harness: ControlHarness) -> dict[str, Any]:
-    harness.plan(deadline_seconds=60)
-    harness.arm()
+    launched(harness, deadline_seconds=60)
     return {"run": RUN, "timer": Timer.DEADLINE.value}
 
 
@@ -86,40 +75,35 @@ def state_of(harness: ControlHarness) -> Any:
     return objects, jobs, harness.executions.live_runs(), harness.emitted()
 
 
-@pytest.mark.parametrize(
-    ("function", "letter"),
-    [
-        ("react", job_failed),
-        ("stop", execution_stopped),
-        ("sweep", sweep_due),
-        ("start", run_requested),
-        ("start", run_due),
-        ("start", object_in_inbox),
-        ("timer", deadline_due),
-        ("notify", run_failed),
-    ],
+LETTERS: tuple[tuple[str, Callable[[ControlHarness], dict[str, Any]]], ...] = (
+    ("react", job_failed),
+    ("stop", execution_stopped),
+    ("sweep", sweep_due),
+    ("start", run_requested),
+    ("start", run_due),
+    ("start", object_in_inbox),
+    ("timer", deadline_due),
+    ("notify", run_failed),
 )
-def test_a_dead_letter_that_is_replayed_twice_has_the_effect_of_one(
-    harness: ControlHarness,
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    letter: Callable[[ControlHarness], dict[str, Any]],
-) -> None:
-    body = json.dumps(letter(harness))
-    cloud = harness.cloud
-    cloud.functions.names = {f"{name}-physical" for name in ("react", "stop", "sweep", "start", "timer", "notify")}
-    # Two copies: SQS delivers at least once, and a deletion may fail after Lambda has accepted the event.
-    for _ in range(2):
-        cloud.client("sqs").send_message(QueueUrl="https://sqs/letters", MessageBody=body)
-    assert len(replay(client_of(cloud), None).replayed) == 2
-    handler, states = loader(harness, monkeypatch)(function), []
-    before = state_of(harness)
-    for called, event in cloud.functions.accepted:
-        assert called == f"{function}-physical"
-        handler(event)
-        cloud.clock.advance(300)
-        states.append(state_of(harness))
-    assert states[0] == states[1]
-    # People may be told twice; nothing else happens there.
-    assert (states[0] == before) == (function == "notify")
-    assert len(cloud.sns.messages) == (2 if function == "notify" else 0)
+
+
+def test_a_dead_letter_that_is_replayed_twice_has_the_effect_of_one(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    for function, letter in LETTERS:
+        with row(f"{function}: {letter.__name__}") as harness:
+            body, cloud = json.dumps(letter(harness)), harness.cloud
+            cloud.functions.names = {f"{name}-physical" for name, _ in LETTERS}
+            # Two copies: SQS delivers at least once, and a deletion may fail after Lambda has accepted the event.
+            for _ in range(2):
+                cloud.client("sqs").send_message(QueueUrl="https://sqs/letters", MessageBody=body)
+            assert len(replay(client_of(cloud), None).replayed) == 2
+            handler, states = loader(harness, monkeypatch)(function), []
+            before = state_of(harness)
+            for called, event in cloud.functions.accepted:
+                assert called == f"{function}-physical"
+                handler(event)
+                cloud.clock.advance(300)
+                states.append(state_of(harness))
+            assert states[0] == states[1]
+            # People may be told twice; nothing else happens there.
+            assert (states[0] == before) == (function == "notify")
+            assert len(cloud.sns.messages) == (2 if function == "notify" else 0)

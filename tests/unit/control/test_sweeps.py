@@ -19,84 +19,61 @@ from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.run_document import Manifest, RunDocument
 from muster.contract.spec.watch_rules import Rule
-from muster.control.finish import finish_run
 from muster.control.planning import make_plan
 from muster.control.settle import settle
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
+from tests.support.control_steps import complete, fail, finished, found
 from tests.support.memory_client import client_of
-from tests.support.page_data import data_in
 
 RATES = [0.1, 0.2, 0.4]
 SWEEP: dict[str, Any] = {"replicas": 3, "sweep": {"kwargs.optimizer.lr": RATES, "kwargs.seed": [1, 2, 3]}}
 ROUNDS = (3, 5, 2)
-BROKEN = "AlgorithmError: ExitCode 1"
-
-
-def commit(harness: ControlHarness, rank: int, round_: int) -> None:
-    """A round of a replica of the sweep, in which it is rank 0."""
-    loss = RATES[rank] / round_
-    member = Member(
-        rank=0, attempt=1, incarnation=1, epoch=1, weight=8.0, checksum="0" * 8, metrics={"loss": loss, "tokens": 9}
-    )
-    at = f"2026-11-21T09:00:{round_:02}Z"
-    document = Commit(
-        run=RUN, round=round_, committed_at=at, count=1, members=(member,), epochs=(1,), samples=8.0 * round_,
-        expected_rounds=5,
-    )  # fmt: skip
-    put(harness, RunLayout(RUN).of_rank(rank).commit(round_), document.to_json())
 
 
 def put(harness: ControlHarness, key: str, body: bytes) -> None:
     harness.cloud.client("s3").put_object(Bucket=harness.cloud.bucket, Key=key, Body=body)
 
 
-def found(harness: ControlHarness, rank: int) -> None:
-    finding = Finding(rule=Rule.HANG, then="report", rank=0, attempt=1, round=2, text=f"of {rank}")
-    key = f"{RunLayout(RUN).of_rank(rank).findings}hang-00000-000001-0000-01.json"
-    put(harness, key, FindingDocument(run=RUN, finding=finding).to_json())
+def commit(harness: ControlHarness, rank: int, round_: int) -> None:
+    """A round of a replica of the sweep, in which it is rank 0."""
+    metrics = {"loss": RATES[rank] / round_, "tokens": 9}
+    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=8.0, checksum="0" * 8, metrics=metrics)
+    counts = {"count": 1, "samples": 8.0 * round_, "expected_rounds": 5}
+    values = {"committed_at": f"2026-11-21T09:00:{round_:02}Z", "members": (member,), "epochs": (1,), **counts}
+    document = Commit.model_validate({"run": RUN, "round": round_, **values})
+    put(harness, RunLayout(RUN).of_rank(rank).commit(round_), document.to_json())
 
 
 def launched(harness: ControlHarness) -> None:
     harness.executions.start(RUN, json.dumps({**SPEC, **SWEEP}))
-    make_plan(harness.plane.store, harness.deployment, harness.plan_request(RUN, **SWEEP))
+    make_plan(harness.plane.store, harness.deployment, harness.plan_request(**SWEEP))
     for rank, rounds in enumerate(ROUNDS):
         harness.arm(rank)
         for round_ in range(1, rounds + 1):
             commit(harness, rank, round_)
-    found(harness, 2)
+    finding = Finding(rule=Rule.HANG, then="report", rank=0, attempt=1, round=2, text="of 2")
+    key = f"{RunLayout(RUN).of_rank(2).findings}hang-00000-000001-0000-01.json"
+    put(harness, key, FindingDocument(run=RUN, finding=finding).to_json())
 
 
 def ended(harness: ControlHarness) -> None:
     """Replica 0 fails for good; the others succeed, each with its own parameters."""
     launched(harness)
-    harness.cloud.training.fail(harness.job(0), BROKEN)
-    harness.deliver()
+    fail(harness)
     for rank in (1, 2):
         uri = f"s3://{harness.cloud.bucket}/output/{RUN}/r{rank}/model/"
-        manifest = Manifest(
-            checkpoint_s3_bucket=uri, round=ROUNDS[rank], checksum=str(rank) * 64, metrics={"loss": RATES[rank]}
-        )
+        manifest = Manifest(checkpoint_s3_bucket=uri, round=ROUNDS[rank], checksum=str(rank) * 64)
         put(harness, f"output/{RUN}/{harness.job(rank)}/manifest.json", manifest.to_json())
-        harness.cloud.training.complete(harness.job(rank))
-        harness.deliver()
+        complete(harness, rank)
 
 
-def test_plan_writes_a_document_for_each_replica(harness: ControlHarness) -> None:
-    run = harness.plan(**SWEEP)
-    for rank, rate in enumerate(RATES):
-        body = run.documents.store.get(f"runs/{RUN}/r{rank}/document.json")
-        assert body is not None
-        document = RunDocument.from_json(body.body, "document")
-        assert document.kwargs == {"optimizer": {"lr": rate}, "seed": rank + 1}
-        assert (document.replicas, document.sweep_rank) == (1, rank)
-    assert run.documents.store.get(f"runs/{RUN}/document.json") is None
+def document_of(harness: ControlHarness, run: str, rank: int) -> RunDocument:
+    return RunDocument.from_json(found(harness.plane.store.get(f"runs/{run}/r{rank}/document.json")).body, "document")
 
 
 def test_a_lost_replica_ends_no_other_and_each_result_is_its_own(harness: ControlHarness) -> None:
     ended(harness)
-    answer = harness.answer(0)
-    assert answer is not None
-    assert answer["next"] == "fail"  # the replica, not the run
+    assert found(harness.answer(0))["next"] == "fail"  # the replica, not the run
     result = settle(harness.plane.runs.require(RUN), budget())
     assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "2 of 3 replicas succeeded")
     assert [replica.outcome for replica in result.replicas] == [
@@ -108,21 +85,6 @@ def test_a_lost_replica_ends_no_other_and_each_result_is_its_own(harness: Contro
     assert (result.parameters_identical, result.committed_rounds) == (None, None)
     assert (result.model, result.model_problem) == (None, None)
     assert [(one.rank, one.text) for one in result.findings] == [(2, "of 2")]
-
-
-def test_the_page_shows_the_rounds_of_each_replica(harness: ControlHarness) -> None:
-    ended(harness)
-    run = harness.plane.runs.require(RUN)
-    finish_run(harness.plane, run, budget())
-    stored = run.documents.store.get(RunLayout(RUN).page)
-    assert stored is not None
-    data = data_in(stored.body.decode())
-    assert data["sweep"]["values"] == [["0.1", "1"], ["0.2", "2"], ["0.4", "3"]]
-    assert data["sweep"]["best"] == [1]
-    assert data["rounds"]["numbers"] == [1, 2, 3, 4, 5]
-    assert data["rounds"]["members"] == [3, 3, 2, 1, 1]
-    assert [one["name"] for one in data["rounds"]["metrics"]] == ["loss", "tokens"]
-    assert "same parameters" not in data["verdict"]
 
 
 def test_a_look_sees_the_rounds_of_each_replica(harness: ControlHarness) -> None:
@@ -156,23 +118,23 @@ def test_a_look_sees_the_rounds_of_each_replica(harness: ControlHarness) -> None
 def test_a_rule_that_stops_a_run_stops_one_replica_of_a_sweep(harness: ControlHarness) -> None:
     harness.plan(**SWEEP, watch={"hang": {"after_seconds": 600, "then": "stop"}})
     harness.arm(1)
-    harness.cloud.training.fail(harness.job(1), "AlgorithmError: [hang] no step for 600 s, exit code: 76")
-    harness.deliver()
-    record = harness.record(1)
-    assert record.decision is not None
-    assert (record.decision.lost, record.decision.stops_run) == (True, False)
+    fail(harness, "AlgorithmError: [hang] no step for 600 s, exit code: 76", rank=1)
+    decision = found(harness.record(1).decision)
+    assert (decision.lost, decision.stops_run) == (True, False)
 
 
 def test_a_continuation_has_the_same_values(harness: ControlHarness) -> None:
     ended(harness)
-    run = harness.plane.runs.require(RUN)
-    finish_run(harness.plane, run, budget())
+    for rank, rate in enumerate(RATES):
+        document = document_of(harness, RUN, rank)
+        assert document.kwargs == {"optimizer": {"lr": rate}, "seed": rank + 1}
+        assert (document.replicas, document.sweep_rank) == (1, rank)
+    assert harness.plane.store.get(f"runs/{RUN}/document.json") is None
+    finished(harness)
     other = {"kwargs.seed": [4, 5, 6], "kwargs.optimizer.lr": RATES}
-    with pytest.raises(SpecError, match=f"resume_from: {RUN} has other values in its sweep; write the same values"):
+    with pytest.raises(SpecError, match=f"resume_from: {RUN} has other values in its sweep"):
         harness.plan("two", **{**SWEEP, "sweep": other}, resume_from=RUN)
-    continued = harness.plan("three", **SWEEP, resume_from=RUN)
-    body = continued.documents.store.get("runs/three/r1/document.json")
-    assert body is not None
-    document = RunDocument.from_json(body.body, "document")
+    harness.plan("three", **SWEEP, resume_from=RUN)
+    document = document_of(harness, "three", 1)
     assert document.rendezvous_uri.endswith(f"/rendezvous/{RUN}/r1/")
     assert document.results_uri.endswith("/output/three/r1/")

@@ -39,11 +39,7 @@ def test_a_clients_environment_is_turned_as_a_whole() -> None:
     assert turned["AWS_CA_BUNDLE"] == turned["NODE_EXTRA_CA_CERTS"] == "/state/ca.pem"
     assert turned["SSL_CERT_FILE"] == turned["REQUESTS_CA_BUNDLE"] == "/state/bundle.pem"
     assert turned["NO_PROXY"] == "internal.example,127.0.0.1,localhost"
-
-
-def test_turning_twice_changes_nothing() -> None:
-    once = client_environment(STATE, REAL)
-    assert client_environment(STATE, once) == once
+    assert client_environment(STATE, turned) == turned, "a second time changes nothing"
 
 
 def test_the_lines_for_a_shell_do_the_same() -> None:
@@ -57,12 +53,9 @@ def test_the_lines_for_a_shell_do_the_same() -> None:
     assert seen == client_environment(STATE, REAL)
 
 
-def test_a_bare_environment_has_nothing_of_the_users(tmp_path: Path) -> None:
+def test_a_bare_environment_has_nothing_of_the_users_and_the_endpoints_variables_no_credentials(tmp_path: Path) -> None:
     bare = bare_environment(tmp_path / "home", tmp_path / "tmp")
     assert bare.keys() == {"PATH", "LANG", "HOME", "TMPDIR"}
     assert bare["HOME"] == str(tmp_path / "home")
-
-
-def test_no_credentials_are_among_the_endpoints_variables() -> None:
     variables = endpoint_variables(STATE.endpoint, STATE.region, STATE.ca_file)
     assert not [name for name in variables if "KEY" in name or "TOKEN" in name]

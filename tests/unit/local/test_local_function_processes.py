@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from muster.local.ministack.function_processes import ForkedProcess, FunctionProcesses
+from tests.support.cloud_processes import alive
 from tests.support.waiting import wait_until
 
 # Tells what it finds, as often as it is asked.
@@ -93,22 +94,6 @@ def end(process: Any) -> None:
         stream.close()
 
 
-def test_a_forked_process_need_not_build_models_nor_read_descriptions_of_services(
-    processes: FunctionProcesses, code: Path
-) -> None:
-    (code / "own.py").write_text(
-        "calls = 0\n"
-        "from botocore.loaders import JSONFileLoader\n"
-        "from botocore.session import Session\n"
-        "from muster.contract.run.record import Record\n"
-        "one, other = (Session().get_component('data_loader').load_service_model('s3', 'service-2') for _ in '12')\n"
-        "setting = [Record.__pydantic_complete__, one['operations'] is other['operations']]\n"
-    )
-    process = forked(processes, code)
-    assert ask(process)["setting"] == [True, True]
-    end(process)
-
-
 def test_a_forked_process_finds_what_a_new_interpreter_finds(processes: FunctionProcesses, code: Path) -> None:
     first, second = start(processes, code, "a"), start(processes, code, "a")
     plain, fork = ask(first), ask(second)
@@ -120,20 +105,13 @@ def test_a_forked_process_finds_what_a_new_interpreter_finds(processes: Function
         assert set(found.pop("open")) - {0, 1, 2} <= {3}, "that of the listing itself"
         found["environment"].pop("LC_CTYPE", None)  # Python's own, where no locale is set
     assert fork == plain
-    end(first)
-    end(second)
-
-
-def test_forked_processes_share_no_state(processes: FunctionProcesses, code: Path) -> None:
-    one = forked(processes, code, "one")
-    assert [ask(one)["calls"] for _ in range(3)] == [1, 2, 3]
-    other = start(processes, code, "other")
-    found, again = ask(other), ask(one)
-    assert (found["calls"], found["setting"]) == (1, "other")
-    assert (again["calls"], again["setting"]) == (4, "one")
+    # Two of them share no state.
+    third = start(processes, code, "b")
+    found, again = ask(third), ask(second)
+    assert [(one["calls"], one["setting"]) for one in (found, again)] == [(1, "b"), (2, "a")]
     assert found["random"] != again["random"]
-    end(one)
-    end(other)
+    for process in (first, second, third):
+        end(process)
 
 
 def test_a_forked_process_is_ended_by_signals_and_told_as_ended(processes: FunctionProcesses, code: Path) -> None:
@@ -156,13 +134,8 @@ def test_a_server_that_was_killed_is_replaced(processes: FunctionProcesses, code
     assert lost.wait(timeout=60) == -signal.SIGKILL
     for stream in (lost.stdin, lost.stdout, lost.stderr):
         stream.close()
-    wait_until("the end of the lost process", lambda: not Path(f"/proc/{lost.pid}").exists() or _zombie(lost.pid))
+    wait_until("the end of the lost process", lambda: not alive(lost.pid))
     again = start(processes, code)
     assert isinstance(again, ForkedProcess)
     assert ask(again)["calls"] == 1
     end(again)
-
-
-def _zombie(process: int) -> bool:
-    """Whether a process has ended, but its new parent has not noticed."""
-    return ") Z " in Path(f"/proc/{process}/stat").read_text()

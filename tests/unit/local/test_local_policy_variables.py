@@ -24,11 +24,8 @@ def evaluator() -> Iterator[None]:
     importlib.reload(iam_evaluator)
 
 
-def decision(resource: str, version: str | None = "2012-10-17", **statement: Any) -> str:
-    document: dict[str, Any] = {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", **statement}]}
-    if version:
-        document["Version"] = version
-    context = iam_evaluator.EvalContext(
+def context(resource: str) -> iam_evaluator.EvalContext:
+    return iam_evaluator.EvalContext(
         principal_arn="arn:aws:sts::123456789012:assumed-role/role/session",
         principal_type="AssumedRole",
         principal_account="123456789012",
@@ -37,48 +34,49 @@ def decision(resource: str, version: str | None = "2012-10-17", **statement: Any
         region="us-east-1",
         principal_keys=KEYS,
     )
-    return str(iam_evaluator.evaluate(context, [iam_evaluator.parse_policy_document(json.dumps(document))]).decision)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "key", "allowed"),
-    [
-        ("${aws:PrincipalTag/run}/*", "one/a", True),
-        ("${aws:PrincipalTag/run}/*", "two/a", False),
+def allows(resource: str, version: str | None = "2012-10-17", **statement: Any) -> bool:
+    document: dict[str, Any] = {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", **statement}]}
+    if version:
+        document["Version"] = version
+    policies = [iam_evaluator.parse_policy_document(json.dumps(document))]
+    return str(iam_evaluator.evaluate(context(resource), policies).decision) == "Allow"
+
+
+def test_a_resource_names_its_principal() -> None:
+    allowed = {
+        ("${aws:PrincipalTag/run}/*", "one/a"): True,
+        ("${aws:PrincipalTag/run}/*", "two/a"): False,
         # A value has no wildcards.
-        ("${aws:PrincipalTag/star}/*", "one/a", False),
-        ("${aws:PrincipalTag/star}/*", "*/a", True),
+        ("${aws:PrincipalTag/star}/*", "one/a"): False,
+        ("${aws:PrincipalTag/star}/*", "*/a"): True,
         # Without a value nothing matches, the text of the variable included.
-        ("${aws:PrincipalTag/none}/*", "/a", False),
-        ("${aws:PrincipalTag/none}/*", "${aws:PrincipalTag/none}/a", False),
-        ("${aws:PrincipalTag/none, 'all'}/*", "all/a", True),
-        ("${*}/${aws:username}", "*/ann", True),
-        ("${*}/${aws:username}", "x/ann", False),
-    ],
-)
-def test_a_resource_names_its_principal(pattern: str, key: str, allowed: bool) -> None:
-    found = decision(f"{BUCKET}/{key}", Resource=f"{BUCKET}/{pattern}")
-    assert found == ("Allow" if allowed else "ImplicitDeny")
+        ("${aws:PrincipalTag/none}/*", "/a"): False,
+        ("${aws:PrincipalTag/none}/*", "${aws:PrincipalTag/none}/a"): False,
+        ("${aws:PrincipalTag/none, 'all'}/*", "all/a"): True,
+        ("${*}/${aws:username}", "*/ann"): True,
+        ("${*}/${aws:username}", "x/ann"): False,
+    }
+    assert {case: allows(f"{BUCKET}/{case[1]}", Resource=f"{BUCKET}/{case[0]}") for case in allowed} == allowed
+    # Older documents have no variables.
+    for version in (None, "2008-10-17"):
+        assert not allows(f"{BUCKET}/one/a", version, Resource=f"{BUCKET}/${{aws:PrincipalTag/run}}/*")
 
 
-@pytest.mark.parametrize("version", [None, "2008-10-17"])
-def test_older_documents_have_no_variables(version: str | None) -> None:
-    assert decision(f"{BUCKET}/one/a", version, Resource=f"{BUCKET}/${{aws:PrincipalTag/run}}/*") == "ImplicitDeny"
-
-
-@pytest.mark.parametrize(
-    ("operator", "key", "value", "allowed"),
-    [
-        ("StringEquals", "aws:PrincipalTag/run", "${aws:PrincipalTag/run}", True),
-        ("StringEquals", "aws:PrincipalTag/run", "${aws:username}", False),
-        ("StringEquals", "aws:PrincipalTag/star", "${aws:PrincipalTag/star}", True),
-        ("StringLike", "aws:PrincipalTag/run", "${aws:PrincipalTag/star}", False),
-        ("StringLike", "aws:PrincipalTag/run", "${aws:PrincipalTag/none}", False),
-    ],
-)
-def test_a_condition_names_its_principal(operator: str, key: str, value: str, allowed: bool) -> None:
-    found = decision(f"{BUCKET}/a", Resource="*", Condition={operator: {key: value}})
-    assert found == ("Allow" if allowed else "ImplicitDeny")
+def test_a_condition_names_its_principal() -> None:
+    allowed = {
+        ("StringEquals", "aws:PrincipalTag/run", "${aws:PrincipalTag/run}"): True,
+        ("StringEquals", "aws:PrincipalTag/run", "${aws:username}"): False,
+        ("StringEquals", "aws:PrincipalTag/star", "${aws:PrincipalTag/star}"): True,
+        ("StringLike", "aws:PrincipalTag/run", "${aws:PrincipalTag/star}"): False,
+        ("StringLike", "aws:PrincipalTag/run", "${aws:PrincipalTag/none}"): False,
+    }
+    found = {
+        (operator, key, value): allows(f"{BUCKET}/a", Resource="*", Condition={operator: {key: value}})
+        for operator, key, value in allowed
+    }
+    assert found == allowed
 
 
 def test_a_resources_own_policy_has_them_too() -> None:
@@ -91,15 +89,6 @@ def test_a_resources_own_policy_has_them_too() -> None:
     document = {"Version": "2012-10-17", "Statement": statement}
 
     def evaluated(key: str) -> str:
-        context = iam_evaluator.EvalContext(
-            principal_arn="arn:aws:sts::123456789012:assumed-role/role/session",
-            principal_type="AssumedRole",
-            principal_account="123456789012",
-            action="s3:GetObject",
-            resource_arn=f"{BUCKET}/{key}",
-            region="us-east-1",
-            principal_keys=KEYS,
-        )
-        return str(iam_evaluator.evaluate_resource_policy(document, context).decision)
+        return str(iam_evaluator.evaluate_resource_policy(document, context(f"{BUCKET}/{key}")).decision)
 
     assert (evaluated("one/a"), evaluated("two/a")) == ("Allow", "ImplicitDeny")

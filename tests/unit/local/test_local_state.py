@@ -1,4 +1,4 @@
-"""The state directory and the certificates in it."""
+"""The state directory, the certificates in it, and the directory that a shell means."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from muster.local.cloud_errors import NotRunningError
+from muster.local.cloud_errors import NotRunningError, OtherEndpointError
 from muster.local.cloud_state import StateDirectory
+from muster.local.commands.shell_cloud import shell_state
 from muster.local.service.certificates import ensure_certificates
 from tests.support.local_samples import STATE
 
@@ -20,15 +21,11 @@ def test_what_is_written_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     directory.write(STATE)
     assert directory.read() == STATE
     assert directory.file.stat().st_mode & 0o777 == 0o600
-    directory.clear()
-    with pytest.raises(NotRunningError, match="muster local up"):
-        directory.read()
-
-
-def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
-    directory = StateDirectory.at(tmp_path)
     directory.file.write_text('{"endpoint": "https://127.0.0.1:1"')
     with pytest.raises(NotRunningError):
+        directory.read()
+    directory.clear()
+    with pytest.raises(NotRunningError, match="muster local up"):
         directory.read()
 
 
@@ -60,3 +57,33 @@ def test_the_authority_vouches_for_loopback_and_can_never_sign_again(tmp_path: P
     assert "127.0.0.1" in [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     assert not [file for file in tmp_path.iterdir() if b"PRIVATE KEY" in file.read_bytes() and file != made.key]
     assert len(ssl.create_default_context(cafile=str(made.bundle)).get_ca_certs()) > 100
+
+
+def running(place: Path, port: int) -> dict[str, str]:
+    """A state directory whose cloud listens on `port`; the variables of a shell that uses it."""
+    place.mkdir()
+    endpoint = f"https://127.0.0.1:{port}"
+    StateDirectory.at(place).write(STATE.model_copy(update={"endpoint": endpoint, "port": port}))
+    return {"AWS_ENDPOINT_URL": endpoint, "AWS_CA_BUNDLE": str(place / "certificates" / "ca.pem")}
+
+
+def test_a_shell_that_uses_another_cloud_than_its_folder_s_is_followed(tmp_path: Path) -> None:
+    running(tmp_path / "here", 1111)
+    shell = running(tmp_path / "there", 2222)
+    assert shell_state(shell, tmp_path / "here") == tmp_path / "there"
+
+
+def test_any_other_shell_means_the_cloud_of_its_folder(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    endpoint = running(here, 1111)["AWS_ENDPOINT_URL"]
+    assert shell_state({"AWS_ENDPOINT_URL": f"{endpoint}/"}, here) == here
+    assert shell_state({}, tmp_path) == tmp_path
+    assert shell_state({"AWS_ENDPOINT_URL": "https://sagemaker.eu-west-1.amazonaws.com"}, tmp_path) == tmp_path
+
+
+def test_an_endpoint_of_which_nothing_is_known_is_not_taken_for_another_cloud(tmp_path: Path) -> None:
+    running(tmp_path / "here", 1111)
+    with pytest.raises(OtherEndpointError, match=r"uses https://127\.0\.0\.1:3333 .*--state"):
+        shell_state(
+            {"AWS_ENDPOINT_URL": "https://127.0.0.1:3333", "AWS_CA_BUNDLE": "/gone/x/ca.pem"}, tmp_path / "here"
+        )

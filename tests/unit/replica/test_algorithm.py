@@ -1,108 +1,54 @@
-"""Algorithms: when fragments are exchanged, what is done with them, and that all replicas hold the same bits."""
+"""Algorithms and the trainer's side: what is exchanged when, arrays of any library, the trainer's own state."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from muster.contract.run.commit import Member
 from muster.replica.algorithms import outer_optimizer
-from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
+from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import AlgorithmError, ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import METRICS_MAX, Metrics
+from muster.replica.model.final_model import FinalModel
+from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.quorum import outliers
 from muster.replica.rounds.rendezvous import Rendezvous
-from tests.support.peers import Run, gradient_of, run_all
-from tests.support.waiting import wait_until
+from muster.replica.wire.binary_format import Floats
+from tests.support.data_position import DataPosition
+from tests.support.groups import ThreadGroup
+from tests.support.peers import Run, together
 
 COUNT = 103
 
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "diloco": {"sync_every": 4},
-    "averaging": {"sync_every": 4, "learning_rate": 1.0, "momentum": 0.0},
-    "streaming": {"sync_every": 12, "fragments": 3, "delay": 2, "alpha": 0.5},
-    "eager": {"sync_every": 4, "eager": True},
-}
-
-
-def replica(
-    rendezvous: Rendezvous, settings: dict[str, Any], rounds: int, before: Callable[[int], None] = lambda _: None
-) -> bytes:
-    """Trains on gradients that depend on rank and inner step; returns the final global parameters."""
-    parameters = np.zeros(COUNT, np.float32)
-    outer = DiLoCo(rendezvous, parameters, Algorithm(**settings))
-    step = 0
-    while outer.round < rounds:
-        before(outer.round)
-        step += 1
-        parameters -= np.float32(0.01) * gradient_of(rendezvous.rank, 100 * outer.round + step % 7, COUNT)
-        outer.step(1 + rendezvous.rank)
-    outer.finish()
-    assert rendezvous.training is not None
-    assert parameters.tobytes() == rendezvous.training.state.parameters.tobytes()
-    return parameters.tobytes()
-
-
-@pytest.mark.parametrize("settings", ALGORITHMS.values(), ids=ALGORITHMS)
-def test_all_replicas_and_one_that_was_killed_end_with_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
-    run = Run(tmp_path, replicas=3, min_participants=3)
-    results: list[bytes] = []
-    errors: list[BaseException] = []
-
-    def work(rank: int) -> None:
-        def dies(round_: int) -> None:
-            if rank == 1 and round_ == 4:
-                raise InterruptedError
-
-        try:
-            try:
-                results.append(replica(Rendezvous.open(run.context(), rank, 1, Metrics()), settings, 9, dies))
-            except InterruptedError:
-                results.append(replica(Rendezvous.open(run.context(), rank, 2, Metrics()), settings, 9))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(3)]
-    run_all(threads)
-    assert errors == []
-    assert len(results) == 3
-    assert len(set(results)) == 1
-    # A joiner that was never there replays to the same bits.
-    late = np.zeros(COUNT, np.float32)
-    DiLoCo(Rendezvous.open(run.context(), 2, 2, Metrics()), late, Algorithm(**settings))
-    assert late.tobytes() == results[0]
-
 
 def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_comes(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=2, min_participants=2)
-    algorithm = Algorithm(sync_every=4, delay=3)
-    first = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), a := np.zeros(COUNT, np.float32), algorithm)
+    run, algorithm = Run(tmp_path, replicas=2, min_participants=2), Algorithm(sync_every=4, delay=3)
+    a, b = (np.zeros(COUNT, np.float32) for _ in range(2))
+    first = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), a, algorithm)
     a -= 1
-    assert first.step() is None  # gives
-    assert first.step() is None  # and continues, although no other replica has come
-    assert first.round == 1
-    second = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), b := np.zeros(COUNT, np.float32), algorithm)
+    # It gives and continues, although no other replica has come.
+    assert (first.step(), first.step(), first.round) == (None, None, 1)
+    second = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), b, algorithm)
     b -= 3
     second.step()
-    wait_until("the first commit", (tmp_path / "commits" / "00000001.json").exists)
     assert first.step() is None
     outcome = first.step()
     assert outcome is not None
     assert outcome.participants == (0, 1)
     # The mean pseudo-gradient is 2: a first Nesterov step from rest goes by 0.7 * (2 + 0.9 * 2).
     np.testing.assert_allclose(a, -2.66, rtol=1e-6)
-    assert 0 < first.utilisation <= 1
     second.finish()
 
 
 def test_utilisation_is_measured_and_goes_along_without_the_trainers_doing(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
-    metrics = Metrics()
+    run, metrics = Run(tmp_path, replicas=1, min_participants=1), Metrics()
     outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, metrics), np.zeros(4, np.float32), Algorithm(sync_every=2))
     # As many names as a trainer may use: what is measured has room beside them.
     metrics.log(**{f"metric{index}": index for index in range(METRICS_MAX)})
@@ -111,23 +57,11 @@ def test_utilisation_is_measured_and_goes_along_without_the_trainers_doing(tmp_p
     assert 0 <= metrics.latest()["utilisation"] == outer.utilisation < 1
     assert outer.blocked_seconds > 0
     # What was measured of the first round goes with the second.
-    assert "utilisation" not in run.commit(1).members[0].metrics
-    assert len(run.commit(2).members[0].metrics) == METRICS_MAX + 1
-    assert run.commit(2).members[0].metrics["utilisation"] < 1
+    first, second = (run.commit(round_).members[0].metrics for round_ in (1, 2))
+    assert "utilisation" not in first
+    assert (len(second), second["utilisation"] < 1) == (METRICS_MAX + 1, True)
     with pytest.raises(ValueError, match="a trainer can log at most 31 metrics"):
         metrics.log(one_more=1)
-
-
-def test_averaging_is_the_weighted_average_of_the_parameters() -> None:
-    rng = np.random.default_rng(0)
-    state = GlobalState(0, rng.standard_normal(20).astype(np.float32), np.zeros(20, np.float32))
-    locals_ = rng.standard_normal((3, 20)).astype(np.float32)
-    weights = np.array([0.2, 0.3, 0.5], np.float32)
-    mean = sum(
-        (weight * (state.parameters - local) for weight, local in zip(weights, locals_, strict=True)), np.zeros(20)
-    )
-    Outer(Nesterov(1.0, 0.0)).apply(state, mean.astype(np.float32))
-    np.testing.assert_allclose(state.parameters, weights @ locals_, rtol=1e-5, atol=1e-6)
 
 
 def test_the_outer_step_of_a_large_model_has_the_same_bits_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,65 +76,49 @@ def test_the_outer_step_of_a_large_model_has_the_same_bits_in_several_threads(mo
     assert divided.momentum.tobytes() == whole.momentum.tobytes()
 
 
-def test_fragments_take_turns_and_cover_everything_once() -> None:
-    outer = Outer(fragments=4)
-    seen = [index for round_ in range(5, 9) for index in range(COUNT)[outer.part(round_, COUNT)]]
-    assert seen == list(range(COUNT))
-    state = GlobalState(0, np.zeros(COUNT, np.float32), np.zeros(COUNT, np.float32))
-    part = outer.part(1, COUNT)
-    outer.apply(state, np.ones(part.stop, np.float32))
-    assert (state.parameters[part] != 0).all()
-    assert not state.parameters[part.stop :].any()
-
-
-def test_the_schedule_gives_and_merges_within_each_interval() -> None:
-    algorithm = Algorithm(sync_every=12, fragments=2, delay=2)
+def test_fragments_take_turns_each_with_its_own_place_in_the_schedule() -> None:
+    algorithm = Algorithm(sync_every=12, fragments=2, delay=2, learning_rate=1.0, momentum=0.0, decay_rounds=1)
     assert [algorithm.action_after(step) for step in range(1, 7)] == [
-        Action.NOTHING, Action.NOTHING, Action.NOTHING, Action.GIVE, Action.NOTHING, Action.MERGE
+        *[Action.NOTHING] * 3, Action.GIVE, Action.NOTHING, Action.MERGE
     ]  # fmt: skip
     assert Algorithm(sync_every=1).action_after(1) is Action.GIVE_AND_MERGE
+    outer = algorithm.outer
+    assert [index for round_ in (5, 6) for index in range(COUNT)[outer.part(round_, COUNT)]] == list(range(COUNT))
+    state = GlobalState(0, np.zeros(4, np.float32), np.zeros(4, np.float32))
+    for expected in ([-1, -1, 0, 0], [-1] * 4, [-1] * 4, [-1] * 4):
+        # The first update of either fragment has the full rate, the second one none.
+        outer.apply(state, np.ones(2, np.float32))
+        assert state.parameters.tolist() == expected
 
 
-def test_mixing_keeps_alpha_of_the_local_parameters() -> None:
+def test_mixing_keeps_alpha_of_the_local_parameters_and_an_estimate_renews_ones_own_part_of_the_mean() -> None:
     local, shared = np.full(3, 4, np.float32), np.zeros(3, np.float32)
     assert mixed(local, shared, 0.25).tolist() == [1, 1, 1]
     assert mixed(local, shared, 0.0) is shared
-
-
-def test_an_eager_estimate_renews_ones_own_part_of_the_last_mean() -> None:
     own, given, mean = (np.full(2, value, np.float32) for value in (6, 2, 5))
     assert eager_estimate(own, None).tolist() == [6, 6]
     assert eager_estimate(own, (mean, given, 0.25)).tolist() == [6, 6]  # 5 + (6 - 2) / 4
 
 
-def test_everything_that_is_wrong_with_the_settings_is_said_at_once() -> None:
-    with pytest.raises(AlgorithmError) as caught:
-        Algorithm(sync_every=0, momentum=1.0, alpha=-1)
-    assert str(caught.value) == (
-        "The algorithm's settings are invalid: sync_every is 0; allowed: 1 or more inner steps; "
-        "momentum is 1.0; allowed: from 0 to below 1; alpha is -1; allowed: from 0 to below 1."
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"sync_every": 10, "fragments": 3}, "sync_every is 10; allowed: a multiple of the 3 fragments"),
-        (
-            {"sync_every": 10, "fragments": 2, "delay": 5},
-            "delay is 5; allowed: below 5, the steps between two exchanges",
-        ),
-        ({"sync_every": 10, "eager": True, "alpha": 0.5}, "eager cannot be combined with fragments, delay or alpha"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(AlgorithmError, match=reason):
-        Algorithm(**settings)
-
-
-def test_more_fragments_than_values_are_refused(tmp_path: Path) -> None:
+def test_settings_that_make_no_sense_or_contradict_each_other_are_refused(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"sync_every": 0, "momentum": 1.0, "alpha": -1}, "sync_every is 0; .*momentum is 1.0; .*alpha is -1; "),
+        ({"sync_every": 10, "fragments": 3}, "sync_every is 10; allowed: a multiple of"),
+        ({"sync_every": 10, "fragments": 2, "delay": 5}, "delay is 5; allowed: below 5"),
+        ({"sync_every": 10, "eager": True, "alpha": 0.5}, "eager cannot be combined with"),
+        ({"decay_rounds": -1}, "decay_rounds is -1; allowed: 0 or more"),
+        ({"final_learning_rate": -0.1}, "final_learning_rate is -0.1; allowed"),
+        ({"momentum_rounds": -3}, "momentum_rounds is -3; allowed: 0 or more"),
+        ({"clip_norm": float("nan")}, "clip_norm is nan; allowed"),
+        ({"outlier_factor": 1.5}, "outlier_factor is 1.5; allowed: 0, or"),
+    ]
+    for settings, reason in refused:
+        with subtests.test(reason), pytest.raises(AlgorithmError, match=reason):
+            Algorithm(**settings)
     rendezvous = Rendezvous.open(Run(tmp_path).context(), 0, 1, Metrics())
-    with pytest.raises(ParametersError, match="fragments is 4; allowed: 1 to 2, the values of the model"):
+    with pytest.raises(ParametersError, match="fragments is 4; allowed: 1 to 2"):
         DiLoCo(rendezvous, np.zeros(2, np.float32), Algorithm(sync_every=4, fragments=4))
 
 
@@ -209,3 +127,299 @@ def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:
     DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), np.zeros(5, np.float32), Algorithm(learning_rate=0.7))
     with pytest.raises(AlgorithmError, match=r"learning_rate is 0\.5 here and 0\.7 in the run"):
         DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), np.zeros(5, np.float32), Algorithm(learning_rate=0.5))
+
+
+def test_nesterov_follows_its_formula_and_its_schedule() -> None:
+    rng = np.random.default_rng(1)
+    theta, m = rng.standard_normal(50), np.zeros(50)
+    state = GlobalState(0, theta.astype(np.float32), np.zeros(50, np.float32))
+    for _ in range(3):
+        gradient = rng.standard_normal(50).astype(np.float32)
+        Outer(Nesterov(0.5, 0.8)).apply(state, gradient)
+        m = 0.8 * m + gradient
+        theta -= 0.5 * (gradient + 0.8 * m)
+    assert state.round == 3
+    np.testing.assert_allclose(state.parameters, theta, rtol=1e-4, atol=1e-5)
+    optimizer = Nesterov(0.8, 0.9, decay_rounds=4, final_learning_rate=0.4, momentum_rounds=3)
+    found = [optimizer.at(update) for update in range(6)]
+    np.testing.assert_allclose([each.learning_rate for each in found], [0.8, 0.7, 0.6, 0.5, 0.4, 0.4])
+    np.testing.assert_allclose([each.momentum for each in found], [0, 0.3, 0.6, 0.9, 0.9, 0.9])
+
+
+def test_a_replica_that_joins_later_replays_the_schedule(tmp_path: Path) -> None:
+    algorithm = Algorithm(decay_rounds=3, final_learning_rate=0.1, momentum_rounds=2)
+    run, found = Run(tmp_path, replicas=1, min_participants=1), [np.zeros(5, np.float32) for _ in range(2)]
+    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), found[0], algorithm)
+    by_hand, optimizer = GlobalState(0, *(np.zeros(5, np.float32) for _ in range(2))), Nesterov(0.7, 0.9, 3, 0.1, 2)
+    for step in range(5):
+        found[0] -= np.float32(step)
+        outer.step()
+        optimizer.at(step).step(by_hand.parameters, by_hand.momentum, np.full(5, step, np.float32))
+    np.testing.assert_allclose(found[0], by_hand.parameters, rtol=1e-5)
+    DiLoCo(Rendezvous.open(run.context(), 0, 2, Metrics()), found[1], algorithm)
+    assert found[1].tobytes() == found[0].tobytes()
+
+
+def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[Outcome | None]]:
+    """One round in which rank r moves each parameter by `size[r]`."""
+
+    def work(rendezvous: Rendezvous) -> tuple[Floats, Outcome | None]:
+        parameters = np.zeros(100, np.float32)
+        outer = DiLoCo(rendezvous, parameters, algorithm)
+        parameters -= np.float32(size[rendezvous.rank])
+        return parameters, outer.step()
+
+    results = together(run, work)
+    return [parameters for parameters, _ in results], [outcome for _, outcome in results]
+
+
+def test_a_pseudo_gradient_above_the_limit_is_scaled_down_to_it(tmp_path: Path) -> None:
+    algorithm = Algorithm(learning_rate=1.0, momentum=0.0, clip_norm=20.0)  # 2 for each of 100 values
+    parameters, _ = trained(Run(tmp_path), algorithm, {0: 1.0, 1: 50.0, 2: 3.0})
+    np.testing.assert_allclose(parameters[0], -(1 + 2 + 2) / 3, rtol=1e-6)
+
+
+def test_an_outlier_is_excluded_and_the_reason_is_named(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=4, min_participants=3)
+    algorithm = Algorithm(learning_rate=1.0, momentum=0.0, outlier_factor=10.0)
+    parameters, outcomes = trained(run, algorithm, {0: 1.0, 1: 2.0, 2: 500.0, 3: 3.0})
+    np.testing.assert_allclose(parameters[0], -2, rtol=1e-6)
+    assert len({found.tobytes() for found in parameters}) == 1
+    assert [outcome.took_part for outcome in outcomes if outcome is not None] == [True, True, False, True]
+    (excluded,) = run.commit(1).excluded
+    assert (excluded.rank, excluded.reason) == (
+        2,
+        "the norm of its pseudo-gradient, 5000, is more than 10 times the median of the round, 25",
+    )
+
+
+def member(rank: int, norm: float | None) -> Member:
+    return Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="00000000", norm=norm)
+
+
+def test_outliers_are_those_far_above_the_median() -> None:
+    rows: list[tuple[tuple[float | None, ...], float, int, list[int]]] = [
+        ((1.0, 1.0, 100.0), 10.0, 2, [2]),
+        ((1.0, 1.0, 100.0), 10.0, 3, []),  # the quorum is kept
+        ((1.0, 1.0, 100.0), 0.0, 1, []),
+        ((1.0, 100.0), 10.0, 1, []),  # which of the two?
+        ((1.0, 2.0, 1.0, 50.0, 80.0), 10.0, 4, [4]),  # the furthest first
+        ((1.0, 2.0, 1.0, 50.0, 80.0), 10.0, 1, [4, 3]),
+        ((None, None, 100.0), 10.0, 1, []),
+        ((0.0, 0.0, 0.0), 10.0, 1, []),
+    ]
+    for norms, factor, needed, excluded in rows:
+        members = [member(rank, norm) for rank, norm in enumerate(norms)]
+        found = [item.rank for item in outliers(members, factor, needed)]
+        assert found == excluded, (norms, factor, needed)
+
+
+def test_a_replica_of_several_processes_is_scaled_by_the_norm_of_all_of_it(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1, count=100_000)
+    algorithm = Algorithm(learning_rate=1.0, momentum=0.0, clip_norm=1.0)
+    group, found = ThreadGroup(2), list[Floats]()
+
+    def work(index: int) -> None:
+        parameters = np.zeros(run.count, np.float32)
+        outer = group.trainer(group.open(run.context(), index), parameters, algorithm)
+        parameters -= 3
+        outer.step(1)
+        found.append(parameters)
+
+    group.run(work)
+    assert len(found) == 2
+    for parameters in found:
+        assert norm_of([square_of(parameters)]) == pytest.approx(1.0, rel=1e-5)
+
+
+# --- The trainer's side: arrays of any library in place, the outer step, what does not fit, the trainer's own state -
+
+
+# A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
+ONE_STEP = -1.33
+
+
+def alone(root: Path, attempt: int = 1) -> Rendezvous:
+    return Rendezvous.open(Run(root, replicas=1, min_participants=1).context(), 0, attempt, Metrics())
+
+
+def zeros(*shape: int) -> Floats:
+    return np.zeros(shape, np.float32)
+
+
+def test_named_arrays_are_updated_in_place_and_the_result_does_not_depend_on_their_order(tmp_path: Path) -> None:
+    results = []
+    for name, order in (("one", ("a", "empty", "b")), ("two", ("b", "a", "empty"))):
+        arrays = {key: {"a": zeros(3, 4), "b": zeros(5), "empty": zeros(0)}[key] for key in order}
+        outer = DiLoCo(alone(tmp_path / name), arrays, Algorithm(sync_every=2, fragments=2))
+        arrays["a"] -= 1
+        arrays["b"] -= 2
+        outer.step()
+        # The first fragment ends within `a`.
+        assert [(array != -1).sum() for array in (arrays["a"], arrays["b"] / 2)] == [8, 0]
+        outer.step()
+        results.append((arrays["a"].tolist(), arrays["b"].tolist()))
+    assert results[0] == results[1]
+    np.testing.assert_allclose(results[0][1], 2 * ONE_STEP, rtol=1e-6)
+
+
+def test_everything_that_is_wrong_with_the_parameters_is_said_at_once(tmp_path: Path) -> None:
+    fixed = zeros(2)
+    fixed.flags.writeable = False
+    said = "a is float64, not float32; b is read-only; c is of type list, neither "
+    with pytest.raises(ParametersError, match=said):
+        DiLoCo(alone(tmp_path), {"a": np.zeros(3), "b": fixed, "c": [1.0]})
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    rendezvous = alone(tmp_path)
+    with pytest.raises(ParametersError, match="there are no parameters"):
+        DiLoCo(rendezvous, {})
+    outer = DiLoCo(rendezvous, {"a": zeros(3)})
+    with pytest.raises(ParametersError, match="has already joined the rendezvous"):
+        DiLoCo(rendezvous, zeros(3))
+    others = [{"a": zeros(4)}, {"b": zeros(3)}, {"a": zeros(3, 1)}]
+    for other in others:
+        with pytest.raises(ParametersError, match="Every replica must build the same model"):
+            DiLoCo(alone(tmp_path), other)
+    for samples in (-1, float("nan"), float("inf")):
+        with pytest.raises(ParametersError, match=r"samples is .*; allowed: 0 or"):
+            outer.step(samples)
+
+
+def test_a_round_without_samples_is_declined_and_a_step_without_any_is_not(tmp_path: Path) -> None:
+    def work(rendezvous: Rendezvous) -> list[tuple[int, ...]]:
+        outer = DiLoCo(rendezvous, zeros(3), Algorithm(sync_every=2))
+        # Rank 1 has no samples in the first round, and some in the second step of the second one.
+        outcomes = [outer.step(samples=0 if rendezvous.rank == 1 and step < 3 else 1) for step in range(4)]
+        return [outcome.participants for outcome in outcomes if outcome is not None]
+
+    assert together(Run(tmp_path, replicas=2, min_participants=1), work)[0] == [(0,), (0, 1)]
+
+
+# --- what all front ends share --------------------------------------------------------------------------------------
+
+
+def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    rendezvous = alone(tmp_path)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"rendezvous": "s3://bucket/run/"}, "rendezvous is of type str; allowed: the context's rendezvous"),
+        ({"parameters": [zeros(3), zeros(3)]}, "parameters is of type list; allowed: a float32 array, or a dict"),
+        ({"algorithm": 500}, "algorithm is of type int; allowed: an Algorithm"),
+        ({"trainer_state": {"data": 3}}, r"trainer_state\['data'\] is of type int; allowed: an object with state_dict"),
+        ({"final_model": ["config.json"]}, "final_model is of type list; allowed: a FinalModel"),
+        ({"final_model": FinalModel(adapter="default")}, "FinalModel.adapter is for PyTorch models"),
+    ]
+    for given, reason in wrong:
+        arguments: dict[str, Any] = {"rendezvous": rendezvous, "parameters": zeros(3), **given}
+        with pytest.raises(ParametersError, match=reason):
+            DiLoCo(**arguments)
+
+
+def at(position: int) -> DataPosition:
+    data = DataPosition()
+    data.position = position
+    return data
+
+
+def begin(root: Path, attempt: int, **trainer_state: DataPosition) -> DiLoCo:
+    return DiLoCo(alone(root, attempt), zeros(3), trainer_state=trainer_state, checkpoint_dir=root / "checkpoints")
+
+
+def test_a_name_of_the_trainers_state_that_was_not_stored_is_named(tmp_path: Path) -> None:
+    begin(tmp_path, 1, data=at(7)).step()
+    with pytest.raises(ParametersError, match="trainer_state has the names data, schedule; allowed: data"):
+        begin(tmp_path, 2, data=DataPosition(), schedule=DataPosition())
+    with pytest.raises(ParametersError, match="trainer_state has the names none; allowed: data"):
+        begin(tmp_path, 3)
+    data = DataPosition()
+    begin(tmp_path, 4, data=data)
+    assert data.position == 7
+
+
+def test_a_state_can_be_kept_elsewhere(tmp_path: Path) -> None:
+    first = DiLoCo(alone(tmp_path), zeros(3), trainer_state={"data": at(5)})
+    state = first.state_dict()
+    data = DataPosition()
+    second = DiLoCo(alone(tmp_path, 2), zeros(3), trainer_state={"data": data})
+    second.load_state_dict(state)
+    assert data.position == 5
+    with pytest.raises(ParametersError, match="state_dict has the keys data; allowed: round, trainer"):
+        second.load_state_dict({"data": 1})
+
+
+# --- arrays of other libraries --------------------------------------------------------------------------------------
+
+
+class Shared:
+    """An array of another library, whose memory NumPy can share."""
+
+    def __init__(self, values: Floats) -> None:
+        self._values = values
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._values.__dlpack_device__()
+
+
+class Immutable(Shared):
+    """An array like JAX's: its memory is read-only, and its library is named as the array API standard says."""
+
+    device = "cpu"
+
+    def __init__(self, values: Floats) -> None:
+        super().__init__(values)
+        self.shape = values.shape
+        values.flags.writeable = False
+
+    def __array_namespace__(self) -> Any:
+        return Library
+
+
+class Library:
+    """Whose arrays these are."""
+
+    @staticmethod
+    def asarray(values: Floats, *, device: str) -> Immutable:
+        assert device == "cpu"
+        return Immutable(values)
+
+
+def test_memory_that_can_be_shared_is_overwritten_where_it_lies(tmp_path: Path) -> None:
+    values, memory = np.zeros(5, np.float32), np.zeros((3, 4), np.float32)
+    outer = DiLoCo(alone(tmp_path), {"shared": Shared(values), "not contiguous": memory.T[::2]})
+    values -= 1
+    memory -= [1, 0, 2, 0]
+    outer.step()
+    np.testing.assert_allclose(values, ONE_STEP, rtol=1e-6)
+    np.testing.assert_allclose(memory, np.broadcast_to([ONE_STEP, 0, 2 * ONE_STEP, 0], (3, 4)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"fragments": 3, "sync_every": 3}, {"eager": True}])
+def test_immutable_arrays_are_replaced_in_their_dict(tmp_path: Path, settings: dict[str, Any]) -> None:
+    immutable: dict[str, Any] = {"w": Immutable(np.full((2, 3), 5, np.float32))}
+    usual = {"w": np.full((2, 3), 5, np.float32)}
+    outer = DiLoCo(alone(tmp_path / "immutable"), immutable, Algorithm(**settings))
+    other = DiLoCo(alone(tmp_path / "usual"), usual, Algorithm(**settings))
+    for step in range(7):
+        immutable["w"] = Immutable(np.from_dlpack(immutable["w"]) - np.float32(step))
+        usual["w"] -= np.float32(step)
+        outer.step()
+        other.step()
+    outer.finish()
+    other.finish()
+    assert np.array_equal(np.from_dlpack(immutable["w"]), usual["w"])
+
+
+def test_an_immutable_array_stays_what_it_was_and_needs_a_dict(tmp_path: Path) -> None:
+    array = Immutable(np.zeros(3, np.float32))
+    for parameters in (array, MappingProxyType({"parameters": array})):
+        with pytest.raises(ParametersError, match="parameters is read-only: put it into a dict"):
+            DiLoCo(alone(tmp_path), parameters)
+    replaced: dict[str, Any] = {"w": array}
+    outer = DiLoCo(alone(tmp_path), replaced)
+    replaced["w"] = Immutable(np.zeros(4, np.float32))
+    with pytest.raises(ParametersError, match=r"w is float32 of shape \(4,\), not float32 of shape \(3,\)"):
+        outer.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,19 +26,18 @@ from muster.replica.model.final_model import FinalModel, adapter_name
 from muster.replica.model.tensor_source import Raw
 from muster.replica.model.weight_files import Tensor, index_of, weight_files
 from muster.replica.model.weights_writer import Target, WeightsWriter
-from muster.replica.parts.link import Alone
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import StoreUnavailableError
-from muster.replica.wire import keys
 from tests.support.groups import Shared, ThreadLink
 from tests.support.peers import Faults, FaultyStore, Killed, Run, gradient_of, missing_only_in, run_all
 from tests.support.waiting import wait_until
 
 COUNT = 300
+WINDOW = 16  # elements
 
-NUMBERS = {
+NUMBERS: dict[str, NDArray[Any]] = {
     "embedding.weight": np.arange(35, dtype=np.float32).reshape(7, 5),
     "norm.mean": np.arange(6, dtype=np.float16),
     "counter": np.array(1234567890123, np.int64),
@@ -54,10 +54,11 @@ class Arrays:
     """Tensors that one process of a group holds: those of `split` along their first dimension, of others all."""
 
     arrays: Mapping[str, NDArray[Any]]
-    rank: int = 0
-    size: int = 1
+    rank: int
+    size: int
     split: Sequence[str] = ()
     made_for: str = "np"
+    most: int = 0  # bytes that were asked for at once
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -74,80 +75,53 @@ class Arrays:
         name = list(self.arrays)[number]
         array = self.arrays[name].reshape(self.arrays[name].shape or (1,))
         held = array[np.ix_(*[[index for run in runs for index in run] for runs in self._shard(name).held])]
-        return np.frombuffer(np.ascontiguousarray(held).reshape(-1)[local].tobytes(), np.uint8)
+        found = np.frombuffer(np.ascontiguousarray(held).reshape(-1)[local].tobytes(), np.uint8)
+        self.most = max(self.most, found.nbytes)
+        return found
 
 
 def target_of(folder: Path, check: Callable[[], None] = lambda: None) -> Target:
     return Target(LocalStore(folder), "model/", check)
 
 
-def written_by(folder: Path, size: int, split: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> list[ModelFile]:
-    """The files of `arrays` as a group of `size` threads writes them."""
+def written_by(folder: Path, size: int, split: Sequence[str] = ()) -> list[ModelFile]:
+    """The files of `NUMBERS` as a group of `size` threads writes them."""
     shared = Shared(size)
     found: list[list[ModelFile]] = []
 
     def work(rank: int) -> None:
-        source = Arrays(arrays, rank, size, split)
+        source = Arrays(NUMBERS, rank, size, split)
         files = weight_files(source.tensors, ModelKind.MODEL, "np")
         found.append(WeightsWriter(source, files, ThreadLink(shared, rank)).write(target_of(folder)))
+        assert source.most <= 8 * WINDOW
 
     run_all([threading.Thread(target=work, args=(rank,)) for rank in range(size)])
-    assert len(found) == size
-    assert all(files == found[0] for files in found)
+    assert found == [found[0]] * size
     return found[0]
 
 
-def loaded(folder: Path) -> dict[str, NDArray[Any]]:
-    found: dict[str, NDArray[Any]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        part = load_file(path)
-        assert not found.keys() & part.keys()
-        found |= part
-    return found
+def check_numbers(folder: Path) -> None:
+    """The files of a folder hold `NUMBERS`, each once."""
+    parts = [load_file(path) for path in folder.glob("*.safetensors")]
+    found = {name: array for part in parts for name, array in part.items()}
+    assert sum(map(len, parts)) == len(found)
+    assert found.keys() == NUMBERS.keys()
+    for name, array in NUMBERS.items():
+        assert found[name].dtype == array.dtype, name
+        np.testing.assert_array_equal(found[name], array, strict=True, err_msg=name)
 
 
-def same(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> bool:
-    return found.keys() == expected.keys() and all(
-        found[name].dtype == array.dtype and found[name].shape == array.shape and (found[name] == array).all()
-        for name, array in expected.items()
-    )
-
-
-def test_one_file_is_read_by_the_library_with_types_shapes_and_scalars(tmp_path: Path) -> None:
-    [file] = written_by(tmp_path, 1, (), NUMBERS)
-    path = tmp_path / "model" / "model.safetensors"
-    assert (file.name, file.bytes) == ("model.safetensors", path.stat().st_size)
-    assert same(loaded(tmp_path / "model"), NUMBERS)
-
-
-@pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_bytes_do_not_depend_on_how_many_processes_hold_the_model(
-    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weight_files_module, "FILE_BYTES_MAX", 300)
-    monkeypatch.setattr(weights_writer, "window_elements", lambda *_: 16)
-    alone = written_by(tmp_path / "alone", 1, (), NUMBERS)
-    shared = written_by(tmp_path / "shared", size, ("embedding.weight", "head.weight", "norm.mean"), NUMBERS)
+    monkeypatch.setattr(weights_writer, "window_elements", lambda *_: WINDOW)
+    alone = written_by(tmp_path / "alone", 1)
     assert [file.name for file in alone] == [f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3)]
-    assert shared == alone
-    assert same(loaded(tmp_path / "shared" / "model"), NUMBERS)
-
-
-def test_no_process_holds_more_than_a_window_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_writer, "window_elements", lambda *_: 200)
-    asked: list[int] = []
-
-    class Watched(Arrays):
-        def read(self, number: int, local: slice) -> Raw:
-            found = super().read(number, local)
-            asked.append(found.nbytes)
-            return found
-
-    source = Watched({"long": np.arange(10_000, dtype=np.float32), "next": np.arange(50, dtype=np.float16)})
-    files = weight_files(source.tensors, ModelKind.MODEL, "np")
-    WeightsWriter(source, files, Alone()).write(target_of(tmp_path))
-    assert max(asked) <= 800
-    assert same(loaded(tmp_path / "model"), source.arrays)
+    for size in (2, 3, 4):
+        folder = tmp_path / f"{size}"
+        assert written_by(folder, size, ("embedding.weight", "head.weight", "norm.mean")) == alone
+        check_numbers(folder / "model")
 
 
 def test_a_model_of_several_files_has_the_index_that_hugging_face_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,33 +132,30 @@ def test_a_model_of_several_files_has_the_index_that_hugging_face_reads(monkeypa
     assert [file.name for file in files] == names
     index = index_of(files)
     assert index is not None
+    weights = dict(zip(("a", "b", "c", "wide"), names, strict=True))
     assert index[0] == "model.safetensors.index.json"
-    assert json.loads(index[1]) == {
-        "metadata": {"total_size": 4 * 1200},
-        "weight_map": dict(zip(("a", "b", "c", "wide"), names, strict=True)),
-    }
+    assert json.loads(index[1]) == {"metadata": {"total_size": 4 * 1200}, "weight_map": weights}
     assert [file.name for file in weight_files(tensors, ModelKind.ADAPTER, "pt")] == ["adapter_model.safetensors"]
-
-
-def test_large_elements_come_first_so_that_each_one_is_aligned() -> None:
+    # Large elements come first, so that each one is aligned.
     [file] = weight_files([Tensor("a", "BOOL", (3,)), Tensor("b", "F64", (2,))], ModelKind.MODEL, "pt")
-    assert [tensor.name for tensor in file.tensors] == ["b", "a"]
-    assert len(file.header) % 8 == 0
+    assert ([tensor.name for tensor in file.tensors], len(file.header) % 8) == (["b", "a"], 0)
 
 
 def test_a_failing_write_leaves_no_file_and_fails_in_all_processes(tmp_path: Path) -> None:
     shared = Shared(2)
     errors: list[BaseException] = []
+    failure = StoreUnavailableError("model", 1, "as the test asked")
 
-    def fail(key: str) -> None:
-        raise StoreUnavailableError(key, 1, "as the test asked")
+    def fail() -> None:
+        raise failure
 
     def work(rank: int) -> None:
         source = Arrays(NUMBERS, rank, 2)
         files = weight_files(source.tensors, ModelKind.MODEL, "np")
-        target = target_of(tmp_path, (lambda: fail("model")) if rank == 0 else lambda: None)
         try:
-            WeightsWriter(source, files, ThreadLink(shared, rank)).write(target)
+            WeightsWriter(source, files, ThreadLink(shared, rank)).write(
+                target_of(tmp_path, (lambda: None) if rank else fail)
+            )
         except StoreUnavailableError as error:
             errors.append(error)
 
@@ -193,18 +164,18 @@ def test_a_failing_write_leaves_no_file_and_fails_in_all_processes(tmp_path: Pat
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize(
-    ("name", "stored"),
-    [
-        ("base_model.model.h.0.attn.lora_A.default.weight", "base_model.model.h.0.attn.lora_A.weight"),
-        ("base_model.model.wte.lora_embedding_A.default", "base_model.model.wte.lora_embedding_A"),
-        ("base_model.model.score.modules_to_save.default.weight", "base_model.model.score.weight"),
-        ("base_model.model.default.lora_B.default.weight", "base_model.model.default.lora_B.weight"),
-        ("base_model.model.head.bias", "base_model.model.head.bias"),
-    ],
-)
-def test_an_adapter_has_the_names_that_peft_reads(name: str, stored: str) -> None:
-    assert adapter_name(name, "default") == stored
+def test_an_adapter_has_the_names_that_peft_reads() -> None:
+    names = {
+        "h.0.attn.lora_A.default.weight": "h.0.attn.lora_A.weight",
+        "wte.lora_embedding_A.default": "wte.lora_embedding_A",
+        "score.modules_to_save.default.weight": "score.weight",
+        "default.lora_B.default.weight": "default.lora_B.weight",
+        "head.bias": "head.bias",
+    }
+    prefix = "base_model.model."
+    assert {name: adapter_name(prefix + name, "default") for name in names} == {
+        name: prefix + stored for name, stored in names.items()
+    }
 
 
 class Saved:
@@ -214,27 +185,24 @@ class Saved:
         (Path(folder) / "tokenizer.json").write_text("{}")
 
 
-@pytest.mark.parametrize(
-    ("wishes", "reason"),
-    [
-        ({"beside": "config.json"}, "FinalModel.beside is of type str; allowed: a list of items"),
+def test_wishes_that_cannot_be_met_are_refused_before_training_and_foreign_weights_when_they_are_found(
+    tmp_path: Path,
+) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"beside": "config.json"}, "FinalModel.beside is of type str; allowed: a list"),
         ({"beside": [3]}, r"FinalModel.beside\[0\] is of type int"),
         ({"adapter": ""}, "FinalModel.adapter is empty"),
         ({"evaluate": 3}, "FinalModel.evaluate is of type int; allowed: a function"),
-    ],
-)
-def test_wishes_that_cannot_be_met_are_refused_at_once(wishes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ParametersError, match=reason):
-        FinalModel(**wishes)
-
-
-def test_a_missing_file_is_refused_before_training_and_foreign_weights_when_they_are_found(tmp_path: Path) -> None:
+    ]
+    for wishes, reason in refused:
+        with pytest.raises(ParametersError, match=reason):
+            FinalModel(**wishes)
     run = ModelRun(tmp_path, 1)
     with pytest.raises(ParametersError, match=r"names /nowhere/config.json: no such file"):
         run.replica(0, FinalModel(["/nowhere/config.json"]))
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "model.safetensors").touch()
-    with pytest.raises(ParametersError, match=r"has model.safetensors: the weights that lie there are Muster's"):
+    with pytest.raises(ParametersError, match=r"has model.safetensors: the weights"):
         run.replica(0, FinalModel([tmp_path / "base"]), attempt=2)
 
 
@@ -269,18 +237,11 @@ class ModelRun:
         outer.finish()
         return rendezvous
 
-    def together(self, *trains: Callable[[], object]) -> list[BaseException | None]:
-        """Run replicas side by side; returns what each has raised."""
-        raised: list[BaseException | None] = [None] * len(trains)
-
-        def work(number: int) -> None:
-            try:
-                trains[number]()
-            except BaseException as error:
-                raised[number] = error
-
-        run_all([threading.Thread(target=work, args=(number,)) for number in range(len(trains))])
-        return raised
+    def together(self, *options: dict[str, Any]) -> list[BaseException | None]:
+        """Run replicas with these options of `replica` side by side; returns what each has raised."""
+        with ThreadPoolExecutor(len(options)) as pool:
+            ends = [pool.submit(self.replica, rank, **given) for rank, given in enumerate(options)]
+        return [end.exception() for end in ends]
 
     def manifest(self, round_: int = 3) -> ModelManifest:
         path = self.results / f"model-{round_:08d}.json"
@@ -302,7 +263,7 @@ def test_of_replicas_that_end_together_one_writes_the_model_once(tmp_path: Path)
         FinalModel([Saved()], evaluate=lambda rank=rank: calls.append(rank) or {"loss": 0.25, "broken": float("nan")})
         for rank in range(3)
     ]
-    assert run.together(*(lambda rank=rank: run.replica(rank, finals[rank]) for rank in range(3))) == [None] * 3
+    assert run.together(*({"final_model": final} for final in finals)) == [None] * 3
     manifest = run.manifest()
     assert run.writers() == calls == [manifest.rank]
     assert [file.name for file in manifest.files] == ["model.safetensors", "tokenizer.json"]
@@ -324,14 +285,14 @@ def test_of_replicas_that_all_see_the_end_the_first_in_the_list_writes(tmp_path:
         run.replica(rank, faults=Faults(before_create=hold))
         ended.append(rank)
 
-    assert run.together(lambda: replica(0), lambda: replica(1)) == [None, None]
-    assert run.writers() == [ended[1]]
+    run_all([threading.Thread(target=replica, args=(rank,)) for rank in range(2)])
+    assert run.writers() == [ended[1]] == [run.manifest().rank]
+    assert run.weights() == run.run.replayed_by_hand()
 
 
 def test_a_replica_that_finishes_early_leaves_the_model_to_those_that_train_on(tmp_path: Path) -> None:
     run = ModelRun(tmp_path, 3)
-    raised = run.together(lambda: run.replica(0), lambda: run.replica(1), lambda: run.replica(2, rounds=1))
-    assert raised == [None] * 3
+    assert run.together({}, {}, {"rounds": 1}) == [None] * 3
     assert 2 not in run.writers()
     assert [path.name for path in run.results.glob("*.json")] == ["model-00000003.json"]
 
@@ -347,8 +308,7 @@ def test_a_writer_that_dies_is_followed_by_its_rerun(tmp_path: Path, dies_at: st
         if key == dies_at:
             raise Killed(key)
 
-    deadly = Faults(before_create=kill)
-    raised = run.together(*(lambda rank=rank: run.replica(rank, final, faults=deadly) for rank in range(2)))
+    raised = run.together(*[{"final_model": final, "faults": Faults(before_create=kill)}] * 2)
     [victim] = [rank for rank, error in enumerate(raised) if error is not None]
     assert isinstance(raised[victim], Killed)
     assert not (run.results / dies_at).exists()
@@ -381,63 +341,36 @@ def test_a_member_that_is_gone_for_good_is_not_waited_for(tmp_path: Path, monkey
     def die() -> None:
         raise Killed
 
-    raised = run.together(
-        lambda: run.replica(0), lambda: run.replica(1), lambda: run.replica(2, rounds=1, before_finish=die)
-    )
-    assert raised[:2] == [None, None]
+    assert run.together({}, {}, {"rounds": 1, "before_finish": die})[:2] == [None, None]
     assert run.manifest().round == 3
     assert 2 not in run.writers()
 
 
-def test_a_rerun_that_comes_after_the_model_writes_nothing(tmp_path: Path) -> None:
-    run = ModelRun(tmp_path, 1)
-    run.replica(0)
-    before = (run.results / "model" / "model.safetensors").stat().st_mtime_ns
-    run.replica(0, attempt=2)
-    assert run.writers() == [0]
-    assert (run.results / "model" / "model.safetensors").stat().st_mtime_ns == before
-
-
-def test_a_run_of_an_older_version_has_a_model_although_its_replicas_do_not_report_their_finish(tmp_path: Path) -> None:
-    run = ModelRun(tmp_path, 2, None)
-    assert run.together(lambda: run.replica(0), lambda: run.replica(1)) == [None, None]
-    assert run.manifest().rank == run.writers()[0]
-    assert run.weights() == run.run.replayed_by_hand()
-
-
-@pytest.mark.parametrize(
-    ("evaluate", "reason"),
-    [
+def test_an_evaluation_that_fails_is_the_trainers_failure_and_the_model_stays(tmp_path: Path) -> None:
+    failures: list[tuple[Callable[[], Any], str]] = [
         (lambda: 1 / 0, "evaluate failed: ZeroDivisionError: division by zero"),
         (lambda: {"a b": 1.0}, "evaluate returned the name 'a b'; allowed: 31 metrics"),
         (lambda: dict.fromkeys(map(str, range(40)), 1.0), "evaluate returned the name '0'"),
         (lambda: {f"m{number}": 1.0 for number in range(40)}, "evaluate returned 40 metrics"),
-    ],
-)
-def test_an_evaluation_that_fails_is_the_trainers_failure_and_the_model_stays(
-    tmp_path: Path, evaluate: Callable[[], Any], reason: str
-) -> None:
-    run = ModelRun(tmp_path, 1)
-    with pytest.raises(TrainerError, match=reason):
-        run.replica(0, FinalModel(evaluate=evaluate))
-    assert run.weights() == run.run.replayed_by_hand()
-    assert run.manifest().kind is ModelKind.MODEL
+    ]
+    for number, (evaluate, reason) in enumerate(failures):
+        run = ModelRun(tmp_path / f"{number}", 1)
+        with pytest.raises(TrainerError, match=reason):
+            run.replica(0, FinalModel(evaluate=evaluate))
+        assert run.weights() == run.run.replayed_by_hand()
+        assert run.manifest().kind is ModelKind.MODEL
 
 
-def test_a_step_after_the_end_is_refused(tmp_path: Path) -> None:
+def test_a_rerun_that_comes_after_the_model_writes_nothing_and_makes_no_step(tmp_path: Path) -> None:
     run = ModelRun(tmp_path, 1)
-    rendezvous = run.replica(0)
-    assert rendezvous.has_left
-    results = replace(run.run.context(), results=LocalStore(run.results))
-    again = Rendezvous.open(results, 0, 2, Metrics())
-    outer = DiLoCo(again, {"weights": np.zeros(COUNT, np.float32)})
+    assert run.replica(0).has_left
+    file = run.results / "model" / "model.safetensors"
+    before = file.stat().st_mtime_ns
+    run.replica(0, attempt=2)
+    assert (run.writers(), file.stat().st_mtime_ns) == ([0], before)
+    context = replace(run.run.context(), results=LocalStore(run.results))
+    outer = DiLoCo(Rendezvous.open(context, 0, 3, Metrics()), {"weights": np.zeros(COUNT, np.float32)})
     outer.finish()
     assert outer.finish() is None
-    with pytest.raises(ParametersError, match=r"finish\(\) has ended this replica's part in the run"):
+    with pytest.raises(ParametersError, match=r"finish\(\) has ended"):
         outer.step()
-
-
-def test_a_claim_of_the_list_of_writers_is_in_the_rendezvous(tmp_path: Path) -> None:
-    run = ModelRun(tmp_path, 1)
-    run.replica(0)
-    assert (run.run.root / keys.model_writer(1)).exists()

@@ -15,22 +15,34 @@ from tests.support.memory_service import memory_service
 from tests.support.waiting import wait_until
 
 
-def names(folder: Path, pattern: str = "*.state") -> list[StateId]:
+def names(folder: Path) -> list[StateId]:
     """The states of which files lie below a folder, oldest first."""
-    found = [Held.named(path.stem) for path in sorted(folder.rglob(pattern))]
+    found = [Held.named(path.stem) for path in sorted(folder.rglob("*.state"))]
     return [held.id for held in found if held is not None]
 
 
-@pytest.mark.parametrize("killed_after", [11, 20, 24, 25, 26, 37, 49, 50, 64])
-def test_a_killed_process_continues_after_the_last_state_with_the_same_bits(tmp_path: Path, killed_after: int) -> None:
-    lives = Lives(tmp_path)
-    lives.begin().train(killed_after)
-    second = lives.begin(attempt=2)
-    continued_at = second.outer.round * STEPS + second.outer.steps
-    assert 0 <= killed_after - continued_at <= 10
-    second.train(80 - continued_at)
-    assert second.used == list(range(continued_at, 80))
-    assert second.bits == undisturbed(tmp_path, 80)
+@pytest.mark.parametrize(
+    ("algorithm", "killed"),
+    [
+        (ALGORITHM, (11, 20, 24, 25, 26, 49, 50, 64)),
+        (Algorithm(sync_every=24, fragments=2, learning_rate=1.0, momentum=0.5), (57,)),
+        (Algorithm(sync_every=20, codec="int8"), (57,)),
+    ],
+    ids=["plain", "fragments", "error feedback"],
+)
+def test_a_killed_process_continues_after_the_last_state_with_the_same_bits(
+    tmp_path: Path, algorithm: Algorithm, killed: tuple[int, ...]
+) -> None:
+    expected = undisturbed(tmp_path, 80, algorithm)
+    for killed_after in killed:
+        lives = Lives(tmp_path / f"{killed_after}", algorithm=algorithm)
+        lives.begin().train(killed_after)
+        second = lives.begin(attempt=2)
+        continued_at = second.outer.round * algorithm.interval + second.outer.steps
+        assert 0 <= killed_after - continued_at <= 10
+        second.train(80 - continued_at)
+        assert second.used == list(range(continued_at, 80))
+        assert second.bits == expected, killed_after
 
 
 def test_states_are_few_and_those_of_earlier_phases_go(tmp_path: Path) -> None:
@@ -50,17 +62,21 @@ def test_s3_continues_where_the_instance_is_lost(tmp_path: Path) -> None:
     assert (second.place, second.tier) == ((1, 15), "s3")
     second.train(60 - STEPS - 15)
     assert second.bits == undisturbed(tmp_path, 60)
+    # The contributions say from where the process has continued.
+    first, resumed = (lives.run.commit(round_).members[0].resumed for round_ in (1, 2))
+    assert first is None
+    assert resumed is not None
+    assert (resumed.tier, resumed.round, resumed.step) == ("s3", 1, 15)
 
 
 def test_the_newest_state_wins_and_of_two_the_one_of_the_faster_tier(tmp_path: Path) -> None:
     lives = Lives(tmp_path)
     lives.begin().train(20)
+    lives.tiers = CheckpointTiers(s3_every=1)
     second = lives.begin(attempt=2)
     assert (second.place, second.tier) == ((0, 20), "disk")
-    lives.tiers = CheckpointTiers(s3_every=1)
-    second = lives.begin(attempt=3)
     second.train(1)
-    third = lives.begin(attempt=4)
+    third = lives.begin(attempt=3)
     assert (third.place, third.tier) == ((0, 21), "s3")
 
 
@@ -85,41 +101,15 @@ def test_the_memory_of_the_cluster_is_used_where_there_is_the_service(
         assert not service.namespaces
 
 
-def test_the_contributions_say_from_where_the_process_has_continued(tmp_path: Path) -> None:
-    lives = Lives(tmp_path)
-    lives.begin().train(STEPS + 7)
-    lives.begin(attempt=2).train(2 * STEPS)
-    found = [lives.run.commit(round_).members[0].resumed for round_ in (1, 2, 3)]
-    assert found[0] is None
-    assert [(resumed.tier, resumed.round, resumed.step) for resumed in found[1:] if resumed] == [("disk", 1, 5)] * 2
-
-
-def test_without_tiers_nothing_is_saved_between_rounds(tmp_path: Path) -> None:
-    lives = Lives(tmp_path, None)
-    lives.begin().train(STEPS + 24)
-    assert not lives.disk.exists()
-    assert not (lives.run.root / "inner-states").exists()
-    assert lives.begin(attempt=2).place == (1, 0)
-
-
 def test_a_trainer_that_saves_nothing_itself_continues_too(tmp_path: Path) -> None:
-    lives = Lives(tmp_path, keeps_own_state=False)
-    lives.begin().train(STEPS + 3)
-    second = lives.begin(attempt=2)
-    assert second.place == (1, 0)
+    for name, tiers in {"plain": None, "tiers": CheckpointTiers(memory_every=10, s3_every=20)}.items():
+        lives = Lives(tmp_path / name, tiers, keeps_own_state=False)
+        lives.begin().train(STEPS + 3)
+        second = lives.begin(attempt=2)
+        assert second.place == (1, 0)
+        assert lives.disk.exists() == (tiers is not None), "without tiers nothing is saved between rounds"
     second.train(60 - STEPS)
     assert second.bits == undisturbed(tmp_path, 60)
-
-
-def test_a_stopped_process_continues_at_its_last_step_and_not_at_an_earlier_state(tmp_path: Path) -> None:
-    lives = Lives(tmp_path)
-    first = lives.begin().train(13)
-    first.rendezvous.context.stop.set()
-    first.outer.finish()
-    second = lives.begin(attempt=2)
-    # Its contribution counts: the run has one replica, and the round is committed when it is back or before.
-    assert (second.outer.round, second.outer.steps) in {(1, 0), (0, 13)}
-    assert second.tier is None
 
 
 def test_nothing_is_left_after_the_training(tmp_path: Path) -> None:
@@ -129,24 +119,6 @@ def test_nothing_is_left_after_the_training(tmp_path: Path) -> None:
     life.outer.finish()
     assert not names(lives.disk)
     assert not list((lives.run.root / "inner-states").rglob("*-*-*"))
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        Algorithm(sync_every=24, fragments=2, learning_rate=1.0, momentum=0.5),
-        Algorithm(sync_every=20, codec="int8"),
-    ],
-    ids=["fragments", "error feedback"],
-)
-def test_fragments_and_residuals_continue_with_the_same_bits(tmp_path: Path, algorithm: Algorithm) -> None:
-    lives = Lives(tmp_path, CheckpointTiers(memory_every=5), algorithm)
-    lives.begin().train(57)
-    second = lives.begin(attempt=2)
-    continued_at = second.outer.round * algorithm.interval + second.outer.steps
-    assert continued_at == 55
-    second.train(100 - continued_at)
-    assert second.bits == undisturbed(tmp_path, 100, algorithm)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +152,3 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
     life.parameters[3] = float("nan")
     life.train(9)
     assert names(lives.disk) == [(0, 10)]
-    assert ALGORITHM.interval == STEPS

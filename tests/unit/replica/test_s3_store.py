@@ -1,15 +1,23 @@
-"""The S3 store against a server that answers as a script says."""
+"""The S3 store: its region, and its requests to a server that answers as a script says."""
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import product
+from typing import cast
 
+import botocore.session
+import obstore
 import pytest
+from obstore.exceptions import PermissionDeniedError
+from obstore.store import MemoryStore, S3Store
 
 from muster.replica.store import missing_objects as s3_missing
 from muster.replica.store import s3_store
+from muster.replica.store.missing_objects import MissingObjects
+from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
     ObjectExistsError,
@@ -17,238 +25,172 @@ from muster.replica.store.transport import (
     StoreDeniedError,
     StoreUnavailableError,
 )
-from tests.support.scripted_s3 import Answer, Script, scripted
+from tests.support.s3_server import RESET, Raw, S3Server, answer, error
 from tests.support.waiting import wait_until
 
-OK = Answer(body=b"hello", headers={"Content-Range": "bytes 0-4/5"})
-SLOW_DOWN = Answer(503, b"<Error><Code>SlowDown</Code></Error>")
+OK = answer(200, b"hello", Content_Range="bytes 0-4/5")
+SLOW_DOWN = error(503, "SlowDown")
+TROUBLE = {"503": SLOW_DOWN, "500": answer(500), "429": answer(429), "reset": RESET}
+DENIED = answer(403)
 
 
-def scripted_store(script: Script, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
-    for name in (*s3_store.CA_VARIABLES, "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{script.port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setattr(s3_store, "BACKOFF_FIRST_SECONDS", 0.001)
+@pytest.fixture
+def store(s3: S3Server) -> S3ObjectStore:
+    return opened()
+
+
+def opened() -> S3ObjectStore:
     return S3ObjectStore("bucket", "prefix/")
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        pytest.param(SLOW_DOWN, id="503"),
-        pytest.param(Answer(500), id="500"),
-        pytest.param(Answer(429), id="429"),
-        pytest.param(Answer(drop=True), id="reset"),
-        pytest.param(Answer(body=b"hello", drop=True), id="truncated"),
-    ],
-)
-def test_trouble_that_passes_is_survived(trouble: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(trouble, trouble, OK) as script:
-        part = scripted_store(script, monkeypatch).read("key")
-    assert bytes(part.body) == b"hello"
-    assert len(script.requests) == 3
+def test_trouble_that_passes_is_survived(s3: S3Server, store: S3ObjectStore, subtests: pytest.Subtests) -> None:
+    for name, trouble in {**TROUBLE, "truncated": Raw(OK.data[:-3], ends=True)}.items():
+        with subtests.test(name):
+            s3.script(trouble, trouble, OK)
+            assert bytes(store.read("key").body) == b"hello"
+            assert len(s3.requests) == 3
+    for name, trouble in TROUBLE.items():
+        with subtests.test("written piece by piece", trouble=name):
+            s3.script(trouble, trouble, answer(200))
+            writer = store.writer("key")
+            writer.write(b"one")
+            writer.write(memoryview(b"two"))
+            writer.close()
+            assert [(request.method, request.body) for request in s3.requests] == [("PUT", b"onetwo")] * 3
 
 
-def test_trouble_that_does_not_pass_ends_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(SLOW_DOWN) as script, pytest.raises(StoreUnavailableError, match=f"in {TRIES} tries"):
-        scripted_store(script, monkeypatch).read("key")
-    assert len(script.requests) == TRIES
+def test_trouble_that_does_not_pass_ends_after_a_bounded_number_of_tries(s3: S3Server, store: S3ObjectStore) -> None:
+    s3.script(SLOW_DOWN)
+    with pytest.raises(StoreUnavailableError, match=f"in {TRIES} tries"):
+        store.read("key")
+    assert len(s3.requests) == TRIES
+    s3.script(answer(401))
+    with pytest.raises(StoreDeniedError):
+        store.read("key")
+    assert len(s3.requests) == 1
+    for refusal, expected in ((error(403, "AccessDenied"), StoreDeniedError), (SLOW_DOWN, StoreUnavailableError)):
+        s3.script(refusal)
+        writer = store.writer("key")
+        writer.write(b"one")
+        with pytest.raises(expected):
+            writer.close()
+        writer.discard()
+        writer.discard()
 
 
-def test_a_create_is_conditional_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(SLOW_DOWN, Answer(drop=True), Answer()) as script:
-        scripted_store(script, monkeypatch).create("key", b"body")
-    assert [(method, path) for method, path, _ in script.requests] == [("PUT", "/bucket/prefix/key")] * 3
-    assert all(headers["if-none-match"] == "*" for _, _, headers in script.requests)
+def test_a_create_is_conditional_and_a_lost_race_no_trouble(s3: S3Server, store: S3ObjectStore) -> None:
+    s3.script(SLOW_DOWN, RESET, answer(200))
+    store.create("key", b"body")
+    assert s3.lines == ["PUT /bucket/prefix/key"] * 3
+    assert all(request.headers["if-none-match"] == "*" for request in s3.requests)
+    for status in (412, 409):
+        s3.script(answer(status), OK)
+        with pytest.raises(ObjectExistsError):
+            store.create("key", b"body")
+        assert s3.methods == ["PUT", "HEAD"]
 
 
-@pytest.mark.parametrize("status", [412, 409])
-def test_a_lost_race_is_no_trouble(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(status), OK) as script, pytest.raises(ObjectExistsError):
-        scripted_store(script, monkeypatch).create("key", b"body")
-    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD"]
-
-
-def test_a_conflict_with_a_create_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(409), Answer(404), OK) as script:
-        scripted_store(script, monkeypatch).create("key", b"body")
-    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD", "PUT"]
-
-
-def test_a_denial_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(401)) as script, pytest.raises(StoreDeniedError):
-        scripted_store(script, monkeypatch).read("key")
-    assert len(script.requests) == 1
+def test_a_conflict_with_a_create_that_fails_is_tried_again(s3: S3Server, store: S3ObjectStore) -> None:
+    s3.script(answer(409), answer(404), OK)
+    store.create("key", b"body")
+    assert s3.methods == ["PUT", "HEAD", "PUT"]
+    # Where S3 hides that nothing is there.
+    s3.script(answer(409), DENIED, listing(), OK)
+    store.create("key", b"body")
+    assert s3.methods == ["PUT", "HEAD", "GET", "PUT"]
 
 
 # --- callers that may not list the whole bucket get 403 where there is no object -----------------------------------
 
 
-def listing(*keys: str) -> Answer:
+def listing(*keys: str) -> Raw:
     """The answer to a LIST."""
     entries = "".join(
         f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>5</Size></Contents>"
         for key in keys
     )
     body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
-    return Answer(body=body.encode(), headers={"Content-Type": "application/xml"})
+    return answer(200, body.encode(), Content_Type="application/xml")
 
 
-DENIED = Answer(403)
-
-
-@pytest.mark.parametrize("found", [(), ("prefix/folder/keys", "prefix/folder/kez")])
-def test_a_403_for_a_key_that_a_listing_does_not_show_means_missing(
-    found: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with scripted(DENIED, listing(*found)) as script, pytest.raises(ObjectMissingError):
-        scripted_store(script, monkeypatch).read("folder/key")
-    [_, (method, path, _)] = script.requests
-    assert (method, path.partition("?")[0]) == ("GET", "/bucket")
-    # The folder, which the role may list, and no more of it than the key needs.
-    assert "prefix=prefix%2Ffolder%2F" in path
-    assert "start-after=prefix%2Ffolder%2Fke" in path
-
-
-@pytest.mark.parametrize("answers", [(DENIED, listing("prefix/key"), DENIED), (DENIED, DENIED, DENIED)])
-def test_a_403_for_a_key_that_exists_or_that_may_not_be_listed_is_a_denial(
-    answers: tuple[Answer, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for ask in (lambda store: store.read("key"), lambda store: store.exists("key"), lambda store: store.read("key", 3)):
-        with scripted(*answers) as script, pytest.raises(StoreDeniedError):
-            ask(scripted_store(script, monkeypatch))
-        assert len(script.requests) == 3
-
-
-@pytest.mark.parametrize("ranged", ["read", "stream"])
-def test_an_object_that_is_deleted_between_two_tries_of_a_range_is_missing(
-    ranged: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another replica sweeps the round: the first GET fails in passing, and the HEAD after it gets a 403."""
-    with scripted(Answer(503), DENIED, listing()) as script:
-        store = scripted_store(script, monkeypatch)
+def test_a_403_for_a_key_that_a_listing_does_not_show_means_missing(s3: S3Server, store: S3ObjectStore) -> None:
+    for found in ((), ("prefix/folder/keys", "prefix/folder/kez")):
+        s3.script(DENIED, listing(*found))
         with pytest.raises(ObjectMissingError):
-            _ = store.read("key", 1, 5) if ranged == "read" else list(store.stream("key", 1, 5))
-    assert [method for method, _, _ in script.requests] == ["GET", "HEAD", "GET"]
+            store.read("folder/key")
+        [_, asked] = s3.requests
+        # The folder, which the role may list, and no more of it than the key needs.
+        assert (asked.method, asked.key) == ("GET", "")
+        assert (asked.query["prefix"], asked.query["start-after"]) == ("prefix/folder/", "prefix/folder/ke")
+
+
+def test_a_403_for_a_key_that_exists_or_that_may_not_be_listed_is_a_denial(s3: S3Server) -> None:
+    asks: list[Callable[[S3ObjectStore], object]] = [
+        lambda store: store.read("key"),
+        lambda store: store.read("key", 3),
+        lambda store: store.exists("key"),
+    ]
+    for answers, ask in product(((DENIED, listing("prefix/key"), DENIED), (DENIED, DENIED, DENIED)), asks):
+        s3.script(*answers)
+        with pytest.raises(StoreDeniedError):
+            ask(opened())
+        assert len(s3.requests) == 3
 
 
 def test_a_store_that_has_read_an_object_takes_a_403_for_a_missing_one_and_looks_once_a_minute(
-    monkeypatch: pytest.MonkeyPatch,
+    s3: S3Server, store: S3ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
     monkeypatch.setattr("muster.replica.store.missing_objects.time.monotonic", lambda: now)
-    with scripted(OK, DENIED, listing(), DENIED, DENIED, DENIED, listing("prefix/key"), DENIED) as script:
-        store = scripted_store(script, monkeypatch)
+    s3.script(OK, DENIED, listing(), DENIED, DENIED, DENIED, listing("prefix/key"), DENIED)
+    store.read("key")
+    assert not store.exists("key")
+    now = s3_missing.TRUST_SECONDS - 1
+    assert not store.exists("key")
+    with pytest.raises(ObjectMissingError):
+        list(store.stream("key", 0, 5))
+    assert len(s3.requests) == 5
+    now = s3_missing.TRUST_SECONDS + 1
+    with pytest.raises(StoreDeniedError):
         store.read("key")
-        assert not store.exists("key")
-        now = s3_missing.TRUST_SECONDS - 1
-        assert not store.exists("key")
-        with pytest.raises(ObjectMissingError):
-            list(store.stream("key", 0, 5))
-        assert len(script.requests) == 5
-        now = s3_missing.TRUST_SECONDS + 1
-        with pytest.raises(StoreDeniedError):
-            store.read("key")
-        assert len(script.requests) == 8
+    assert len(s3.requests) == 8
 
 
-def test_a_conflict_with_a_create_that_fails_is_tried_again_where_s3_hides_that_nothing_is_there(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_stream_that_breaks_continues_where_it_was(
+    s3: S3Server, store: S3ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with scripted(Answer(409), DENIED, listing(), OK) as script:
-        scripted_store(script, monkeypatch).create("key", b"body")
-    assert [method for method, _, _ in script.requests] == ["PUT", "HEAD", "GET", "PUT"]
-
-
-def test_a_container_roles_credentials_are_renewed_before_they_expire(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def credentials(name: str, lifetime: timedelta) -> Answer:
-        expires = (datetime.now(UTC) + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = {"AccessKeyId": name, "SecretAccessKey": "s", "Token": "t", "Expiration": expires}
-        return Answer(body=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
-
-    # One that is about to expire, then one that is not.
-    agent = scripted(credentials("first", timedelta(seconds=20)), credentials("second", timedelta(hours=1)))
-    with agent as issuer, scripted(OK) as script:
-        token = tmp_path / "token"
-        token.write_text("bearer")
-        scripted_store(script, monkeypatch)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{issuer.port}/role")
-        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(token))
-        store = S3ObjectStore("bucket", "")
-
-        def signer() -> str:
-            store.read("key")
-            return script.requests[-1][2]["authorization"].split("Credential=")[1].split("/")[0]
-
-        assert signer() == "first"
-        # obstore lets a tenth of a second pass before it asks again.
-        wait_until("the new credentials", lambda: signer() == "second")
-        assert signer() == "second"
-    assert len(issuer.requests) == 2
-
-
-def test_a_stream_that_breaks_continues_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.replica.store.s3_store.STREAM_BYTES", 4)
-
+    monkeypatch.setattr(s3_store, "STREAM_BYTES", 4)
     body = b"0123456789abcdef"
 
-    def part(first: int, *, drop: bool) -> Answer:
-        return Answer(206, body[first:], {"Content-Range": f"bytes {first}-{len(body) - 1}/{len(body)}"}, drop=drop)
+    def part(first: int, lost: int) -> Raw:
+        whole = answer(206, body[first:], Content_Range=f"bytes {first}-{len(body) - 1}/{len(body)}").data
+        return Raw(whole[: len(whole) - lost], ends=lost > 0)
 
-    # Half of 16 bytes comes, then half of what is left, then all.
-    with scripted(part(0, drop=True), part(8, drop=True), part(12, drop=False)) as script:
-        store = scripted_store(script, monkeypatch)
-        assert b"".join(bytes(piece) for piece in store.stream("key", 0, len(body))) == body
-    assert [headers["range"] for _, _, headers in script.requests] == ["bytes=0-15", "bytes=8-15", "bytes=12-15"]
+    s3.script(part(0, lost=8), part(8, lost=4), part(12, lost=0))
+    assert b"".join(bytes(piece) for piece in store.stream("key", 0, len(body))) == body
+    assert [request.headers["range"] for request in s3.requests] == ["bytes=0-15", "bytes=8-15", "bytes=12-15"]
 
 
-def test_looking_for_what_is_not_there_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(404)) as script:
-        store = scripted_store(script, monkeypatch)
+def test_looking_for_what_is_not_there_is_one_request(s3: S3Server, store: S3ObjectStore) -> None:
+    reads: list[Callable[[], object]] = [lambda: store.read("key", 0, 10), lambda: list(store.stream("key", 0, 10))]
+    for read in reads:
+        s3.script(answer(404))
         with pytest.raises(ObjectMissingError):
-            store.read("key", 0, 10)
+            read()
+        assert s3.methods == ["GET"]
+        # A peer sweeps the round: the first GET fails in passing, and the HEAD after it gets a 403.
+        s3.script(answer(503), DENIED, listing())
         with pytest.raises(ObjectMissingError):
-            list(store.stream("key", 0, 10))
-    assert [method for method, _, _ in script.requests] == ["GET", "GET"]
+            read()
+        assert s3.methods == ["GET", "HEAD", "GET"]
 
 
-@pytest.mark.parametrize("trouble", [SLOW_DOWN, Answer(500), Answer(drop=True)], ids=["503", "500", "reset"])
-def test_an_object_that_is_written_piece_by_piece_survives_passing_trouble(
-    trouble: Answer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with scripted(trouble, trouble, Answer(headers={"ETag": '"x"'})) as script:
-        writer = scripted_store(script, monkeypatch).writer("key")
-        writer.write(b"one")
-        writer.write(memoryview(b"two"))
-        writer.close()
-    assert [(method, path) for method, path, _ in script.requests] == [("PUT", "/bucket/prefix/key")] * 3
-    assert script.requests[-1][2]["content-length"] == "6"
-
-
-def test_an_object_that_cannot_be_written_piece_by_piece_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(Answer(403, b"<Error><Code>AccessDenied</Code></Error>")) as script:
-        writer = scripted_store(script, monkeypatch).writer("key")
-        writer.write(b"one")
-        with pytest.raises(StoreDeniedError):
-            writer.close()
-    with scripted(SLOW_DOWN) as script:
-        writer = scripted_store(script, monkeypatch).writer("key")
-        writer.write(b"one")
-        with pytest.raises(StoreUnavailableError):
-            writer.close()
-        writer.discard()
-        writer.discard()
-
+# --- large objects that are written piece by piece -----------------------------------------------------------------
 
 # The answers to both ends of a multipart upload: a client reads of each what it needs.
-MULTIPART = Answer(
-    body=b"<Result><Bucket>bucket</Bucket><Key>key</Key><UploadId>7</UploadId><ETag>x</ETag><Location>l</Location></Result>"
+MULTIPART = answer(
+    200,
+    b"<Result><Bucket>bucket</Bucket><Key>key</Key><UploadId>7</UploadId><ETag>x</ETag><Location>l</Location></Result>",
 )
 
 
@@ -259,64 +201,107 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 6 * 2**20)
 
 
-def multipart(script: Script) -> list[str]:
-    """The requests of a multipart upload in words; its parts are sent side by side."""
-    words = []
-    for method, path, headers in script.requests:
-        number = path.partition("partNumber=")[2].partition("&")[0]
-        words.append(f"part {number} of {headers['content-length']} bytes" if number else method)
-    return words
+@pytest.mark.usefixtures("small_parts")
+def test_a_large_object_is_written_in_parts_while_it_is_made(s3: S3Server, store: S3ObjectStore) -> None:
+    s3.script(MULTIPART)
+    writer = store.writer("key")
+    for _ in range(12):
+        writer.write(memoryview(b"x" * 2**20))
+    wait_until("the first part", lambda: len(s3.requests) > 1)
+    writer.close()
+    create, *parts, complete = s3.requests
+    assert (create.method, complete.method) == ("POST", "POST")
+    sent = sorted((part.query["partNumber"], len(part.body)) for part in parts)
+    assert sent == [("1", 5 * 2**20), ("2", 5 * 2**20), ("3", 2 * 2**20)]
+    s3.script(MULTIPART)
+    writer = store.writer("key")
+    for _ in range(12):
+        writer.write(b"x" * 2**20)
+    writer.discard()
+    assert s3.methods.count("POST") == 1, "what is given up is not completed"
+
+
+def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory() -> None:
+    for mib in (1, 64, 256, 1024, 150 * 1024):
+        part, at_once = s3_store._pace(mib * 2**20)
+        assert 5 * 2**20 <= part <= s3_store.PART_BYTES, mib
+        assert mib * 2**20 <= 10_000 * part, mib  # S3: parts of an upload
+        # Those that are sent, and the one that is being collected.
+        assert (at_once + 1) * part <= max(10 * 2**20, mib * 2**20 // 8), mib
+        # One connection carries 85 MB/s.
+        assert at_once >= min(16, mib // 256), mib
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_large_object_is_written_in_parts_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(MULTIPART) as script:
-        writer = scripted_store(script, monkeypatch).writer("key")
-        for _ in range(12):
-            writer.write(memoryview(b"x" * 2**20))
-        wait_until("the first part", lambda: len(script.requests) > 1)
-        writer.close()
-    create, *parts, complete = multipart(script)
-    assert (create, complete) == ("POST", "POST")
-    assert sorted(parts) == [f"part {n} of {size * 2**20} bytes" for n, size in ((1, 5), (2, 5), (3, 2))]
-
-
-@pytest.mark.parametrize("mib", [1, 64, 256, 1024, 150 * 1024])
-def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory(mib: int) -> None:
-    part, at_once = s3_store._pace(mib * 2**20)
-    assert 5 * 2**20 <= part <= s3_store.PART_BYTES
-    assert mib * 2**20 <= 10_000 * part  # S3: parts of an upload
-    # Those that are sent, and the one that is being collected.
-    assert (at_once + 1) * part <= max(10 * 2**20, mib * 2**20 // 8)
-    # One connection carries 85 MB/s.
-    assert at_once >= min(16, mib // 256)
-
-
-@pytest.mark.usefixtures("small_parts")
-def test_a_large_object_that_is_given_up_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted(MULTIPART) as script:
-        writer = scripted_store(script, monkeypatch).writer("key")
-        for _ in range(12):
-            writer.write(b"x" * 2**20)
-        writer.discard()
-    assert multipart(script).count("POST") == 1
-
-
-@pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize(("status", "error"), [(403, StoreDeniedError), (503, StoreUnavailableError)])
 def test_a_large_object_that_cannot_be_written_ends_while_it_is_made(
-    status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(s3_store._PART_RETRIES, "backoff", {"init_backoff": timedelta(milliseconds=1)})
     monkeypatch.setitem(s3_store._PART_RETRIES, "max_retries", 2)
-    refusal = Answer(status, b"<Error><Code>Refused</Code></Error>")
-    with scripted(MULTIPART, refusal) as script:
-        writer = scripted_store(script, monkeypatch).writer("key")
-
-        def write() -> None:
-            for _ in range(100):
-                writer.write(b"x" * 2**20)
-
-        with pytest.raises(error):
-            write()
+    for status, expected in ((403, StoreDeniedError), (503, StoreUnavailableError)):
+        s3.script(MULTIPART, error(status, "Refused"))
+        writer = opened().writer("key")
+        with pytest.raises(expected):
+            deque(map(writer.write, [b"x" * 2**20] * 100))
         writer.discard()
+
+
+def test_an_object_that_a_peer_writes_between_the_request_and_the_listing_is_found() -> None:
+    store, tries, refusal = MemoryStore(), list[int](), PermissionDeniedError("403")
+
+    def request() -> bytes:
+        tries.append(1)
+        obstore.put(store, "commits/1.json", b"commit")
+        if len(tries) == 1:
+            raise refusal
+        return b"commit"
+
+    assert MissingObjects(cast("S3Store", store)).found("commits/1.json", request) == b"commit"
+    assert len(tries) == 2
+
+
+# --- the region -----------------------------------------------------------------------------------------------------
+
+JOB_ARN = "arn:aws-us-gov:sagemaker:us-gov-west-1:123456789012:training-job/other-r0"
+
+
+@pytest.fixture
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "TRAINING_JOB_ARN")
+    for name in (*s3_store.CA_VARIABLES, *names):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_region_is_that_of_the_request() -> None:
+    rows: list[tuple[dict[str, str], str | None]] = [
+        ({"MUSTER_REGION": "eu-west-2"}, "eu-west-2"),
+        # The request is about the run's bucket; another variable may be about anything.
+        ({"MUSTER_REGION": "eu-west-2", "TRAINING_JOB_ARN": JOB_ARN, "AWS_REGION": "us-east-1"}, "eu-west-2"),
+        ({"TRAINING_JOB_ARN": JOB_ARN, "AWS_REGION": "us-east-1"}, "us-gov-west-1"),
+        ({"TRAINING_JOB_ARN": "nonsense", "AWS_DEFAULT_REGION": "us-west-2"}, "us-west-2"),
+        ({}, None),
+    ]
+    for variables, region in rows:
+        assert region_of(variables) == region, variables
+
+
+@pytest.mark.usefixtures("_no_variables")
+def test_a_store_needs_no_region_from_sagemaker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_REGION", "cn-north-1")
+    config = S3ObjectStore("bucket", "prefix/").client.config
+    assert (config["region"], config["endpoint"]) == ("cn-north-1", "https://s3.cn-north-1.amazonaws.com.cn")
+    # An endpoint of the environment comes first.
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3-fips.us-gov-west-1.amazonaws.com")
+    assert S3ObjectStore("b", "").client.config["endpoint"] == "https://s3-fips.us-gov-west-1.amazonaws.com"
+
+
+def test_every_region_that_botocore_knows_has_botocores_address() -> None:
+    session = botocore.session.get_session()
+    partitions = session.get_component("data_loader").load_data("partitions")["partitions"]
+    expected = {
+        region: f"https://s3.{region}.{partition['outputs']['dnsSuffix']}"
+        for partition in partitions
+        for region in session.get_available_regions("s3", partition["id"])
+    }
+    assert len(expected) > 30
+    assert {region: s3_endpoint(region) for region in expected} == expected

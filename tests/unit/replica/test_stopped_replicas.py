@@ -1,11 +1,11 @@
-"""A replica that is asked to stop loses no step; one that is killed at most an inner phase."""
+"""A replica that is asked to stop or is slow loses no step; one that is killed at most an inner phase."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,16 @@ from muster.replica.entry.main import Stops
 from muster.replica.errors import StoppedError
 from muster.replica.frontends import saved_state
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.board import LocalBoard
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
-from muster.replica.parts.link import Alone
+from muster.replica.rounds import agreement, lookout
+from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.lookout import Lookout
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.store import checkpoints
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
-from tests.support.copied_array import CopiedArray
-from tests.support.groups import Shared, ThreadLink
+from tests.support.data_position import DataPosition
+from tests.support.groups import ThreadGroup
 from tests.support.peers import Faults, FaultyStore, Run, run_all
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.waiting import wait_until
@@ -37,23 +36,6 @@ from tests.support.waiting import wait_until
 STEPS = 4  # inner steps of a phase
 ROUNDS = 3
 STOPPED = 1  # the rank that is stopped
-
-
-class Reader:
-    """Draws one item after the other; its state has an array of `size` elements, filled with the position."""
-
-    def __init__(self, size: int = 1) -> None:
-        self.position, self._size = 0, size
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position, "rest": np.full(self._size, self.position)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.position = state_dict["position"]
-
-    def draw(self) -> int:
-        self.position += 1
-        return self.position - 1
 
 
 class Replica:
@@ -66,23 +48,26 @@ class Replica:
         context = run.context(FaultyStore(run.store, faults or Faults()), self.stop)
         self.rendezvous = Rendezvous.open(replace(context, trainer_stop=self.stop), rank, 1, Metrics())
         self.counts = np.zeros((run.replicas, ROUNDS * STEPS * 2), np.float32)
-        self.reader = Reader()
+        self.reader = DataPosition()
         self.rank, self.drawn = rank, list[int]()
-        self.outer = DiLoCo(
-            self.rendezvous,
-            self.counts,
-            algorithm or Algorithm(sync_every=STEPS, learning_rate=1.0, momentum=0.0),
-            trainer_state={"reader": self.reader},
-            checkpoint_dir=folder,
-        )
+        algorithm = algorithm or Algorithm(sync_every=STEPS, learning_rate=1.0, momentum=0.0)
+        own: dict[str, Any] = {"trainer_state": {"reader": self.reader}, "checkpoint_dir": folder}
+        self.outer = DiLoCo(self.rendezvous, self.counts, algorithm, **own)
 
-    def train(self, steps: int) -> None:
+    def train(self, steps: int) -> Replica:
         """So many inner steps."""
         for _ in range(steps):
             item = self.reader.draw()
             self.drawn.append(item)
             self.counts[self.rank, item] += self.rendezvous.world_size
             self.outer.step()
+        return self
+
+    def stopped(self) -> Replica:
+        """It is asked to stop, and leaves its loop."""
+        self.stop.set()
+        self.outer.finish()
+        return self
 
     def train_to_the_end(self, rounds: int = ROUNDS) -> None:
         """As the loop of the documentation."""
@@ -138,16 +123,14 @@ def expected(weights: dict[int, int], replicas: int = 2) -> np.ndarray[Any, Any]
     return found
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("ends_by_itself", [False, True], ids=["called on", "leaves its loop"])
+@pytest.mark.parametrize(("steps", "ends_by_itself"), [(1, False), (3, True)], ids=["called on", "leaves its loop"])
 def test_the_steps_of_a_stopped_replica_are_part_of_the_round(tmp_path: Path, steps: int, ends_by_itself: bool) -> None:
     pair = Pair(tmp_path)
-    first = pair.replica()
-    first.train(steps)
-    first.stop.set()
+    first = pair.replica().train(steps)
     if ends_by_itself:
-        first.train_to_the_end()
+        first.stopped()
     else:
+        first.stop.set()
         steps += 1
         with pytest.raises(StoppedError):
             first.train(1)
@@ -164,13 +147,11 @@ def test_the_steps_of_a_stopped_replica_are_part_of_the_round(tmp_path: Path, st
 
 @pytest.mark.parametrize("algorithm", [{}, {"codec": "int8"}], ids=["fp32", "int8"])
 def test_a_phase_that_is_still_open_continues_where_it_was_stopped(tmp_path: Path, algorithm: dict[str, Any]) -> None:
-    def trained(root: Path, stops: tuple[int, ...]) -> bytes:
-        pair = Pair(root, Algorithm(sync_every=STEPS, **algorithm))
+    def trained(name: str, *stops: int) -> bytes:
+        pair = Pair(tmp_path / name, Algorithm(sync_every=STEPS, **algorithm))
         replica = pair.replica()
         for steps in stops:
-            replica.train(steps)
-            replica.stop.set()
-            replica.outer.finish()
+            replica.train(steps).stopped()
             replica = pair.replica()
             assert replica.outer.round == 0
         pair.let_the_other_train(0)
@@ -178,9 +159,7 @@ def test_a_phase_that_is_still_open_continues_where_it_was_stopped(tmp_path: Pat
         assert replica.counts.tobytes() == pair.counts().tobytes()
         return replica.counts.tobytes()
 
-    unbroken = trained(tmp_path / "unbroken", ())
-    assert trained(tmp_path / "once", (3,)) == unbroken
-    assert trained(tmp_path / "twice", (1, 2)) == unbroken
+    assert trained("once", 3) == trained("twice", 1, 2) == trained("unbroken")
 
 
 @pytest.mark.parametrize("committed", [False, True], ids=["round open", "round committed"])
@@ -212,18 +191,16 @@ def test_a_replica_that_is_stopped_while_it_waits_for_others_loses_nothing(tmp_p
     [Algorithm(sync_every=STEPS, delay=2, alpha=0.5), Algorithm(STEPS, fragments=2), Algorithm(STEPS, eager=True)],
     ids=["delayed", "fragments", "eager"],
 )
-@pytest.mark.parametrize("steps", [1, 3, 5, 7])
-def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorithm, steps: int) -> None:
-    # Alone, so nobody commits a round meanwhile.
-    run = Run(tmp_path / "run", replicas=1, min_participants=1)
-    first = Replica(run, 0, tmp_path / "checkpoints", algorithm)
-    first.train(steps)
-    first.stop.set()
-    first.outer.finish()
-    second = Replica(run, 0, tmp_path / "checkpoints", algorithm)
-    assert second.reader.position == steps
-    second.train_to_the_end(5)
-    assert set(np.flatnonzero(second.counts[0])) >= set(range(steps)), "the steps before the stop are lost"
+def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorithm) -> None:
+    for steps in (1, 3, 5, 7):
+        # Alone, so nobody commits a round meanwhile.
+        run, folder = Run(tmp_path / f"run-{steps}", replicas=1, min_participants=1), tmp_path / f"checkpoints-{steps}"
+        Replica(run, 0, folder, algorithm).train(steps).stopped()
+        second = Replica(run, 0, folder, algorithm)
+        assert second.reader.position == steps
+        second.train_to_the_end(5)
+        lost = set(range(steps)) - set(np.flatnonzero(second.counts[0]))
+        assert not lost, f"of {steps} steps before the stop"
 
 
 def test_a_stopped_replica_stays_in_the_run(tmp_path: Path) -> None:
@@ -234,7 +211,7 @@ def test_a_stopped_replica_stays_in_the_run(tmp_path: Path) -> None:
     outer.step()
     stop.set()
     outer.finish()
-    assert not run.store.exists(keys.claim(0, 2))  # the rank is not given up
+    assert not run.store.exists(keys.claim(0, 2)), "the rank is not given up"
     assert not results.exists()
 
 
@@ -245,14 +222,19 @@ def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
     run = Run(tmp_path / "run", replicas=1, min_participants=1)
     loaded: list[int] = []
 
-    class Optimizer(Reader):
+    class Optimizer(DataPosition):
+        """Its state is large."""
+
+        def state_dict(self) -> dict[str, Any]:
+            return {**super().state_dict(), "moments": np.full(5000, self.position)}
+
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             loaded.append(state_dict["position"])
 
-    def train(steps: int, *, every: int) -> tuple[int, int]:
+    def train(steps: int) -> tuple[int, int]:
         """The position of the data before and after the steps; then the process is killed."""
-        context = replace(run.context(run.store), checkpoint_rounds=every)
-        reader, optimizer = Reader(), Optimizer(5000)
+        context = replace(run.context(run.store), checkpoint_rounds=3)
+        reader, optimizer = DataPosition(), Optimizer()
         outer = DiLoCo(
             Rendezvous.open(context, 0, 1, Metrics()),
             np.zeros(4, np.float32),
@@ -267,9 +249,9 @@ def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
             outer.step()
         return first, reader.position
 
-    assert train(5 * STEPS + 3, every=3) == (0, 5 * STEPS + 3)
+    assert train(5 * STEPS + 3) == (0, 5 * STEPS + 3)
     # The phase that was broken off is repeated, and no other: nothing is seen twice that counts already.
-    assert train(1, every=3)[0] == 5 * STEPS
+    assert train(1)[0] == 5 * STEPS
     assert loaded == [3 * STEPS]
     names = {path.name.rsplit("-", 1)[0] for path in (tmp_path / "checkpoints").iterdir()}
     assert names == {"muster-trainer", "muster-progress", "muster-residual"}
@@ -277,10 +259,7 @@ def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
 
 def test_a_state_that_belongs_to_another_stop_is_not_mixed_with_the_phase(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
-    first = pair.replica()
-    first.train(3)
-    first.stop.set()
-    first.outer.finish()
+    pair.replica().train(3).stopped()
     # SageMaker copies file by file: the state after the phase did not arrive.
     for path in (pair.folder / "1").glob("muster-trainer-*.ckpt"):
         path.unlink()
@@ -291,52 +270,39 @@ def test_a_state_that_belongs_to_another_stop_is_not_mixed_with_the_phase(tmp_pa
     np.testing.assert_allclose(pair.counts(), expected({}))
 
 
+class StoppedGroup(ThreadGroup):
+    """The two processes of a replica, which are asked to stop one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.stops, self.steps = [Stops(), Stops()], [0, 0]
+
+    def joined(self, run: Run, index: int, rank: int = 0) -> Rendezvous:
+        stop = self.stops[index]
+        context = replace(run.context(stop=stop.asked), trainer_stop=stop.trainer, stops_at_steps=stop.at_steps)
+        return self.open(context, index, rank)
+
+
 def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=1, min_participants=1, count=100_000)
-    shared, links = Shared(2), Shared(2)
-    stops = [Stops(), Stops()]
-    steps, errors = [0, 0], list[BaseException]()
-    warned = 5
+    run, group = Run(tmp_path / "run", replicas=1, min_participants=1, count=100_000), StoppedGroup()
+    stops, steps, warned = group.stops, group.steps, 5
 
     def work(index: int) -> None:
-        context = replace(
-            run.context(stop=stops[index].asked),
-            trainer_stop=stops[index].trainer,
-            stops_at_steps=stops[index].at_steps,
-            group=InnerGroup(index, 2, index),
-        )
-        if index == 0:
-            boards.append(context.board)
-        wait_until("the board", lambda: bool(boards))
-        rendezvous = Rendezvous.open(replace(context, board=boards[0]), 0, 1, Metrics())
-        rendezvous.connect(ThreadLink(shared, index))
         parameters = np.zeros(run.count, np.float32)
-        packing = CopiedArray(parameters, ThreadLink(links, index))
-        outer = Synchronizer(
-            rendezvous, packing, Algorithm(10_000), OwnState(lambda *_: lambda: None, lambda: None), tmp_path / "own"
-        )
-        try:
-            while not stops[index].trainer.is_set():
-                steps[index] += 1
-                if (index, steps[index]) == (1, warned):
-                    # The warning has reached one of the two processes only.
-                    stops[1].terminate()
-                    assert not stops[1].trainer.is_set()
-                parameters += 1
-                # As with tensor parallelism: the first process counts for both.
-                outer.step(1 - index)
-            outer.finish()
-        except BaseException as error:
-            errors.append(error)
-            links.barrier.abort()
+        rendezvous = group.joined(run, index)
+        outer = group.trainer(rendezvous, parameters, Algorithm(10_000), folder=tmp_path / "own")
+        while not stops[index].trainer.is_set():
+            steps[index] += 1
+            if (index, steps[index]) == (1, warned):
+                # The warning has reached one of the two processes only.
+                stops[1].terminate()
+                assert not stops[1].trainer.is_set()
+            parameters += 1
+            # As with tensor parallelism: the first process counts for both.
+            outer.step(1 - index)
+        outer.finish()
 
-    boards: list[Any] = []
-    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors, errors
+    group.run(work)
     assert steps[0] == steps[1] >= warned
     assert stops[0].asked.is_set()
     assert run.store.exists(keys.contribution(1, 0, 1))
@@ -345,18 +311,16 @@ def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> 
 
 
 def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_step(tmp_path: Path) -> None:
-    algorithm = Algorithm(4, delay=3)
     run = Run(
         tmp_path / "run", replicas=2, min_participants=2, rounds=9, on_early_finish=OnEarlyFinish.STOP, count=100_000
     )
-    shared, links, inner = Shared(2), Shared(2), threading.Barrier(2, timeout=20)
-    board, stops = LocalBoard(), [Stops(), Stops()]
+    group, other, inner = StoppedGroup(), ThreadGroup(1), threading.Barrier(2, timeout=20)
     processes: list[Rendezvous | None] = [None, None]
-    steps, errors, returned = [0, 0], list[BaseException](), threading.Event()
+    steps, returned = group.steps, threading.Event()
     last = 8  # of the second round's phase; it is given after the fifth
 
-    def train(rendezvous: Rendezvous, packing: CopiedArray, rounds: int) -> Iterator[None]:
-        outer = Synchronizer(rendezvous, packing, algorithm, OwnState(lambda *_: lambda: None, lambda: None), None)
+    def train(of: ThreadGroup, rendezvous: Rendezvous, rounds: int) -> Iterator[None]:
+        outer = of.trainer(rendezvous, np.zeros(run.count, np.float32), Algorithm(4, delay=3))
         while outer.round < rounds and not rendezvous.context.trainer_stop.is_set():
             yield
             outer.step(1)
@@ -364,9 +328,9 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
             returned.set()
         outer.finish()
 
-    def alone() -> None:
-        rendezvous = Rendezvous.open(run.context(), 0, 1, Metrics())
-        for _ in train(rendezvous, CopiedArray(np.zeros(run.count, np.float32), Alone()), rounds=1):
+    def alone(_: int) -> None:
+        rendezvous = other.open(run.context(), 0)
+        for _ in train(other, rendezvous, rounds=1):
             pass
         rendezvous.finish("its trainer returned")
 
@@ -383,36 +347,18 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
         rendezvous._note = noted  # type: ignore[method-assign]
 
     def process(index: int) -> None:
-        stop = stops[index]
-        context = replace(
-            run.context(stop=stop.asked),
-            trainer_stop=stop.trainer,
-            stops_at_steps=stop.at_steps,
-            group=InnerGroup(index, 2, index),
-            board=board,
-        )
-        processes[index] = rendezvous = Rendezvous.open(context, 1, 1, Metrics())
+        processes[index] = rendezvous = group.joined(run, index, rank=1)
         if index:
             learn_late(rendezvous)
-        rendezvous.connect(ThreadLink(shared, index))
-        packing = CopiedArray(np.zeros(run.count, np.float32), ThreadLink(links, index))
-        for _ in train(rendezvous, packing, rounds=9):
+        for _ in train(group, rendezvous, rounds=9):
             steps[index] += 1
             if (index, steps[index]) == (0, last - 2):
                 wait_until("the end of the run", lambda: rendezvous.has_ended)
             inner.wait()  # an inner step needs both, as with FSDP
 
-    def work(action: Callable[[], None]) -> None:
-        try:
-            action()
-        except BaseException as error:
-            errors.append(error)
-            for barrier in (shared.barrier, links.barrier, inner):
-                barrier.abort()
-
-    actions: list[Callable[[], None]] = [alone, partial(process, 0), partial(process, 1)]
-    run_all([threading.Thread(target=work, args=(action,), daemon=True) for action in actions])
-    assert not errors, errors
+    run_all([*other.threads(alone), *group.threads(process)])
+    other.check()
+    group.check()
     assert steps[0] == steps[1]
     assert run.commit(2).finished
     assert not run.store.exists(keys.commit(3))
@@ -421,24 +367,203 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
 def test_a_stop_reaches_a_trainer_at_once_where_no_front_end_passes_it_on() -> None:
     stops = Stops()
     stops.terminate()
-    assert stops.asked.is_set()
-    assert stops.trainer.is_set()
-
-
-@pytest.mark.parametrize(
-    ("kept", "rounds", "found"), [(1, [4], 4), (1, [4, 4], 4), (1, [4, 3], 3), (3, [1, 2, 3, 4], 4)]
-)
-def test_a_kind_of_one_file_holds_the_last_state(tmp_path: Path, kept: int, rounds: list[int], found: int) -> None:
-    stored = checkpoints.Checkpoints(tmp_path, "stopped", kept=kept)
-    for number, round_ in enumerate(rounds):
-        stored.save(round_, b"state %d" % number)
-    assert len(list(tmp_path.iterdir())) == min(kept, len(rounds))
-    assert stored.load(9) == (found, b"state %d" % (len(rounds) - 1))
-    stored.discard()
-    assert stored.load(9) is None
+    assert (stops.asked.is_set(), stops.trainer.is_set()) == (True, True)
 
 
 def test_what_is_large_is_saved_in_the_first_round_and_every_kth(tmp_path: Path) -> None:
     stored = checkpoints.Checkpoints(tmp_path, "trainer", every=10)
     assert [round_ for round_ in range(7, 32) if stored.is_due(round_, is_small=False)] == [7, 10, 20, 30]
     assert all(stored.is_due(round_, is_small=True) for round_ in range(40))
+
+
+# --- A slow replica gives the steps that it has made when the others' contributions are enough for the round --------
+
+
+LONG_STEPS = 2_000  # inner steps of a phase: a slow replica does not come that far in a test
+SLOW = 2  # the rank of the slow replica
+
+
+def window_of(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float) -> None:
+    """Let `module` take the grace window for so long."""
+    monkeypatch.setattr(module, "grace_window", lambda _longest, _least, _recent: seconds)
+
+
+class SteadyReplica:
+    """One replica in a thread; what it does to its parameters depends on its rank and step alone."""
+
+    def __init__(self, run: Run, rank: int, algorithm: Algorithm, attempt: int = 1) -> None:
+        self.stop = threading.Event()
+        self.rendezvous = Rendezvous.open(run.context(stop=self.stop), rank, attempt, Metrics())
+        self.parameters = np.zeros(run.count, np.float32)
+        self.outer = DiLoCo(self.rendezvous, self.parameters, algorithm)
+        self.steps = 0
+
+    def step(self) -> Outcome | None:
+        self.steps += 1
+        self.parameters -= np.float32(self.rendezvous.rank + 1)
+        return self.outer.step()
+
+
+def train_fast(replica: SteadyReplica, rounds: int) -> None:
+    while replica.outer.round < rounds:
+        replica.step()
+    replica.outer.finish()
+
+
+def train_slowly(replica: SteadyReplica, rounds: int) -> list[Outcome]:
+    """Begin with three steps; a further one every now and then, until the rounds are over."""
+    outcomes = []
+    while replica.outer.round < rounds and not replica.stop.is_set():
+        outcome = replica.step()
+        if outcome is not None:
+            outcomes.append(outcome)
+        if replica.steps > 3:
+            replica.stop.wait(0.01)
+    replica.outer.finish()
+    return outcomes
+
+
+def trained(run: Run, algorithm: Algorithm, rounds: int, attempt: int = 1) -> tuple[list[SteadyReplica], list[Outcome]]:
+    """Two fast replicas and a slow one; the outcomes of the slow one's rounds."""
+    replicas = [SteadyReplica(run, rank, algorithm, attempt) for rank in range(3)]
+
+    def fast(replica: SteadyReplica) -> None:
+        try:
+            train_fast(replica, rounds)
+        except BaseException:
+            replicas[SLOW].stop.set()
+            raise
+
+    with ThreadPoolExecutor(SLOW) as pool:
+        others = pool.map(fast, replicas[:SLOW])
+        outcomes = train_slowly(replicas[SLOW], rounds)
+        assert len(list(others)) == SLOW
+    return replicas, outcomes
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Algorithm(LONG_STEPS),
+        Algorithm(2 * LONG_STEPS, fragments=2),
+        Algorithm(LONG_STEPS, delay=1, alpha=0.5),
+        Algorithm(LONG_STEPS, eager=True),
+        Algorithm(LONG_STEPS, codec="int8"),
+    ],
+    ids=["DiLoCo", "fragments", "delayed", "eager", "int8"],
+)
+def test_a_slow_replica_gives_what_it_has_when_the_others_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
+) -> None:
+    window_of(monkeypatch, lookout, 0.0)
+    run = Run(tmp_path, min_participants=2)
+    replicas, outcomes = trained(run, algorithm, rounds=2)
+    assert all(outcome.took_part for outcome in outcomes)
+    assert len({replica.parameters.tobytes() for replica in replicas}) == 1
+    for round_ in (1, 2):
+        weights = {member.rank: member.weight for member in run.commit(round_).members}
+        assert sorted(weights) == [0, 1, SLOW]
+        # The others have made their whole phases; every step of the slow one counts, and no other.
+        assert weights[0] + weights[1] >= LONG_STEPS
+        assert 0 < weights[SLOW] < LONG_STEPS
+    # A fragment weighs all steps since it was last exchanged.
+    rounds = (2,) if algorithm.fragments == 2 else (1, 2)
+    given = sum(member.weight for round_ in rounds for member in run.commit(round_).members if member.rank == SLOW)
+    assert given in {replicas[SLOW].steps, replicas[SLOW].steps - 1}
+
+
+def test_a_replica_that_ends_its_phase_within_the_grace_window_gives_all_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window_of(monkeypatch, lookout, 1e9)
+    run = Run(tmp_path, min_participants=2)
+    trained(run, Algorithm(100), rounds=1)
+    assert [member.weight for member in run.commit(1).members] == [100, 100, 100]
+
+
+def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The round may count its predecessor's contribution: with fewer steps it would come to the same data again.
+    window_of(monkeypatch, lookout, 0.0)
+    run = Run(tmp_path, min_participants=2)
+    predecessor = SteadyReplica(run, SLOW, Algorithm(100))
+    predecessor.stop.set()
+    with pytest.raises(StoppedError):
+        predecessor.step()
+    replicas, _ = trained(run, Algorithm(100), rounds=1, attempt=2)
+    assert replicas[SLOW].steps == 100
+
+
+def test_a_rerun_whose_predecessor_gave_nothing_ends_its_first_phase_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window_of(monkeypatch, lookout, 0.0)
+    replicas, _ = trained(run := Run(tmp_path, min_participants=2), Algorithm(200), rounds=1, attempt=2)
+    assert replicas[SLOW].steps < 200
+    assert [member.weight for member in run.commit(1).members] == [200, 200, replicas[SLOW].steps]
+
+
+def test_a_replica_that_the_round_has_left_out_ends_its_phase_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window_of(monkeypatch, agreement, 0.0)
+    window_of(monkeypatch, lookout, 1e9)
+    run = Run(tmp_path, min_participants=2)
+    slow = SteadyReplica(run, SLOW, Algorithm(LONG_STEPS))
+    others = [SteadyReplica(run, rank, Algorithm(LONG_STEPS)) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        fast = [pool.submit(train_fast, other, 1) for other in others]
+        slow.step()
+        wait_until("round 1", (run.root / keys.commit(1)).exists)
+        (outcome,) = train_slowly(slow, 1)
+    assert [future.result() for future in fast] == [None, None]
+    assert (outcome.participants, outcome.took_part) == ((0, 1), False)
+    assert slow.steps < LONG_STEPS
+    assert slow.parameters.tobytes() == others[0].parameters.tobytes()
+
+
+def test_no_look_is_made_where_every_contribution_is_needed(tmp_path: Path) -> None:
+    for needed, looks in ((3, False), (2, True)):
+        asked = threading.Event()
+
+        class Asked(FaultyStore):
+            def exists(self, key: str, asked: threading.Event = asked) -> bool:
+                asked.set()
+                return super().exists(key)
+
+        run = Run(tmp_path, min_participants=needed)
+        found = Lookout(run.context(Asked(run.store, Faults())), SLOW)
+        found.begin(1, ())
+        if looks:
+            wait_until("a look", asked.is_set)
+        assert not found.is_late(1e12)
+        found.end()
+        assert asked.is_set() == looks
+
+
+def test_the_processes_of_a_slow_replica_give_after_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window_of(monkeypatch, lookout, 0.0)
+    run = Run(tmp_path / "run", replicas=2, min_participants=1, count=100_000)
+    fast, group = SteadyReplica(run, 0, Algorithm(LONG_STEPS)), ThreadGroup(2)
+    steps, states = [0, 0], [b"", b""]
+
+    def work(index: int) -> None:
+        rendezvous = group.open(run.context(), index, rank=1)
+        parameters = np.zeros(run.count, np.float32)
+        outer = group.trainer(rendezvous, parameters, Algorithm(LONG_STEPS))
+        while outer.round < 1:
+            steps[index] += 1
+            parameters -= 2
+            outer.step(0.5)
+            rendezvous.context.stop.wait(0.01)
+        outer.finish()
+        states[index] = parameters.tobytes()
+
+    run_all([threading.Thread(target=train_fast, args=(fast, 1), daemon=True), *group.threads(work)])
+    group.check()
+    assert steps[0] == steps[1] < LONG_STEPS
+    assert [member.weight for member in run.commit(1).members] == [LONG_STEPS, steps[0]]
+    assert set(states) == {fast.parameters.tobytes()}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
@@ -25,7 +27,6 @@ from muster.replica.metrics import Metrics
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.rounds.work_time import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.watching.findings import Findings
@@ -34,33 +35,25 @@ from muster.replica.watching.loss_rule import unusual_loss
 from muster.replica.watching.pace_rule import slow_process, slower_than_others
 from muster.replica.watching.progress import Progress
 from muster.replica.watching.training_watch import TrainingWatch
-from tests.support.copied_array import CopiedArray
-from tests.support.groups import Shared, ThreadLink
-from tests.support.peers import Faults, FaultyStore, Run, run_all
+from tests.support.groups import ThreadGroup
+from tests.support.peers import Faults, FaultyStore, HandClock, Run, together
+from tests.support.round_commits import commit_of, member
 from tests.support.waiting import wait_until
 
 CLAIM = Claim(rank=0, attempt=1, incarnation=1, epoch=1)
 
 
 def commits(*rounds: Sequence[Member]) -> list[Commit]:
-    return [
-        Commit(run="r", round=number, committed_at="", count=1, members=tuple(members), epochs=(1, 1, 1))
-        for number, members in enumerate(rounds, start=1)
-    ]
+    return [commit_of(members, round=number, epochs=(1, 1, 1)) for number, members in enumerate(rounds, start=1)]
 
 
-def member(rank: int, loss: float | None = None, seconds: float | None = None, epoch: int = 1) -> Member:
-    metrics = {} if loss is None else {"loss": loss}
-    return Member(
-        rank=rank,
-        attempt=1,
-        incarnation=1,
-        epoch=epoch,
-        weight=2.0,
-        checksum="0" * 8,
-        metrics=metrics,
-        seconds=seconds,
-    )
+def of_loss(rank: int, loss: float) -> Member:
+    return member(rank, weight=2.0, metrics={"loss": loss})
+
+
+def of_pace(*seconds: float | None, epoch: int = 1) -> list[Member]:
+    """The members of a round, of which the first one has `epoch`."""
+    return [member(rank, weight=2.0, seconds=each, epoch=1 if rank else epoch) for rank, each in enumerate(seconds)]
 
 
 def findings_in(run: Run) -> list[Finding]:
@@ -69,46 +62,53 @@ def findings_in(run: Run) -> list[Finding]:
     return [FindingDocument.from_json(path.read_bytes(), path.name).finding for path in paths]
 
 
+@dataclass
+class WatchedRun(Run):
+    """A run whose replicas watch themselves."""
+
+    watch: Watch = field(default_factory=Watch)
+
+    def context(self, *given: Any) -> RoundContext:
+        return replace(super().context(*given), watch=self.watch)
+
+
 # The loss
 
 
 def test_a_loss_is_unusual_if_it_is_no_number_or_far_above_the_last_rounds() -> None:
-    recent = commits(*[[member(0, 2.0), member(1, 2.2)]] * 3)
-    assert unusual_loss(Loss(), math.nan, []) == "its metric loss is nan"
-    assert unusual_loss(Loss(), math.inf, recent) == "its metric loss is inf"
-    text = "its metric loss, 6.31, is more than 3 times the median of the last 3 rounds, 2.1"
-    assert unusual_loss(Loss(), 6.31, recent) == text
-    assert unusual_loss(Loss(), 6.29, recent) is None
-    assert unusual_loss(Loss(), None, recent) is None
+    recent = commits(*[[of_loss(0, 2.0), of_loss(1, 2.2)]] * 3)
+    jump = "its metric loss, 6.31, is more than 3 times the median of the last 3 rounds, 2.1"
+    rows: list[tuple[Loss, float | None, list[Commit], str | None]] = [
+        (Loss(), math.nan, [], "its metric loss is nan"),
+        (Loss(), math.inf, recent, "its metric loss is inf"),
+        (Loss(), 6.31, recent, jump),
+        (Loss(), 6.29, recent, None),
+        (Loss(), None, recent, None),
+        # A jump needs three rounds and a positive loss.
+        (Loss(), 9.0, recent[:2], None),
+        (Loss(), 9.0, commits(*[[of_loss(0, -1.0)]] * 4), None),
+        (Loss(metric="nll"), 9.0, recent, None),
+    ]
+    for number, (rule, loss, rounds, text) in enumerate(rows):
+        assert unusual_loss(rule, loss, rounds) == text, number
 
 
-def test_a_jump_needs_three_rounds_and_a_positive_loss() -> None:
-    assert unusual_loss(Loss(), 9.0, commits([member(0, 1.0)], [member(0, 1.0)])) is None
-    assert unusual_loss(Loss(), 9.0, commits(*[[member(0, -1.0)]] * 4)) is None
-    assert unusual_loss(Loss(metric="nll"), 9.0, commits(*[[member(0, 1.0)]] * 4)) is None
+def trained(run: Run, losses: Callable[[int, int], float], rounds: int) -> list[WatchError | bytes]:
+    """The parameters of each replica after so many rounds, or its error. `losses` has that of a rank before a round."""
 
-
-def trained(
-    run: Run, rules: Watch, losses: Callable[[int, int], float], rounds: int
-) -> tuple[list[bytes], list[BaseException | None]]:
-    """The parameters after so many rounds, and the errors. `losses` has that of a rank before a round."""
-    parameters = [np.zeros(10, np.float32) for _ in range(run.replicas)]
-    errors: list[BaseException | None] = [None] * run.replicas
-
-    def work(rank: int) -> None:
-        metrics = Metrics()
-        rendezvous = Rendezvous.open(replace(run.context(), watch=rules), rank, 1, metrics)
-        outer = DiLoCo(rendezvous, parameters[rank], Algorithm(learning_rate=1.0, momentum=0.0))
+    def work(rendezvous: Rendezvous) -> WatchError | bytes:
+        parameters = np.zeros(10, np.float32)
+        outer = DiLoCo(rendezvous, parameters, Algorithm(learning_rate=1.0, momentum=0.0))
         try:
             while outer.round < rounds:
-                metrics.log(loss=losses(rank, outer.round + 1))
-                parameters[rank] -= np.float32(rank + 1)
+                rendezvous.metrics.log(loss=losses(rendezvous.rank, outer.round + 1))
+                parameters -= np.float32(rendezvous.rank + 1)
                 outer.step()
         except WatchError as error:
-            errors[rank] = error
+            return error
+        return parameters.tobytes()
 
-    run_all([threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(run.replicas)])
-    return [found.tobytes() for found in parameters], errors
+    return together(run, work)
 
 
 def jumps(rank: int, round_: int) -> float:
@@ -119,24 +119,23 @@ def jumps(rank: int, round_: int) -> float:
 
 
 def test_an_unusual_loss_is_reported_once_in_a_spell(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    parameters, errors = trained(run, Watch(), jumps, rounds=6)
-    assert errors == [None] * 3
-    assert len(set(parameters)) == 1
+    run = WatchedRun(tmp_path)
+    [parameters] = set(trained(run, jumps, rounds=6))
+    assert isinstance(parameters, bytes)
     first, second = findings_in(run)
-    assert first.words == (
-        "watch.loss: replica 1 attempt 1, after round 3: its metric loss, 50, is more than 3 times the median of the "
-        "last 3 rounds, 1 (report)"
-    )
+    assert first.words.startswith("watch.loss: replica 1 attempt 1, after round 3: its metric loss, 50, ")
+    assert first.words.endswith(" (report)")
     assert (second.rank, second.round, second.text) == (2, 4, "its metric loss is nan")
     assert not run.commit(4).excluded
+    ignored = WatchedRun(tmp_path / "ignored", watch=Watch(loss=Loss(then="ignore")))
+    trained(ignored, jumps, rounds=6)
+    assert findings_in(ignored) == []
 
 
 def test_a_replica_with_an_unusual_loss_is_excluded_as_far_as_the_quorum_allows(tmp_path: Path) -> None:
-    run = Run(tmp_path, min_participants=2)
-    parameters, errors = trained(run, Watch(loss=Loss(then="exclude")), jumps, rounds=6)
-    assert errors == [None] * 3
-    assert len(set(parameters)) == 1, "the commit says who counts, so all apply the same"
+    run = WatchedRun(tmp_path, min_participants=2, watch=Watch(loss=Loss(then="exclude")))
+    [parameters] = set(trained(run, jumps, rounds=6))
+    assert isinstance(parameters, bytes), "the commit says who counts, so all apply the same"
     (excluded,) = run.commit(4).excluded
     assert (excluded.rank, excluded.reason[:20]) == (1, "its metric loss, 50,")
     (excluded,) = run.commit(5).excluded
@@ -145,139 +144,107 @@ def test_a_replica_with_an_unusual_loss_is_excluded_as_far_as_the_quorum_allows(
     assert [finding.then for finding in findings_in(run)] == ["exclude", "exclude"]
 
 
-@pytest.mark.parametrize("then", ["restart", "stop"])
-def test_an_unusual_loss_ends_the_attempt_before_it_contributes(tmp_path: Path, then: str) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
-    rules = Watch(loss=Loss.model_validate({"then": then}))
-    _, (error,) = trained(run, rules, lambda _, round_: math.nan if round_ == 2 else 1.0, rounds=3)
-    assert isinstance(error, WatchError)
-    assert (error.exit_code, str(error)) == (ReplicaExit.LOSS, "its metric loss is nan")
-    assert [path.name for path in (run.root / "contributions" / "00000").iterdir()] == ["00000001-000001"]
-
-
-def test_a_rule_that_is_ignored_tells_nothing(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    trained(run, Watch(loss=Loss(then="ignore")), jumps, rounds=6)
-    assert findings_in(run) == []
+def test_an_unusual_loss_ends_the_attempt_before_it_contributes(tmp_path: Path) -> None:
+    for then in ("restart", "stop"):
+        rules = Watch(loss=Loss.model_validate({"then": then}))
+        run = WatchedRun(tmp_path / then, replicas=1, min_participants=1, watch=rules)
+        [error] = trained(run, lambda _, round_: math.nan if round_ == 2 else 1.0, rounds=3)
+        assert isinstance(error, WatchError)
+        assert (error.exit_code, str(error)) == (ReplicaExit.LOSS, "its metric loss is nan")
+        assert [path.name for path in (run.root / "contributions" / "00000").iterdir()] == ["00000001-000001"]
 
 
 # The pace
 
 
 def test_a_replica_is_slow_if_it_was_in_each_of_the_last_rounds() -> None:
-    slow = [member(0, seconds=8.0), member(1, seconds=2.0), member(2, seconds=2.2)]
-    usual = [member(0, seconds=6.0), member(1, seconds=2.0), member(2, seconds=2.2)]
-    rule = Slow(rounds=2)
+    slow, usual = of_pace(8.0, 2.0, 2.2), of_pace(6.0, 2.0, 2.2)
     text = (
         "it takes 4 s for a sample, 3.8 times the median of the others, 1.05 s; in each of the last 2 rounds it took "
         "more than 3 times as long"
     )
-    assert slower_than_others(rule, (0, 1), commits(usual, slow, slow)) == text
-    assert slower_than_others(rule, (0, 1), commits(slow, slow, usual)) is None
-    assert slower_than_others(rule, (1, 1), commits(slow, slow)) is None
-    assert slower_than_others(rule, (0, 1), commits(slow)) is None
-
-
-def test_another_process_of_the_rank_says_nothing_about_this_one() -> None:
-    before = [member(0, seconds=8.0, epoch=1), member(1, seconds=1.0)]
-    after = [member(0, seconds=8.0, epoch=2), member(1, seconds=1.0)]
-    assert slower_than_others(Slow(rounds=2), (0, 2), commits(before, after)) is None
-    assert slower_than_others(Slow(rounds=2), (0, 2), commits(after, after)) is not None
-
-
-def test_without_the_seconds_of_others_no_replica_is_slow() -> None:
-    assert slower_than_others(Slow(rounds=1), (0, 1), commits([member(0, seconds=8.0), member(1)])) is None
-    assert slower_than_others(Slow(rounds=1), (0, 1), commits([member(0), member(1, seconds=1.0)])) is None
+    assert slower_than_others(Slow(rounds=2), (0, 1), commits(usual, slow, slow)) == text
+    assert slower_than_others(Slow(rounds=2), (0, 2), commits(*[of_pace(8.0, 1.0, epoch=2)] * 2)) is not None
+    rows = [
+        (2, (0, 1), [slow, slow, usual]),
+        (2, (1, 1), [slow, slow]),
+        (2, (0, 1), [slow]),
+        # Without the seconds of others, or of its own, none is slow.
+        (1, (0, 1), [of_pace(8.0, None)]),
+        (1, (0, 1), [of_pace(None, 1.0)]),
+        # Another process of the rank says nothing about this one.
+        (2, (0, 2), [of_pace(8.0, 1.0), of_pace(8.0, 1.0, epoch=2)]),
+    ]
+    for rounds, own, seen in rows:
+        assert slower_than_others(Slow(rounds=rounds), own, commits(*seen)) is None, (own, seen)
 
 
 def test_a_process_is_slow_if_its_peers_worked_for_less_in_each_of_the_last_rounds() -> None:
-    rule = Slow(rounds=2)
-    text = (
-        "process 2 of 3 has worked 8 s on the last round, 4.0 times the median of the others; in each of the last 2 "
-        "rounds it took more than 3 times as long"
-    )
-    assert slow_process(rule, [(1.0, 1.0, 1.0), (2.0, 2.0, 7.0), (2.0, 2.0, 8.0)]) == text
-    assert slow_process(rule, [(2.0, 2.0, 7.0), (2.0, 2.0, 5.0)]) is None
-    assert slow_process(rule, [(2.0, 7.0, 2.0), (2.0, 2.0, 7.0)]) is None, "another one each time"
-    assert slow_process(rule, [(2.0, 2.0, 8.0)]) is None
-    assert slow_process(rule, [(2.0,), (2.0,)]) is None
-    assert slow_process(rule, [(), (2.0, 2.0, 8.0)]) is None
+    found = slow_process(Slow(rounds=2), [(1.0, 1.0, 1.0), (2.0, 2.0, 7.0), (2.0, 2.0, 8.0)])
+    assert found is not None
+    assert found.startswith("process 2 of 3 has worked 8 s on the last round, 4.0 times the median of the others; ")
+    nobody: list[list[tuple[float, ...]]] = [
+        [(2.0, 2.0, 7.0), (2.0, 2.0, 5.0)],
+        [(2.0, 7.0, 2.0), (2.0, 2.0, 7.0)],  # another one each time
+        [(2.0, 2.0, 8.0)],
+        [(2.0,), (2.0,)],
+        [(), (2.0, 2.0, 8.0)],
+    ]
+    for rounds in nobody:
+        assert slow_process(Slow(rounds=2), rounds) is None, rounds
 
 
 def test_the_seconds_of_all_processes_of_a_replica_are_compared(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
-    shared, links, board = Shared(2), Shared(2), LocalBoard()
+    run = WatchedRun(tmp_path, replicas=1, min_participants=1, watch=Watch(slow=Slow(rounds=2)))
+    group = ThreadGroup(2)
 
     def work(index: int) -> None:
-        hours = Hours()
-        group = InnerGroup(index, 2, index)
-        rules = Watch(slow=Slow(rounds=2))
-        context = replace(run.context(), watch=rules, clock=hours, group=group, board=board)
-        rendezvous = Rendezvous.open(context, 0, 1, Metrics())
-        rendezvous.connect(ThreadLink(shared, index))
-        packing = CopiedArray(np.zeros(1_000, np.float32), ThreadLink(links, index))
-        own = OwnState(lambda *_: lambda: None, lambda: None)
-        outer = Synchronizer(rendezvous, packing, Algorithm(), own, None)
+        clock = HandClock()
+        rendezvous = group.open(replace(run.context(), clock=clock), index)
+        outer = group.trainer(rendezvous, np.zeros(1_000, np.float32), Algorithm())
         while outer.round < 2:
-            hours.seconds += (2.0, 10.0)[index]
+            clock.seconds += (2.0, 10.0)[index]
             outer.step(1.0)
 
-    run_all([threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)])
+    group.run(work)
     (finding,) = findings_in(run)
-    assert finding.text.startswith(
-        "process 1 of 2 has worked 10 s on the last round, 5.0 times the median of the others"
-    )
+    assert finding.text.startswith("process 1 of 2 has worked 10 s on the last round, 5.0 times")
     assert run.commit(2).members[0].seconds == 10.0
-
-
-class Hours:
-    """A clock of a test."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def wait(self, stop: threading.Event, seconds: float) -> bool:
-        return stop.wait(seconds)
 
 
 @pytest.mark.parametrize("then", ["report", "restart"])
 def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: str) -> None:
-    run = Run(tmp_path, replicas=2, min_participants=2)
     rules = Watch(slow=Slow.model_validate({"rounds": 2, "then": then}))
-    errors: list[WatchError] = []
+    run = WatchedRun(tmp_path, replicas=2, min_participants=2, watch=rules)
 
-    def work(rank: int) -> None:
-        hours = Hours()
-        outer = DiLoCo(
-            Rendezvous.open(replace(run.context(), watch=rules, clock=hours), rank, 1, Metrics()),
-            np.zeros(10, np.float32),
-            Algorithm(),
-        )
+    def work(rank: int) -> WatchError | None:
+        clock = HandClock()
+        rendezvous = Rendezvous.open(replace(run.context(), clock=clock), rank, 1, Metrics())
+        outer = DiLoCo(rendezvous, np.zeros(10, np.float32), Algorithm())
         try:
             while outer.round < 2:
-                hours.seconds += 40.0 if rank else 10.0
+                clock.seconds += 40.0 if rank else 10.0
                 outer.step(samples=20)
         except WatchError as error:
-            errors.append(error)
+            return error
+        return None
 
-    run_all([threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(2)])
+    with ThreadPoolExecutor(2) as pool:
+        errors = [error for error in pool.map(work, range(2)) if error is not None]
     (finding,) = findings_in(run)
     assert (finding.rule, finding.rank, finding.round) == (Rule.SLOW, 1, 2)
-    assert finding.text.startswith("it takes 2 s for a sample, 4.0 times the median of the others, 0.5 s")
+    assert finding.text.startswith("it takes 2 s for a sample, 4.0 times")
     assert [one.seconds for one in run.commit(2).members] == [10.0, 40.0]
     assert [error.exit_code for error in errors] == ([ReplicaExit.SLOW] if then == "restart" else [])
 
 
 def test_the_time_in_an_exchange_is_no_work() -> None:
-    hours = Hours()
-    work = WorkTime(2, hours)
+    clock = HandClock()
+    work = WorkTime(2, clock)
     for _ in range(2):
-        hours.seconds += 3.0
+        clock.seconds += 3.0
         work.pause()
-        hours.seconds += 100.0
+        clock.seconds += 100.0
         work.go_on()
     assert (work.given(0), work.given(0), work.given(1)) == (6.0, 0.0, 6.0)
 
@@ -290,7 +257,7 @@ class Watched:
     """A process whose watch looks when the test says so."""
 
     context: RoundContext
-    hours: Hours
+    clock: HandClock
     watch: TrainingWatch
     inquiry: Inquiry
     ended: list[WatchError] = field(default_factory=list)
@@ -300,25 +267,25 @@ class Watched:
         return self.context.progress
 
     def look_after(self, seconds: float) -> None:
-        self.hours.seconds += seconds
+        self.clock.seconds += seconds
         self.watch.look()
 
 
 def watched(
     run: Run, rules: Watch, group: InnerGroup | None = None, board: LocalBoard | None = None, rank: int = 0
 ) -> Watched:
-    hours = Hours()
+    clock = HandClock()
     context = replace(
         run.context(),
         watch=rules,
-        progress=Progress(hours.monotonic),
+        progress=Progress(clock.monotonic),
         group=group or InnerGroup(),
         board=board or LocalBoard(),
         timeout_seconds=1_000.0,
     )
     ended: list[WatchError] = []
     watch = TrainingWatch(context, rules, Findings(context, rules, replace(CLAIM, rank=rank)), ended.append)
-    return Watched(context, hours, watch, watch._inquiry, ended)
+    return Watched(context, clock, watch, watch._inquiry, ended)
 
 
 HANG = Watch(hang=Hang(after_seconds=100.0), no_round=NoRound(then="ignore"))
@@ -342,16 +309,14 @@ def test_a_process_that_makes_no_step_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_the_place_is_that_of_the_training_loop() -> None:
-    progress, stepped, over = Progress(), threading.Event(), threading.Event()
+    progress, over = Progress(), threading.Event()
 
     def loop() -> None:
         progress.step()
-        stepped.set()
         over.wait()
 
     thread = threading.Thread(target=loop, daemon=True)
     thread.start()
-    stepped.wait()
     wait_until("the loop waits", lambda: "threading.py" in progress.place())
     assert " in loop" in progress.place()
     over.set()
@@ -381,8 +346,7 @@ def test_what_is_no_hang(tmp_path: Path) -> None:
 
 
 def test_an_exchange_that_outlasts_its_own_limits_is_a_hang(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    one = watched(run, HANG)
+    one = watched(run := Run(tmp_path), HANG)
     one.progress.step()
     with one.progress.waiting():
         one.look_after(2_101.0)
@@ -390,16 +354,20 @@ def test_an_exchange_that_outlasts_its_own_limits_is_a_hang(tmp_path: Path) -> N
     assert "in step 2, in an exchange: " in finding.text
 
 
-@pytest.mark.parametrize("then", ["restart", "stop"])
-def test_a_process_that_hangs_ends_with_the_word_of_the_rule(tmp_path: Path, then: str) -> None:
-    run = Run(tmp_path)
-    one = watched(run, Watch(hang=Hang.model_validate({"after_seconds": 100.0, "then": then})))
-    one.progress.step()
-    one.look_after(101.0)
-    (error,) = one.ended
-    assert error.exit_code is ReplicaExit.HANG
-    (finding,) = findings_in(run)
-    assert (finding.then, finding.text) == (then, str(error))
+def test_a_process_that_hangs_ends_with_the_word_of_the_rule(tmp_path: Path) -> None:
+    for then in ("restart", "stop"):
+        run = Run(tmp_path / then)
+        # A missing round before that hides no hang.
+        hang = Hang.model_validate({"after_seconds": 100.0, "then": then})
+        one = watched(run, Watch(hang=hang, no_round=NoRound(after_seconds=60.0)))
+        one.progress.step()
+        one.look_after(61.0)
+        assert not one.ended
+        one.look_after(40.0)
+        (error,) = one.ended
+        assert error.exit_code is ReplicaExit.HANG
+        (finding,) = [finding for finding in findings_in(run) if finding.rule is Rule.HANG]
+        assert (finding.then, finding.text) == (then, str(error))
 
 
 def group_of(run: Run, size: int) -> list[Watched]:
@@ -415,7 +383,7 @@ def test_the_process_that_hangs_is_named_by_its_peers_steps(tmp_path: Path) -> N
         process.progress.step()
         if rank != 1:
             process.progress.step()
-        process.hours.seconds += 200.0
+        process.clock.seconds += 200.0
     processes[0].watch.look()
     wait_until("the verdict is known to all", lambda: not any(process.inquiry.is_open for process in processes))
     for process in processes:
@@ -430,7 +398,7 @@ def test_a_question_that_shows_no_hang_silences_no_process(tmp_path: Path) -> No
     first, second = group_of(run, 2)
     for process in (first, second):
         process.progress.step()
-        process.hours.seconds += 80.0
+        process.clock.seconds += 80.0
     second.inquiry.start()
     assert first.inquiry.ask(seconds=0.1) == {1: ANY}, "the first one makes no answer to itself here"
     first.inquiry.conclude(is_hang=False)
@@ -441,16 +409,6 @@ def test_a_question_that_shows_no_hang_silences_no_process(tmp_path: Path) -> No
     assert finding.rule is Rule.HANG
 
 
-def test_a_missing_round_hides_no_hang(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    one = watched(run, Watch(hang=Hang(after_seconds=100.0, then="restart"), no_round=NoRound(after_seconds=60.0)))
-    one.progress.step()
-    one.look_after(61.0)
-    assert not one.ended
-    one.look_after(40.0)
-    assert [error.exit_code for error in one.ended] == [ReplicaExit.HANG]
-
-
 def test_a_process_that_does_not_answer_is_named() -> None:
     board = LocalBoard()
     answer = Answer(4, 700.0, waits=False, place="loop.py:3 in train")
@@ -458,22 +416,14 @@ def test_a_process_that_does_not_answer_is_named() -> None:
     asking.start()
     answers = asking.ask(seconds=0.3)
     assert answers == {0: answer}
-    assert hang_text(2, answers) == (
-        "process 1 of 2 does not answer, and the others have made no step for 700 s: process 0 is in step 5: "
-        "loop.py:3 in train"
-    )
-
-
-def test_of_many_processes_a_few_are_shown() -> None:
-    answers = {rank: Answer(7, 30.0, waits=False, place="a.py:1 in f") for rank in range(8)}
-    text = hang_text(8, answers)
-    assert text.startswith("none of the 8 processes has made a step for 30 s: process 0 is in step 8: a.py:1 in f; ")
+    silent = "process 1 of 2 does not answer, and the others have made no step for 700 s: process 0 is in step 5: loop"
+    assert hang_text(2, answers).startswith(silent)
+    # A few of many are shown, and none that makes no steps itself is named.
+    text = hang_text(8, dict.fromkeys(range(8), answer))
+    assert text.startswith("none of the 8 processes has made a step for 700 s: process 0 is in step 5: loop.py:3 in ")
     assert text.endswith("; and 5 more")
-
-
-def test_a_process_that_makes_no_steps_by_itself_does_not_hang() -> None:
-    first, other = Answer(7, 30.0, waits=False, place="a"), Answer(0, 99.0, waits=False, place="b")
-    assert hang_text(2, {0: first, 1: other}) == "process 0 of 2 has made no step for 30 s: process 0 is in step 8: a"
+    without_steps = hang_text(2, {0: answer, 1: Answer(0, 900.0, waits=False, place="b")})
+    assert without_steps.startswith("process 0 of 2 has made no step for 700 s: ")
 
 
 # No round
@@ -498,27 +448,15 @@ def test_without_a_round_one_replica_reports_once(tmp_path: Path) -> None:
     assert [finding.round for finding in findings_in(run)] == [7, 8]
 
 
-def test_the_other_processes_of_a_replica_leave_rounds_to_the_first(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    one = watched(run, Watch(no_round=NoRound(after_seconds=60.0)), InnerGroup(1, 2, 1))
-    one.look_after(100.0)
-    assert findings_in(run) == []
-
-
 def test_a_run_without_rounds_is_stopped_if_the_rule_says_so(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    one = watched(run, Watch(no_round=NoRound(after_seconds=60.0, then="stop")))
+    run, rules = Run(tmp_path), Watch(no_round=NoRound(after_seconds=60.0, then="stop"))
+    # The other processes of a replica leave rounds to the first.
+    other = watched(run, rules, InnerGroup(1, 2, 1))
+    other.look_after(100.0)
+    assert (other.ended, findings_in(run)) == ([], [])
+    one = watched(run, rules)
     one.look_after(61.0)
     assert [error.exit_code for error in one.ended] == [ReplicaExit.NO_ROUND]
-
-
-def test_a_replica_that_waits_for_others_knows_what_is_missing(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=2.5)
-    context = replace(run.context(), watch=Watch())
-    outer = DiLoCo(Rendezvous.open(context, 0, 1, Metrics()), np.zeros(3, np.float32), Algorithm())
-    with pytest.raises(Exception, match="Timed out"):
-        outer.step()
-    assert context.progress.missing.startswith("round 1 has 1 of at least 2 participants; missing: rank 1")
 
 
 # Findings
@@ -536,7 +474,6 @@ def test_findings_are_bounded_and_a_store_that_fails_loses_them_only(tmp_path: P
     def breaks(key: str) -> None:
         raise StoreUnavailableError(key, 8, "503")
 
-    Findings(run.context(FaultyStore(run.store, Faults(before_create=breaks))), Watch(), CLAIM).report(
-        Rule.SLOW, "slow"
-    )
+    failing = run.context(FaultyStore(run.store, Faults(before_create=breaks)))
+    Findings(failing, Watch(), CLAIM).report(Rule.SLOW, "slow")
     assert len(findings_in(run)) == FINDINGS_MAX

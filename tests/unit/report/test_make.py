@@ -1,26 +1,37 @@
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.sample_run import sample_run
+from muster.client.runs.runs_report import runs_page
+from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
+from muster.contract.run.job_details import FinalMetric, JobDetails, JobProgress, PoolState, RuleVerdict, WarmPool
 from muster.contract.run.spending import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.html_file import script_data
 from muster.report.links import console_links
+from muster.report.packed_rows import Texts, packed_replicas
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import page_json, render
-from muster.report.page_model import ReplicaView
+from muster.report.page_model import Page, ReplicaView
+from muster.report.read_back import kept_pools, progress_words, ranks_text, read_back_facts
+from muster.report.runs_page import render_runs
 from muster.report.words import bytes_text, duration
-from tests.support.mixed_run import CLUSTER, mixed_run
+from tests.support.page_data import unpacked
+from tests.support.sample_runs import STACK, sample_runs
 
 ROOT = Path(__file__).parents[3]
 PRICES = {"ml.g5.xlarge": 3.6}
@@ -60,63 +71,52 @@ def test_an_attempt_costs_from_when_it_has_an_instance() -> None:
     assert usd_so_far(attempt(instance_type="ml.new.large"), 1, now, PRICES) is None
 
 
-def test_each_attempt_costs_by_its_own_type_for_all_its_instances(small: PageInput) -> None:
-    spec = small.plan.spec.model_copy(update={"instance_count": 2})
-    refused = attempt(secondary=NOT_CREATED, failure_class=FailureClass.CAPACITY)
-    attempts = (refused, attempt(attempt=2), attempt(attempt=3, instance_type="ml.m5.large"))
-    replica = ReplicaView(rank=0, state="succeeded", attempts=attempts)
-    plan = small.plan.model_copy(update={"spec": spec})
-    [shown] = make_page(replace(small, plan=plan, replicas=[replica])).replicas
-    hourly = SHIPPED_PRICES.usd_per_hour
-    expected = (0, *(round(hourly[name] * 2 / 6, 4) for name in ("ml.g5.xlarge", "ml.m5.large")))
-    assert shown.usd == expected
+def verdict(run: PageInput, state: str, reason: str = "", **fields: Any) -> str:
+    return make_page(replace(run, state=state, reason=reason, parameters_identical=None, **fields)).verdict
 
 
 def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
-    said = {
-        state: make_page(replace(small, state=state, reason=reason, parameters_identical=None)).verdict
-        for state, reason in (
-            ("running", ""),
-            ("stopping", ""),
-            ("failed", "out of memory."),
-            ("stopped", ""),
-        )
-    }
-    assert said["running"].startswith("The run is in progress: 0 of 4 replicas have a job, 20 rounds.")
-    assert said["stopping"].startswith("The run is being stopped; its jobs may still save their work.")
-    assert said["failed"] == "The run failed: out of memory. 2 attempts were rerun (quota, infrastructure)."
-    assert said["stopped"].startswith("The run was stopped.")
+    assert verdict(small, "running").startswith("The run is in progress: 0 of 4 replicas have a job, 20 rounds.")
+    assert verdict(small, "stopping").startswith("The run is being stopped")
+    failed = "The run failed: out of memory. 2 attempts were rerun (quota, infrastructure)."
+    assert verdict(small, "failed", "out of memory.") == failed
+    assert verdict(small, "stopped").startswith("The run was stopped.")
     assert "do not hold the same parameters" in make_page(replace(small, parameters_identical=False)).verdict
-
-
-def test_a_run_in_progress_shows_what_its_replicas_wait_for(small: PageInput) -> None:
     waits = attempt(attempt=2, secondary=NOT_CREATED, launched_at=None, failure_class=FailureClass.QUOTA)
     replicas = [
         ReplicaView(rank=0, state="Downloading", attempts=(attempt(ended_at=None),)),
         ReplicaView(rank=1, state="waiting for quota", attempts=(attempt(failure_class=FailureClass.CAPACITY), waits)),
         ReplicaView(rank=2, state="not launched"),
     ]
-    page = make_page(replace(small, state="running", reason="", replicas=replicas, parameters_identical=None))
-    assert page.verdict.startswith("The run is in progress: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds.")
+    waiting = "The run is in progress: 1 of 3 replicas have a job, 1 waits for quota, 20 rounds."
+    assert verdict(small, "running", replicas=replicas).startswith(waiting)
 
 
 def test_a_page_says_who_finished_early(small: PageInput) -> None:
     words = "finished in round 3: its trainer returned"
     replicas = [ReplicaView(rank=rank, state="succeeded", finished_early=words if rank else None) for rank in range(6)]
-    running = make_page(replace(small, state="running", reason="", replicas=replicas, parameters_identical=None))
     named = "; ".join(f"replica {rank} {words}" for rank in (1, 2, 3))
-    assert f" Finished early: {named} and 2 more." in running.verdict
-    settled = make_page(replace(small, state="succeeded", replicas=replicas, parameters_identical=True))
-    assert settled.verdict.endswith("All replicas that trained to the last round hold the same parameters.")
-    assert "Finished early" not in settled.verdict, "the result's reason says it"
+    assert f" Finished early: {named} and 2 more." in verdict(small, "running", replicas=replicas)
+    settled = make_page(replace(small, state="succeeded", replicas=replicas, parameters_identical=True)).verdict
+    assert "All replicas that trained to the last round" in settled
+    assert "Finished early" not in settled, "the result's reason says it"
 
 
-def test_the_limits_of_a_run_stand_beside_what_they_limit(small: PageInput) -> None:
-    spec = small.plan.spec.model_copy(update={"deadline_seconds": 7_200, "cost_ceiling_usd": 250.0})
-    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
-    notes = {fact.label: fact.note for fact in page.facts}
-    assert notes["Time"] == "of at most 2 h"
-    assert notes["Cost"].endswith("; no reruns after $250.00")
+def test_durations_sizes_and_links_are_short_and_lead_to_the_partition() -> None:
+    durations = {7.54: "7.54 s", 60: "1 min", 67: "1 min 7 s", 7_500: "2 h 5 min", 273_600: "3 d 4 h", -1: "0 s"}
+    assert {seconds: duration(seconds) for seconds in durations} == durations
+    sizes = {0: "0 bytes", 999: "999 bytes", 1_000: "1 kB", 999_999: "1 MB", 13_476_839_424: "13.5 GB"}
+    assert {count: bytes_text(count) for count in sizes} == sizes
+    for partition, region, domain in (
+        ("aws", "eu-west-1", "console.aws.amazon.com"),
+        ("aws-cn", "cn-north-1", "console.amazonaws.cn"),
+        ("aws-us-gov", "us-gov-west-1", "console.amazonaws-us-gov.com"),
+    ):
+        arn = f"arn:{partition}:states:{region}:123456789012:execution:Runs:run"
+        links = console_links(arn, "muster-run-r")
+        assert links.execution.startswith(f"https://{region}.{domain}/states/")
+        assert links.execution.endswith(arn)
+        assert links.run_logs.endswith("TrainingJobs$3FlogStreamNameFilter$3Dmuster-run-r")
 
 
 def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: PageInput) -> None:
@@ -126,99 +126,92 @@ def test_a_type_without_a_price_is_named_instead_of_left_out_unseen(small: PageI
     assert "without ml.new.large, which has no price in the table" in cost.note
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(7.54, "7.54 s"), (60, "1 min"), (67, "1 min 7 s"), (7_500, "2 h 5 min"), (273_600, "3 d 4 h"), (-1, "0 s")],
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("partition", "region", "begins"),
-    [
-        ("aws", "eu-west-1", "https://eu-west-1.console.aws.amazon.com/states/"),
-        ("aws-cn", "cn-north-1", "https://cn-north-1.console.amazonaws.cn/states/"),
-        ("aws-us-gov", "us-gov-west-1", "https://us-gov-west-1.console.amazonaws-us-gov.com/states/"),
-    ],
-)
-def test_links_lead_to_the_console_of_the_partition(partition: str, region: str, begins: str) -> None:
-    arn = f"arn:{partition}:states:{region}:123456789012:execution:Runs:run"
-    links = console_links(arn, "muster-run-r")
-    assert links.execution.startswith(begins)
-    assert links.execution.endswith(arn)
-    assert links.run_logs.endswith("TrainingJobs$3FlogStreamNameFilter$3Dmuster-run-r")
-
-
 SECRET = "swordfish"
-PRIVATE: dict[str, dict[str, Any]] = {
-    "environment": {"environment": {"TOKEN": SECRET}},
-    "overrides": {"overrides": {"0": {"environment": {"TOKEN": SECRET}}}},
-    "hyper_parameters": {"hyper_parameters": {"TOKEN": SECRET}},
-    "kwargs": {"kwargs": {"TOKEN": SECRET, "deep": {"TOKEN": [SECRET]}}},
-    "arguments": {"trainer": None, "entrypoint": ["TOKEN", SECRET], "arguments": ["TOKEN", SECRET]},
-    "rule_parameters": {
-        "debug_rule_configurations": [
-            {"rule_configuration_name": "r", "rule_evaluator_image": "i:1", "rule_parameters": {"TOKEN": SECRET}}
-        ]
-    },
-    "hook_parameters": {
-        "debug_hook_config": {"s3_output_path": "s3://bucket/debug", "hook_parameters": {"TOKEN": SECRET}}
-    },
-    "profiling_parameters": {"profiler_config": {"profiling_parameters": {"TOKEN": SECRET}}},
-}
+RULE = {"rule_configuration_name": "r", "rule_evaluator_image": "i:1", "rule_parameters": {"TOKEN": SECRET}}
+PRIVATE: list[dict[str, Any]] = [
+    {"environment": {"TOKEN": SECRET}},
+    {"overrides": {"0": {"environment": {"TOKEN": SECRET}}}},
+    {"hyper_parameters": {"TOKEN": SECRET}},
+    {"kwargs": {"TOKEN": SECRET, "deep": {"TOKEN": [SECRET]}}},
+    {"trainer": None, "entrypoint": ["TOKEN", SECRET], "arguments": ["TOKEN", SECRET]},
+    {"debug_rule_configurations": [RULE]},
+    {"debug_hook_config": {"s3_output_path": "s3://bucket/debug", "hook_parameters": {"TOKEN": SECRET}}},
+    {"profiler_config": {"profiling_parameters": {"TOKEN": SECRET}}},
+]
 
 
-@pytest.mark.parametrize("fields", PRIVATE.values(), ids=PRIVATE)
-def test_names_and_types_but_no_values_that_may_be_secret_are_in_the_page(
-    small: PageInput, fields: dict[str, Any]
-) -> None:
+def page_of_spec(small: PageInput, **fields: Any) -> Page:
     given = {"replicas": 1, "trainer": "package.module:train", "image": "image:1", **fields}
     spec = parse_spec({key: value for key, value in given.items() if value is not None})
-    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
-    body = render(page).decode()
-    assert SECRET not in body
-    assert "not shown, because they may be secret" in body
-    assert "TOKEN" in json.dumps(page.plan) or "(a list of 2 values, not shown)" in json.dumps(page.plan)
+    return make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
 
 
-def test_of_a_private_mapping_each_name_has_its_type(small: PageInput) -> None:
-    kwargs = {"lr": 0.1, "steps": 7, "name": "a", "deep": {"a": 1}, "tags": [], "warm": True, "none": None}
-    spec = parse_spec({"replicas": 1, "trainer": "package.module:train", "kwargs": kwargs})
-    page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec})))
-    assert page.plan["spec"]["kwargs"] == {  # type: ignore[index, call-overload]
-        "lr": "(a number, not shown)",
-        "steps": "(a whole number, not shown)",
-        "name": "(text, not shown)",
-        "deep": "(a mapping of 1 value, not shown)",
-        "tags": "(an empty list, not shown)",
-        "warm": "(true or false, not shown)",
-        "none": "(no value, not shown)",
-    }
+def test_names_and_types_but_no_values_that_may_be_secret_are_in_the_page(small: PageInput) -> None:
+    for fields in PRIVATE:
+        page = page_of_spec(small, **fields)
+        body, plan = render(page).decode(), json.dumps(page.plan)
+        assert SECRET not in body, fields
+        assert "not shown, because they may be secret" in body, fields
+        assert "TOKEN" in plan or "(a list of 2 values, not shown)" in plan, fields
 
 
-def test_nothing_of_a_run_can_end_the_data_block(small: PageInput) -> None:
-    page = make_page(replace(small, reason="</script><!-- <script> ]]> & \u2028"))
+def test_a_file_allows_its_own_scripts_and_no_network_and_no_text_of_a_run_becomes_markup(small: PageInput) -> None:
+    evil = "</script><!-- <script> ]]> & \u2028"
+    page = make_page(replace(small, reason=evil))
+    runs = runs_page(STACK, [sample_runs(2)[1].model_copy(update={"run": evil})], more=False)
+    for file in (render(page), render_runs(runs)):
+        text = file.decode()
+        [policy] = map(html.unescape, re.findall(r'Content-Security-Policy" content="([^"]*)"', text))
+        scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+        assert re.findall(r"script-src (.*?);", policy)[0].split() == [f"'sha256-{digest}'" for digest in digests]
+        assert policy.startswith("default-src 'none'")
+        assert ("unsafe" in policy, "connect-src" in policy) == (False, False)
+        assert not re.search(r'(?:src|href)="(?!#)', text.split("<script", maxsplit=1)[0])
+        assert "<!-- <script>" not in text
+    live = html.unescape(render(page, live=True).decode())
+    assert "connect-src 'self'" in live
     block = script_data(page_json(page))
     assert not re.search(r"[<>&]", block)
-    assert json.loads(block) == json.loads(page_json(page))
-    assert "</script><!--" in json.loads(block)["verdict"]
+    assert evil[:9] in json.loads(block)["verdict"]
 
 
-def test_the_policy_allows_the_page_s_own_scripts_and_no_network(small: PageInput) -> None:
-    still, live = (render(make_page(small), live=live).decode() for live in (False, True))
-    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', still)
-    assert policy.startswith("default-src &#x27;none&#x27;; script-src &#x27;sha256-")
-    assert "unsafe" not in policy
-    assert "connect-src" not in policy
-    assert "connect-src &#x27;self&#x27;" in live
-    assert not re.search(r'(?:src|href)="(?!#)', still.split('<script type="application/json"')[0])
+def test_rows_come_back_from_their_columns() -> None:
+    """The inverse on the page is JavaScript, which tests/page runs."""
+    attempts = [
+        {"attempt": 1, "job": "m-r0-a1", "ended_at": "2026-05-04T03:00:01.500Z"},
+        {"attempt": 2, "job": "m-r0-a2"},
+    ]
+    replicas: list[dict[str, Any]] = [
+        {"rank": 0, "state": "Failed", "attempts": attempts, "artifacts": "s3://b/m-r0-a2/model.tar.gz"},
+        {
+            "rank": 1,
+            "state": "Failed",
+            "attempts": [{"attempt": 1, "job": "m-r1-a1", "ended_at": "2026-05-04T03:00:02.000Z"}],
+        },
+        # Another spelling of a time, another name, and a value that only this row has.
+        {"rank": 2, "attempts": [{"attempt": 1, "job": "own", "ended_at": "yesterday"}], "extra": {"a": [1, None]}},
+    ]
+    texts = Texts()
+    for rows in (replicas, replicas[:2], []):
+        columns = json.loads(json.dumps(packed_replicas(rows, texts)))
+        assert unpacked({"texts": texts.all, "replicas": columns})["replicas"] == rows
+    assert "s3://b/m-r{rank}-a{attempt}/model.tar.gz" in texts.all, "each text is there once"
+
+
+def test_a_run_that_has_ended_leads_to_its_page_and_a_thousand_are_less_than_a_megabyte() -> None:
+    running, ended = runs_page(STACK, sample_runs(2), more=False).runs
+    console = "https://us-west-2.console.aws.amazon.com"
+    arn = "arn:aws:states:us-west-2:123456789012:execution:Muster:gpt-0000"
+    assert running.link == f"{console}/states/home?region=us-west-2#/v2/executions/details/{arn}"
+    place = f"region=us-west-2&prefix=control/{ended.run}/report.html"
+    assert ended.link == f"{console}/s3/object/muster-bucket?{place}"
+    assert len(render_runs(runs_page(STACK, sample_runs(1_000), more=True))) < 1_000_000
 
 
 def test_long_reasons_of_many_replicas_are_cut_and_the_page_stays_small() -> None:
-    page = render(make_page(sample_run(1_000, 500, reason="x" * 1_024)))
-    assert len(page) < 3_000_000
-    many = sample_run(10_000, 1, reason="x" * 1_024)
+    assert len(render(make_page(sample_run(1_000, 30, reason="x" * 1_024)))) < 1_000_000
+    many = sample_run(5_000, 1, reason="x" * 1_024)
     reasons = [one.reason for replica in make_page(many).replicas for one in replica.attempts if one.reason[:1] == "x"]
     assert {len(reason) for reason in reasons} == {120}
     assert reasons[0].endswith("x…")
@@ -242,46 +235,61 @@ def test_an_attempt_whose_type_is_not_known_yet_costs_at_most_the_dearest_prefer
     replicas = [ReplicaView(rank=rank, state="training", attempts=(one,)) for rank, one in enumerate(attempts)]
     page = make_page(replace(small, plan=small.plan.model_copy(update={"spec": spec}), replicas=replicas))
     assert [usd for one in page.replicas for usd in one.usd] == pytest.approx([63.296 / 6, 1.408 / 6], abs=1e-4)
-    (cost,) = (fact for fact in page.facts if fact.label == "Cost")
-    assert cost.value == "≤ $10.78"
-    assert "; 1 at the dearest of its types, until SageMaker names the chosen one" in cost.note
 
 
-def test_the_summary_names_the_model_or_why_there_is_none(small: PageInput) -> None:
-    def shown(run: PageInput) -> list[tuple[str, str]]:
-        return [(fact.value, fact.note) for fact in make_page(run).facts if fact.label == "Model"]
-
-    where = "s3://muster-sample/output/sample/model/"
-    assert shown(small) == [("13.5 GB", f"after round 20 in 5 files, loss 0.402; {where}")]
-    assert shown(replace(small, model=None, model_problem="it went wrong")) == [("none", "it went wrong")]
-    assert shown(replace(small, model=None)) == []
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (999_999, "1 MB"), (13_476_839_424, "13.5 GB")],
-)
-def test_sizes_have_three_digits(count: int, text: str) -> None:
-    assert bytes_text(count) == text
+def reported(details: JobDetails | None, number: int = 1) -> Attempt:
+    return Attempt(
+        attempt=number, job=f"job-a{number}", instance_type="ml.g5.xlarge", billable_seconds=100, details=details
+    )
 
 
-def test_a_page_says_which_replicas_are_on_a_cluster_and_for_how_long_they_held_instances() -> None:
-    page = make_page(mixed_run(8, 20))
-    found = {fact.label: fact for fact in page.facts}
-    assert found["Cluster"].value == CLUSTER
-    assert found["Cluster"].note == "ml-cluster: ranks 4-7; the operator restarted 4 times"
-    assert "are paid for whether a job runs or not" in found["Instance hours"].note
-    assert float(found["Instance hours"].value) > 0
-    assert page.links.cluster is not None
-    assert page.links.cluster.endswith("/sagemaker/home?region=us-east-1#/cluster-management/{cluster}")
-    assert page.links.cluster_logs is not None
-    assert page.links.cluster_logs.endswith("logGroupNameFilter$3D$252Faws$252Fsagemaker$252FClusters$252F{cluster}")
-    # Scaled to 2 and 4 instances, replica 5 costs more than replica 4, which was restarted.
-    usd = [sum(filter(None, replica.usd)) for replica in page.replicas]
-    assert usd[5] > 1.5 * usd[4]
+def pool(minutes: int, state: PoolState = PoolState.AVAILABLE) -> JobDetails:
+    return JobDetails(warm_pool=WarmPool(state=state, until=timestamps.text(NOW + timedelta(minutes=minutes))))
 
 
-def test_a_run_without_clusters_has_no_links_to_them(small: PageInput) -> None:
-    page = make_page(small)
-    assert page.links.cluster is None
-    assert not {"Cluster", "Clusters", "Instance hours"} & {fact.label for fact in page.facts}
+def facts(*attempts: tuple[Attempt, ...]) -> dict[str, tuple[str, str]]:
+    views = [ReplicaView(rank=rank, state="succeeded", attempts=found) for rank, found in enumerate(attempts)]
+    return {fact.label: (fact.value, fact.note) for fact in read_back_facts(views, SHIPPED_PRICES, NOW)}
+
+
+def test_metrics_savings_and_pools_are_lines_of_the_summary() -> None:
+    assert facts((reported(None),), (reported(JobDetails(training_seconds=100)),)) == {}
+    metrics = (FinalMetric(name="loss", value=0.5),)
+    found = facts(
+        (reported(JobDetails(training_seconds=400, metrics=metrics)),), (reported(pool(30)),), (reported(pool(20)),)
+    )
+    assert found["Final metrics"] == ("loss 0.5", "as SageMaker read them from the logs")
+    assert found["Spot"] == ("75% saved", "100 s billed of 400 s: 75% saved, about $0.1173 at on-demand prices")
+    value, note = found["Warm pools"]
+    assert value == "2"
+    assert note.startswith(
+        "2 ml.g5.xlarge are kept warm until 12:30 UTC and billed: $2.82 per hour. To end one now: aws "
+    )
+
+
+def test_rules_are_one_line_whose_issues_come_first() -> None:
+    def verdict(rule: str, status: str) -> RuleVerdict:
+        return RuleVerdict(tool="debugger", rule=rule, status=status)
+
+    quiet = tuple(verdict(f"R{number}", "NoIssuesFound") for number in range(5))
+    found = facts((reported(JobDetails(rules=(*quiet, verdict("Overfit", "IssuesFound")))),))
+    value, note = found["Rules"]
+    assert value == "NoIssuesFound ×5, IssuesFound"
+    assert note.startswith("debugger rule Overfit: IssuesFound in replica 0; debugger rule R0: NoIssuesFound")
+    assert note.endswith("; and 3 more")
+
+
+def test_a_pool_counts_until_its_end_and_only_that_of_the_last_attempt() -> None:
+    assert kept_pools({0: [reported(pool(-1))]}, NOW) == []
+    assert kept_pools({0: [reported(pool(5, PoolState.REUSED))]}, NOW) == []
+    assert kept_pools({0: [reported(pool(5)), reported(None, 2)]}, NOW) == []
+    assert [kept.rank for kept in kept_pools({3: [reported(None), reported(pool(5), 2)]}, NOW)] == [3]
+
+
+def test_progress_and_many_ranks_in_words() -> None:
+    assert progress_words(JobProgress(step=3, steps=10, epoch=1)) == "step 3 of 10, epoch 1"
+    assert ranks_text([4]) == "replica 4"
+    assert ranks_text(list(range(10))) == "replicas 0, 1, 2 and 7 more"

@@ -31,7 +31,8 @@ def cells(metric: MetricView) -> list[float]:
 def test_rounds_are_merged_by_weight_and_kept_by_rank() -> None:
     table = RoundTable(3, START)
     table.add(commit(1, {0: {"loss": 4.0}, 1: {"loss": 1.0}}, second=10))
-    table.add(commit(2, {0: {"loss": 2.0}, 2: {"loss": 1.0}}, second=14))
+    left_out = {"excluded": (Exclusion(rank=1, reason="checksum"),), "absent": (2, 3)}
+    table.add(commit(2, {0: {"loss": 2.0}, 2: {"loss": 1.0}}, second=14).model_copy(update=left_out))
     view = table.view()
     [loss] = view.metrics
     # Weights are 1, 2 and 3.
@@ -39,6 +40,7 @@ def test_rounds_are_merged_by_weight_and_kept_by_rank() -> None:
     assert (loss.low, loss.high) == ((1.0, 1.0), (4.0, 2.0))
     assert cells(loss) == pytest.approx([4.0, 2.0, 1.0, math.nan, math.nan, 1.0], nan_ok=True)
     assert (view.numbers, view.members, view.at, view.total) == ((1, 2), (2, 2), (10.0, 14.0), 2)
+    assert (view.excluded, view.absent) == ((0, 1), (0, 2))
 
 
 def test_a_round_lasts_since_the_one_before_and_the_first_since_the_start_of_the_run() -> None:
@@ -81,34 +83,10 @@ def test_the_last_metrics_are_those_of_replicas_that_hold_the_last_round() -> No
     for number in (1, 2):
         table.add(logged(number, {"loss": float(number)}, (1,)))
     table.add_last([(0, 1, {"loss": 5.0}), (1, None, {"loss": 5.0}), (7, 2, {"loss": 5.0}), (1, 2, {"loss": math.inf})])
-    [loss] = table.view().metrics
-    assert loss.mean == (2.0, None)
-    table.add_last([(1, 2, {"loss": 1.5, "unknown": 1.0})])
-    [loss] = table.view().metrics
-    assert loss.mean == (2.0, 1.5)
+    assert table.view().metrics[0].mean == (2.0, None)
     # With the weights of its round, of which rank 1 has two thirds.
-    table.add_last([(0, 2, {"loss": 4.5})])
+    table.add_last([(1, 2, {"loss": 1.5, "unknown": 1.0}), (0, 2, {"loss": 4.5})])
     assert table.view().metrics[0].mean == (2.0, 2.5)
-
-
-def test_of_a_long_run_a_metric_is_shown_at_the_next_round_that_was_read() -> None:
-    table = RoundTable(1, START)
-    for number in (1, 11, 21):
-        table.add(logged(number, {"loss": float(number)}, (1,), ranks=1))
-    assert table.view().metrics[0].mean == (None, 11.0, 21.0)
-
-
-def test_so_many_rounds_are_read_that_a_function_has_the_time() -> None:
-    assert [rounds_max(replicas) for replicas in (0, 1, 1_000, 4_000, 10_000)] == [500, 500, 500, 500, 200]
-
-
-def test_a_metric_that_comes_later_has_no_value_before() -> None:
-    table = RoundTable(2, START)
-    table.add(commit(1, {0: {}, 1: {}}))
-    table.add(commit(2, {0: {"accuracy": 0.5}, 1: {}}))
-    [metric] = table.view().metrics
-    assert metric.mean == (None, 0.5)
-    assert cells(metric) == pytest.approx([math.nan, 0.5, math.nan, math.nan], nan_ok=True)
 
 
 def test_what_replicas_write_cannot_break_the_table() -> None:
@@ -136,13 +114,6 @@ def test_the_values_of_a_large_run_fit_into_a_function() -> None:
     assert len(shown) == 13
 
 
-def test_excluded_and_absent_are_counted() -> None:
-    one = commit(1, {0: {}}).model_copy(update={"excluded": (Exclusion(rank=1, reason="checksum"),), "absent": (2, 3)})
-    table = RoundTable(4, START)
-    table.add(one)
-    assert (table.view().excluded, table.view().absent) == ((1,), (2,))
-
-
 @given(
     values=st.lists(st.floats(-1e6, 1e6, allow_nan=False, width=32), min_size=2, max_size=6),
     rounds=st.integers(1, 4),
@@ -164,6 +135,7 @@ def test_a_byte_is_near_to_its_value(values: list[float], rounds: int) -> None:
 
 
 def test_too_many_rounds_are_read_evenly_with_the_first_and_the_last() -> None:
+    assert [rounds_max(replicas) for replicas in (0, 1, 1_000, 4_000, 10_000)] == [500, 500, 500, 500, 200]
     keys = [f"{number:08d}" for number in range(10_000)]
     some = chosen(keys, 500)
     assert len(some) == len(set(some)) == 500

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.job_details import FinalMetric, JobDetails
 from muster.contract.run.time_use import TimeUse
 from muster.report.page_contents import make_page
-from muster.report.page_html import render
 from muster.report.sweep_rounds import SweepRounds, own_rounds_max
 from muster.report.sweep_view import sweep_view
 from muster.report.time_split import summed
-from tests.support.page_data import data_in
 from tests.support.sample_sweeps import LOST, sample_sweep
 
 
@@ -38,13 +34,6 @@ def test_the_values_and_the_last_metrics_are_side_by_side() -> None:
     assert view.best == (2, 2)
 
 
-def test_a_run_that_is_no_sweep_has_none() -> None:
-    assert sweep_view({}, []) is None
-    page = make_page(sample_sweep(2, 3))
-    plan = page.model_copy(update={"sweep": None})
-    assert "sweep" not in data_in(render(plan).decode())
-
-
 def test_of_a_program_the_metrics_are_those_of_its_log() -> None:
     run = sample_sweep(2, 3)
     details = JobDetails(metrics=(FinalMetric(name="eval_loss", value=0.25, at="2026-01-01T00:00:00Z"),))
@@ -58,14 +47,16 @@ def test_of_a_program_the_metrics_are_those_of_its_log() -> None:
 
 def test_each_replica_has_its_own_line() -> None:
     rounds = make_page(sample_sweep(4, 12)).rounds
-    assert rounds.total == 12
-    assert rounds.numbers == tuple(range(1, 13))
-    assert (rounds.waited_for, rounds.rates, rounds.pace, rounds.times) == ((), (), None, None)
+    assert (rounds.numbers, rounds.rates, rounds.pace, rounds.times) == (tuple(range(1, 13)), (), None, None)
     assert (rounds.expected, rounds.samples) == (60, 64.0 * (12 + 11 + 10 + 4))
-    assert {metric.name for metric in rounds.metrics} == {"accuracy", "loss", "utilisation"}
+    use = TimeUse(rounds=3, spent=(5,), last=(3,), held_up=(2,))
+    own = commit(3, absent=(1,), last=0, time_use=use).of_rank(4)
+    assert [member.rank for member in own.members] == [4]
+    assert (own.absent, own.last, own.time_use) == ((), None, TimeUse(rounds=3, spent=(5,)))
 
 
 def test_rounds_are_added_in_any_order_and_ranks_that_the_run_lacks_are_left_out() -> None:
+    assert [own_rounds_max(replicas) for replicas in (1, 64, 100)] == [500, 312, 200]
     table = SweepRounds(2, "2026-01-01T00:00:00Z")
     for rank, round_ in ((1, 1), (1, 2), (0, 1), (7, 1)):
         table.add(commit(round_).of_rank(rank))
@@ -75,22 +66,10 @@ def test_rounds_are_added_in_any_order_and_ranks_that_the_run_lacks_are_left_out
     assert SweepRounds(2, "2026-01-01T00:00:00Z").view().total == 0
 
 
-def test_a_commit_is_that_of_its_rank() -> None:
-    own = commit(3, absent=(1,), last=0, time_use=TimeUse(rounds=3, spent=(5,), last=(3,), held_up=(2,))).of_rank(4)
-    assert [member.rank for member in own.members] == [4]
-    assert (own.absent, own.epochs, own.last, own.waited_for) == ((), (), None, None)
-    assert own.time_use == TimeUse(rounds=3, spent=(5,))
-
-
 def test_the_time_of_all_replicas_is_added_up() -> None:
     uses = [TimeUse(rounds=2, spent=(1, 2)), None, TimeUse(rounds=5, spent=(10,))]
     assert summed(uses) == TimeUse(rounds=5, spent=(11, 2))
     assert summed([None]) is None
-
-
-@pytest.mark.parametrize(("replicas", "most"), [(1, 500), (64, 312), (100, 200)])
-def test_of_many_replicas_fewer_rounds_are_read(replicas: int, most: int) -> None:
-    assert own_rounds_max(replicas) == most
 
 
 def test_what_differs_is_named_in_the_summary() -> None:

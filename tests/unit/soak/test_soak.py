@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-
-import pytest
+from typing import Any
 
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -13,10 +12,9 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.spec_reader import parse_spec
 from tests.soak.judgement import Morning, SeenJob, different_parameters, is_explained, violations
-from tests.soak.night_plan import _KINDS, ROUNDS, Blow, PlannedRun, TimedBlow, plan_night
+from tests.soak.night_plan import ROUNDS, Blow, PlannedRun, TimedBlow, plan_night
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-CANCELLED = [TimedBlow(Blow.CANCEL, 1.0)]
 
 
 def test_a_seed_decides_the_night() -> None:
@@ -27,9 +25,7 @@ def test_a_seed_decides_the_night() -> None:
     assert kinds >= {*Blow, "call-error", "spot-interruption", "lost-instance", "crash", "event", "capacity-error"}
     assert any(run.fatal for run in first)
     assert any(not run.faults and not run.blows for run in first)
-    for run in first:
-        assert parse_spec(run.spec).replicas == 4
-    assert len(_KINDS) == 12
+    assert {parse_spec(run.spec).replicas for run in first} == {4}
 
 
 def attempt(number: int, status: str = "Completed", **fields: object) -> Attempt:
@@ -70,63 +66,56 @@ GOOD = Morning(
 )
 
 
-def test_a_true_success_passes() -> None:
-    assert list(violations(GOOD)) == []
-
-
-def test_a_true_failure_and_a_true_stop_pass() -> None:
+def test_what_is_true_passes() -> None:
     lost = replica(0, attempt(1, "Failed"), outcome=ReplicaOutcome.FAILED, round=None, checksum=None)
     failed = result(lost, verdict=Verdict.FAILED, identical=None)
     fatal = PlannedRun("night-1", 1, fatal=True)
-    assert (
-        list(violations(Morning(fatal, "FAILED", failed, "failed", cancelled=False, jobs=[job(0, 1, "Failed")]))) == []
-    )
     stopped = result(replica(0, outcome=ReplicaOutcome.NOT_LAUNCHED), verdict=Verdict.STOPPED, identical=None)
-    planned = PlannedRun("night-1", 1, blows=CANCELLED)
-    assert list(violations(Morning(planned, "ABORTED", stopped, "stopped", cancelled=True, jobs=[]))) == []
+    cancelled = PlannedRun("night-1", 1, blows=[TimedBlow(Blow.CANCEL, 1.0)])
+    for morning in (
+        GOOD,
+        Morning(fatal, "FAILED", failed, "failed", cancelled=False, jobs=[job(0, 1, "Failed")]),
+        Morning(cancelled, "ABORTED", stopped, "stopped", cancelled=True, jobs=[]),
+    ):
+        assert list(violations(morning)) == []
 
 
-@pytest.mark.parametrize(
-    ("lie", "words"),
-    [
-        (replace(GOOD, result=None), "no result"),
-        (replace(GOOD, planned=PlannedRun("night-1", 2, fatal=True)), "succeeded instead of failed"),
-        (
-            replace(GOOD, result=GOOD.result and GOOD.result.model_copy(update={"verdict": Verdict.STOPPED})),
-            "was not cancelled",
-        ),
-        (replace(GOOD, execution="FAILED"), "its execution is FAILED"),
-        (replace(GOOD, shown="failed"), "clients show failed"),
-        (replace(GOOD, jobs=GOOD.jobs[1:]), "rank 0, attempt 1 has no job"),
-        (replace(GOOD, jobs=[*GOOD.jobs, job(0, 2, begin=11)]), "attempt 2 had a job that the result does not name"),
-        (replace(GOOD, jobs=[job(0, 1, "Stopped"), *GOOD.jobs[1:]]), "ended as Stopped, and the result says Completed"),
-        (replace(GOOD, jobs=[job(0, 1, "InProgress", end=None), *GOOD.jobs[1:]]), "is InProgress"),
-        (replace(GOOD, jobs=[*GOOD.jobs[:2], job(1, 3, begin=3)]), "rank 1 had two live jobs: attempts 1 and 3"),
-        (replace(GOOD, result=result(replica(0, attempt(1), round=1), replica(1, FAILED, attempt(3)))), "in round 1"),
-        (
-            replace(GOOD, result=result(replica(0, attempt(1)), replica(1, FAILED, attempt(3)), identical=False)),
-            "different parameters",
-        ),
-        (
-            replace(
-                GOOD,
-                planned=PlannedRun("night-1", 2, fatal=True),
-                execution="FAILED",
-                shown="failed",
-                result=GOOD.result and GOOD.result.model_copy(update={"verdict": Verdict.FAILED}),
-            ),
-            "no replica has failed",
-        ),
-    ],
-)
-def test_a_lie_is_found(lie: Morning, words: str) -> None:
-    assert any(words in found for found in violations(lie)), list(violations(lie))
+def with_verdict(verdict: Verdict, **changes: Any) -> Morning:
+    return replace(GOOD, result=GOOD.result and GOOD.result.model_copy(update={"verdict": verdict}), **changes)
+
+
+FATAL = PlannedRun("night-1", 2, fatal=True)
+LIES = [
+    (replace(GOOD, result=None), "no result"),
+    (replace(GOOD, planned=FATAL), "succeeded instead of failed"),
+    (with_verdict(Verdict.STOPPED), "was not cancelled"),
+    (with_verdict(Verdict.FAILED, planned=FATAL, execution="FAILED", shown="failed"), "no replica has failed"),
+    (replace(GOOD, execution="FAILED"), "its execution is FAILED"),
+    (replace(GOOD, shown="failed"), "clients show failed"),
+    (replace(GOOD, jobs=GOOD.jobs[1:]), "rank 0, attempt 1 has no job"),
+    (replace(GOOD, jobs=[*GOOD.jobs, job(0, 2, begin=11)]), "attempt 2 had a job that the result does not name"),
+    (replace(GOOD, jobs=[job(0, 1, "Stopped"), *GOOD.jobs[1:]]), "ended as Stopped, and the result says Completed"),
+    (replace(GOOD, jobs=[job(0, 1, "InProgress", end=None), *GOOD.jobs[1:]]), "is InProgress"),
+    (replace(GOOD, jobs=[*GOOD.jobs[:2], job(1, 3, begin=3)]), "rank 1 had two live jobs: attempts 1 and 3"),
+    (replace(GOOD, result=result(replica(0, attempt(1), round=1), replica(1, FAILED, attempt(3)))), "in round 1"),
+    (
+        replace(GOOD, result=result(replica(0, attempt(1)), replica(1, FAILED, attempt(3)), identical=False)),
+        "different parameters",
+    ),
+]
+
+
+def test_every_lie_is_found() -> None:
+    for lie, words in LIES:
+        found = list(violations(lie))
+        assert any(words in line for line in found), (words, found)
 
 
 def test_a_run_with_other_parameters_than_the_rest_is_found() -> None:
     other = replace(GOOD, planned=PlannedRun("night-2", 1), result=result(replica(0, attempt(1), checksum="another")))
     assert list(different_parameters([GOOD, GOOD])) == []
-    assert list(different_parameters([GOOD, other])) == ["night-2: its parameters are not those of the other runs"]
+    [found] = different_parameters([GOOD, other])
+    assert found.startswith("night-2: ")
 
 
 def test_a_dead_letter_is_explained_only_by_what_a_night_does() -> None:

@@ -49,10 +49,3 @@ def test_a_job_grows_when_a_node_comes_and_shrinks_when_one_is_lost(small: PodCl
     assert small.status(name)["restartCount"] == 1
     assert small.condition(name, "Running")
     small.remove(name)
-
-
-def test_discrete_counts_leave_out_what_is_between(small: PodCluster) -> None:
-    policy = {"replicaDiscreteValues": [1, 3], "minReplicas": 1, "maxReplicas": 3}
-    name = small.create("steps.py", "2", replicas=1, elastic=policy)
-    small.wait(name, "Completed")
-    assert set(world_sizes(small, name)) == {"1"}

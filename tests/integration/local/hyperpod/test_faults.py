@@ -43,14 +43,6 @@ def test_a_node_that_is_lost_takes_its_pods_without_notice_and_is_replaced(clust
     cluster.remove(name)
 
 
-def test_a_job_without_retries_has_failed_with_its_node(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "60", jobMaxRetryCount=0)
-    placed(cluster, LostNode(job=name))
-    failed = cluster.wait(name, "Failed")
-    assert failed["reason"] == "NodeFault"
-    assert failed["message"].startswith("Found unhealthy node hyperpod-i-")
-
-
 def test_a_node_whose_deep_health_check_fails_is_drained_and_started_again(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "60")
     cluster.wait(name, "Running")
@@ -69,16 +61,6 @@ def test_a_node_whose_deep_health_check_fails_is_drained_and_started_again(clust
     assert [event["HealthSummary"]["HealthStatus"] for event in found] == ["Unhealthy", "Healthy"]
     assert found[0]["HealthSummary"]["RepairAction"] == "Reboot"
     cluster.remove(name)
-
-
-def test_a_label_that_a_person_sets_has_the_node_repaired(cluster: PodCluster) -> None:
-    """AWS's guides emulate a fault so: kubectl label node NAME node-health-status=UnschedulablePendingReplacement."""
-    node = cluster.store.list(NODES).items[0]["metadata"]["name"]
-    labels = {node_documents.HEALTH: node_documents.PENDING_REPLACEMENT}
-    cluster.store.patch(NODES, node, {"metadata": {"labels": labels}})
-    wait_until("the new node", lambda: cluster.store.find(NODES, node) is None and cluster.cluster.nodes.count() == 3)
-    descriptions = [detail["EventDetails"]["Description"] for _, detail in cluster.sent if "EventDetails" in detail]  # type: ignore[index]  # documents
-    assert any("is starting as part of instance replacement" in text for text in descriptions)
 
 
 def test_a_preempted_job_is_suspended_and_resumed(cluster: PodCluster) -> None:
@@ -113,10 +95,3 @@ def test_nothing_is_reconciled_while_the_operator_is_down(cluster: PodCluster) -
     assert "conditions" not in cluster.status(other)
     cluster.wait(name, "Completed")
     cluster.wait(other, "Completed")
-
-
-def test_a_fault_for_another_job_does_not_happen(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "0.5")
-    fired = placed(cluster, DeletedJob(job="other-*"))
-    cluster.wait(name, "Completed")
-    assert fired() == 0

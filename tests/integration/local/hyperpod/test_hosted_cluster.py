@@ -4,236 +4,174 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
+from botocore.exceptions import ClientError
 
 from muster.contract.hyperpod.clusters import ENV_LOCAL_CLUSTERS, Clusters
-from muster.contract.hyperpod.identity import API_VERSION, KIND, PLURAL
 from muster.local import LocalCloud
-from muster.local.faults import LostNode, LostNotice
-from muster.local.hyperpod.cluster_calls import log_group
-from tests.support.hyperpod.cluster import FAST, NAMESPACE, PROGRAMS
-from tests.support.hyperpod.tokens import eks_token
+from muster.local.faults import KubernetesError, LostNode, LostNotice
+from tests.plugins.cluster_stack import CLUSTER
+from tests.support.hyperpod.cluster import FAST, PROGRAMS
+from tests.support.hyperpod.root_api import RootApi
 from tests.support.waiting import wait_until
-from tests.support.workshop import fast_settings
+from tests.support.workshop import Workshop, fast_settings
 
-JOBS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{PLURAL}"
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
-    """A cloud with a cluster."""
-    settings = fast_settings(hyperpod=FAST, code=(PROGRAMS,))
-    with LocalCloud.start(tmp_path_factory.mktemp("cloud"), settings) as running:
-        yield running
-
-
-class Api:
-    """The cluster's API as root."""
-
-    def __init__(self, cloud: LocalCloud) -> None:
-        self._cluster = cloud.client("eks").describe_cluster(name=FAST.eks_cluster)["cluster"]
-        self._token = eks_token(FAST.eks_cluster, cloud.state.region, cloud.state)
-        self._pool = urllib3.PoolManager(ca_certs=str(cloud.directory.scratch / "hyperpod" / "certificates" / "ca.pem"))
-
-    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        content = None if body is None else json.dumps(body)
-        response = self._pool.request(method, f"{self._cluster['endpoint']}{path}", body=content, headers=headers)
-        found: dict[str, Any] = (
-            json.loads(response.data) if response.data[:1] == b"{" else {"text": response.data.decode()}
-        )
-        return {"code": response.status, **found}
-
-    def create(self, name: str, command: list[str], **spec: Any) -> None:
-        container = {"name": "c", "image": "muster-local/python", "command": command}
-        container["env"] = [{"name": "NNODES", "value": "1"}]  # type: ignore[assignment]  # a document
-        template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 5, **spec}}
-        document = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": name},
-            "spec": {
-                "nprocPerNode": "1",
-                "replicaSpecs": [{"name": "pod", "replicas": 1, "template": template}],
-                "runPolicy": {"ttlSecondsAfterFinished": 3600, "cleanPodPolicy": "None"},
-            },
-        }
-        assert self.ask("POST", JOBS, document)["code"] == 201
-
-    def log(self, name: str) -> str:
-        found = self.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}-pod-0/log")
-        return str(found.get("text", ""))
+EKS, NAMESPACE = CLUSTER.eks_cluster, CLUSTER.namespaces[0]
+STEPS = ["hyperpodrun", "--nnodes=1", "steps.py", "60"]
 
 
 @pytest.fixture(scope="module")
-def api(cloud: LocalCloud) -> Api:
-    """Its API."""
-    return Api(cloud)
+def workshop(cluster_cloud: LocalCloud) -> Workshop:
+    return Workshop(cluster_cloud)
 
 
-def test_a_shell_and_a_deployment_know_the_cluster(cloud: LocalCloud) -> None:
-    known = Clusters.model_validate_json(cloud.environment()[ENV_LOCAL_CLUSTERS])
-    assert known.clusters[0].name == FAST.name
-    described = cloud.client("sagemaker").describe_cluster(ClusterName=FAST.name)
-    assert described["Orchestrator"]["Eks"]["ClusterArn"].endswith(f"cluster/{FAST.eks_cluster}")
+def code_of(call: Any, **arguments: Any) -> str:
+    with pytest.raises(ClientError) as caught:
+        call(**arguments)
+    return caught.value.response["Error"]["Code"]
 
 
-def test_lines_of_pods_are_in_the_clusters_log_group(cloud: LocalCloud, api: Api) -> None:
-    api.create("shipped", ["sh", "-c", "echo a line that is shipped; sleep 60"])
-    logs = cloud.client("logs")
-
-    def found() -> list[dict[str, Any]]:
-        try:
-            answer = logs.filter_log_events(
-                logGroupName=log_group(FAST.name), logStreamNamePrefix="SagemakerHyperPodTrainingJob"
-            )
-        except logs.exceptions.ResourceNotFoundException:
-            return []
-        return [event for event in answer["events"] if "a line that is shipped" in event["message"]]
-
-    event = wait_until("the line", found)[0]
-    assert event["logStreamName"].startswith("SagemakerHyperPodTrainingJob/workers/hyperpod-i-")
-    assert "a line that is shipped" in api.log("shipped")
-    api.ask("DELETE", f"{JOBS}/shipped")
+def test_shells_deployments_and_sagemaker_know_the_cluster(cluster_cloud: LocalCloud, workshop: Workshop) -> None:
+    known = Clusters.model_validate_json(cluster_cloud.environment()[ENV_LOCAL_CLUSTERS])
+    assert known.clusters[0].name == CLUSTER.name
+    sagemaker, one = workshop.sagemaker, {"ClusterName": CLUSTER.name}
+    found = sagemaker.describe_cluster(**one)
+    assert found["ClusterStatus"] == "InService"
+    assert found["Orchestrator"]["Eks"]["ClusterArn"].endswith(f":cluster/{EKS}")
+    assert [row["ClusterName"] for row in sagemaker.list_clusters()["ClusterSummaries"]] == [CLUSTER.name]
+    nodes = sagemaker.list_cluster_nodes(ClusterName=found["ClusterArn"])["ClusterNodeSummaries"]
+    node = sagemaker.describe_cluster_node(**one, NodeId=nodes[0]["InstanceId"])["NodeDetails"]
+    assert node["InstanceType"] == CLUSTER.node_type
+    assert code_of(sagemaker.describe_cluster, ClusterName="none") == "ResourceNotFound"
+    stranger = workshop.client_as("sagemaker", [{"Effect": "Allow", "Action": "eks:*", "Resource": "*"}])
+    assert code_of(stranger.describe_cluster, **one) == "AccessDeniedException"
 
 
-def test_a_pod_has_the_rights_of_its_service_accounts_association_and_no_others(cloud: LocalCloud, api: Api) -> None:
-    s3, iam, eks = cloud.client("s3"), cloud.client("iam"), cloud.client("eks")
-    s3.create_bucket(Bucket="pods-data")
-    s3.put_object(Bucket="pods-data", Key="open/a", Body=b"it")
-    trust = {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"Service": "pods.eks.amazonaws.com"},
-                "Action": ["sts:AssumeRole", "sts:TagSession"],
-            }
-        ],
+# Says who it is, what it may do and what not.
+READER = """
+import boto3, time
+s3 = boto3.client("s3")
+print("who", boto3.client("sts").get_caller_identity()["Arn"])
+print("read", s3.get_object(Bucket="{bucket}", Key="open/a")["Body"].read())
+try:
+    s3.put_object(Bucket="{bucket}", Key="open/b", Body=b"")
+except Exception as error:
+    print("refused", error, flush=True)
+time.sleep(60)
+"""
+STRANGER = "import boto3; boto3.client('sts', region_name='us-east-1').get_caller_identity()"
+
+
+def test_a_pod_has_the_rights_of_its_service_accounts_association_and_no_others(
+    cluster_cloud: LocalCloud, workshop: Workshop, root_api: RootApi
+) -> None:
+    name, bucket = workshop.name("reader"), workshop.bucket
+    workshop.s3.put_object(Bucket=bucket, Key="open/a", Body=b"it")
+    to_pods = {
+        "Effect": "Allow",
+        "Principal": {"Service": "pods.eks.amazonaws.com"},
+        "Action": ["sts:AssumeRole", "sts:TagSession"],
     }
-    role = iam.create_role(RoleName="pods", AssumeRolePolicyDocument=json.dumps(trust))["Role"]["Arn"]
-    rights = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
-    iam.put_role_policy(RoleName="pods", PolicyName="s3", PolicyDocument=json.dumps(rights))
-    narrow = {
-        "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::pods-data/open/*"}],
-    }
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}
-    assert api.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)["code"] == 201
-    eks.create_pod_identity_association(
-        clusterName=FAST.eks_cluster,
+    role = workshop.make_role([{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}], to_pods)
+    narrow = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/open/*"}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    assert root_api.ask("POST", f"{root_api.core}/serviceaccounts", account)[0] == 201
+    cluster_cloud.client("eks").create_pod_identity_association(
+        clusterName=EKS,
         namespace=NAMESPACE,
-        serviceAccount="reader",
+        serviceAccount=name,
         roleArn=role,
-        policy=json.dumps(narrow),
+        policy=json.dumps({"Version": "2012-10-17", "Statement": [narrow]}),
         disableSessionTags=True,
     )
-    program = (
-        "import boto3, time\n"
-        "s3 = boto3.client('s3')\n"
-        "print('read', s3.get_object(Bucket='pods-data', Key='open/a')['Body'].read(), flush=True)\n"
-        "try:\n"
-        "    s3.put_object(Bucket='pods-data', Key='open/b', Body=b'')\n"
-        "except Exception as error:\n"
-        "    print('refused', error, flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    api.create("reader", ["python", "-c", program], serviceAccountName="reader")
-    log = wait_until("both calls", lambda: found if "refused" in (found := api.log("reader")) else "")
+    root_api.create_job(name, ["python", "-c", READER.format(bucket=bucket)], serviceAccountName=name)
+    log = wait_until("both calls", lambda: found if "refused" in (found := root_api.log()) else "")
+    assert f":assumed-role/{role.rpartition('/')[2]}/eks-{EKS}-{name}-" in log
     assert "read b'it'" in log
     assert "AccessDenied" in log
-    api.ask("DELETE", f"{JOBS}/reader")
+    root_api.delete_job(name)
 
-    nothing = "import boto3; boto3.client('sts', region_name='us-east-1').get_caller_identity()"
-    api.create("stranger", ["sh", "-c", f'python -c "{nothing}" 2>&1; sleep 60'])
-    wait_until("the refusal", lambda: "Unable to locate credentials" in api.log("stranger"))
-    api.ask("DELETE", f"{JOBS}/stranger")
+    stranger = workshop.name("stranger")
+    root_api.create_job(stranger, ["sh", "-c", f'python -c "{STRANGER}" 2>&1; sleep 60'])
+    wait_until("the refusal", lambda: "Unable to locate credentials" in root_api.log())
+    root_api.delete_job(stranger)
 
 
-def test_the_events_of_a_lost_node_reach_a_rule_on_the_bus(cloud: LocalCloud, api: Api) -> None:
-    queue = cloud.client("sqs").create_queue(QueueName="node-events")["QueueUrl"]
-    events = cloud.client("events")
-    pattern = {"source": ["aws.sagemaker"], "detail-type": ["SageMaker HyperPod Cluster Node Health Event"]}
-    events.put_rule(Name="node-events", EventPattern=json.dumps(pattern))
-    arn = f"arn:aws:sqs:{cloud.state.region}:{cloud.state.account_id}:node-events"
-    events.put_targets(Rule="node-events", Targets=[{"Id": "queue", "Arn": arn}])
-    api.create("loses", ["hyperpodrun", "--nnodes=1", "steps.py", "60"])
-    cloud.faults.add(LostNode(job="loses")).wait()
+class Queue:
+    """A queue to which services may send."""
 
-    def received() -> list[Any]:
-        answer = cloud.client("sqs").receive_message(QueueUrl=queue)
+    def __init__(self, workshop: Workshop, service: str) -> None:
+        self._sqs, name = workshop.cloud.client("sqs"), workshop.name("queue")
+        self.arn = f"arn:aws:sqs:us-east-1:{workshop.cloud.state.account_id}:{name}"
+        allow = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sqs:SendMessage"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [{**allow, "Resource": self.arn}]})
+        self._url = self._sqs.create_queue(QueueName=name, Attributes={"Policy": policy})["QueueUrl"]
+
+    def received(self) -> list[Any]:
+        answer = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10)
         return [json.loads(message["Body"]) for message in answer.get("Messages", [])]
 
-    event = wait_until("the event", received)[0]
-    assert event["detail"]["ClusterName"] == FAST.name
+
+def test_the_events_of_a_lost_node_reach_a_rule_on_the_bus(
+    cluster_cloud: LocalCloud, workshop: Workshop, root_api: RootApi
+) -> None:
+    queue, events, name = Queue(workshop, "events.amazonaws.com"), cluster_cloud.client("events"), workshop.name()
+    pattern = {"source": ["aws.sagemaker"], "detail-type": ["SageMaker HyperPod Cluster Node Health Event"]}
+    events.put_rule(Name=name, EventPattern=json.dumps(pattern))
+    events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": queue.arn}])
+    root_api.create_job(name, STEPS)
+    cluster_cloud.faults.add(LostNode(job=name)).wait()
+    event = wait_until("the event", queue.received)[0]
+    assert event["detail"]["ClusterName"] == CLUSTER.name
     assert event["detail"]["HealthSummary"]["HealthStatus"] == "Unhealthy"
     assert event["resources"][0] == event["detail"]["ClusterArn"]
-    api.ask("DELETE", f"{JOBS}/loses")
+    events.remove_targets(Rule=name, Ids=["queue"])
+    root_api.delete_job(name)
 
 
-def test_the_number_of_nodes_can_be_changed(cloud: LocalCloud) -> None:
-    sagemaker = cloud.client("sagemaker")
-    role = f"arn:aws:iam::{cloud.state.account_id}:role/nodes"
-
-    def scale(count: int) -> None:
-        group = {"InstanceGroupName": "workers", "InstanceCount": count, "ExecutionRole": role}
-        sagemaker.update_cluster(ClusterName=FAST.name, InstanceGroups=[group])
-
-    def nodes() -> int:
-        return len(sagemaker.list_cluster_nodes(ClusterName=FAST.name)["ClusterNodeSummaries"])
-
-    scale(4)
-    wait_until("the fourth node", lambda: nodes() == 4)
-    scale(3)
-    wait_until("three nodes", lambda: nodes() == 3)
-
-
-def test_the_event_about_a_notice_can_be_lost(cloud: LocalCloud) -> None:
-    s3, sqs = cloud.client("s3"), cloud.client("sqs")
-    queue = sqs.create_queue(QueueName="notices")["QueueUrl"]
-    arn = f"arn:aws:sqs:{cloud.state.region}:{cloud.state.account_id}:notices"
-    allow = {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Principal": {"Service": "s3.amazonaws.com"},
-                "Action": "sqs:SendMessage",
-                "Resource": arn,
-            }
-        ],
-    }
-    sqs.set_queue_attributes(QueueUrl=queue, Attributes={"Policy": json.dumps(allow)})
-    s3.create_bucket(Bucket="notices-bucket")
-    target = {"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}
-    s3.put_bucket_notification_configuration(
-        Bucket="notices-bucket", NotificationConfiguration={"QueueConfigurations": [target]}
+def test_the_event_about_a_notice_can_be_lost(cluster_cloud: LocalCloud, workshop: Workshop) -> None:
+    bucket, queue = workshop.name("notices"), Queue(workshop, "s3.amazonaws.com")
+    workshop.s3.create_bucket(Bucket=bucket)
+    target = {"QueueArn": queue.arn, "Events": ["s3:ObjectCreated:*"]}
+    workshop.s3.put_bucket_notification_configuration(
+        Bucket=bucket, NotificationConfiguration={"QueueConfigurations": [target]}
     )
-    fault = cloud.faults.add(LostNotice(key="notices/run/end-*"))
-    for key in ("notices/run/end-r0-a1-x.json", "notices/run/end-r1-a1-x.json"):
-        s3.put_object(Bucket="notices-bucket", Key=key, Body=b"{}")
+    fault = cluster_cloud.faults.add(LostNotice(key=f"notices/{bucket}/end-*"))
+    notices = [f"notices/{bucket}/end-r{rank}-a1-x.json" for rank in range(2)]
+    for key in notices:
+        workshop.s3.put_object(Bucket=bucket, Key=key, Body=b"{}")
     assert fault.fired == 1
 
     def keys() -> list[str]:
-        answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
-        records = [json.loads(message["Body"]).get("Records", []) for message in answer.get("Messages", [])]
-        return [record["s3"]["object"]["key"] for found in records for record in found]
+        records = [record for message in queue.received() for record in message.get("Records", [])]
+        return [record["s3"]["object"]["key"] for record in records]
 
-    assert wait_until("the other event", keys) == ["notices/run/end-r1-a1-x.json"]
-    assert s3.head_object(Bucket="notices-bucket", Key="notices/run/end-r0-a1-x.json")
+    assert wait_until("the other event", keys) == notices[1:]
+    assert workshop.s3.head_object(Bucket=bucket, Key=notices[0])
+
+
+def test_faults_and_counts_know_the_kubernetes_api(cluster_cloud: LocalCloud, root_api: RootApi) -> None:
+    name = "of-this-test"
+    asked = {"verb": "get", "resource": "hyperpodpytorchjobs", "name": name}
+    fault = cluster_cloud.faults.add(KubernetesError(**asked, code=429, retry_after=1))
+    cluster_cloud.calls.reset()
+    refused, document = root_api.ask("GET", f"{root_api.jobs}/{name}")
+    assert (refused, document["reason"]) == (429, "TooManyRequests")
+    assert root_api.ask("GET", f"{root_api.jobs}/{name}")[0] == 404
+    assert fault.fired == 1
+    counted = [(call.operation, call.count) for call in cluster_cloud.calls.report() if call.caller == "root"]
+    assert counted == [("get hyperpodpytorchjobs", 2)]
 
 
 def test_no_process_of_a_pod_outlives_the_cloud(tmp_path: Path) -> None:
     with LocalCloud.start(tmp_path / "cloud", fast_settings(hyperpod=FAST, code=(PROGRAMS,))) as own:
-        api = Api(own)
-        api.create("left", ["sh", "-c", "echo pid $$$$; trap '' TERM; while true; do sleep 1; done"])
-        pid = int(wait_until("the process", lambda: api.log("left").partition("pid ")[2].strip() or None))
-        assert own.cluster_jobs() == [f"{NAMESPACE}/left"]
+        api = RootApi(own, FAST)
+        api.create_job("left", ["sh", "-c", "echo pid $$$$; trap '' TERM; while true; do sleep 1; done"])
+        pid = int(wait_until("the process", lambda: api.log().partition("pid ")[2].strip() or None))
+        assert own.cluster_jobs() == [f"{FAST.namespaces[0]}/left"]
         os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

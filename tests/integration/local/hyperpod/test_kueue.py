@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.local.hyperpod.cluster_content import cluster_queue, local_queue
-from muster.local.kubernetes.kinds.resources import CLUSTER_QUEUES, WORKLOADS
+from muster.local.kubernetes.kinds.resources import WORKLOADS
 from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
@@ -53,37 +52,13 @@ def test_a_lower_priority_gives_way_and_comes_back(cluster: PodCluster) -> None:
     assert cluster.status(low)["restartCount"] == 0
 
 
-def test_a_queue_that_does_not_exist_holds_its_jobs(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "0.1", priority="training-priority", queue="other")
-    wait_until("the reason", lambda: "LocalQueue other doesn't exist" in str(workload(cluster, name)))
-    cluster.wait(name, "Suspended")
-    assert cluster.pods(name) == []
-    cluster.remove(name)
-
-
-def test_a_priority_class_that_does_not_exist_holds_its_jobs(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "0.1", priority="none-priority")
-    wait_until("the reason", lambda: '"none-priority" not found' in str(workload(cluster, name)))
-    assert cluster.pods(name) == []
-    cluster.remove(name)
-
-
-def test_a_quota_that_grows_lets_more_jobs_run(cluster: PodCluster) -> None:
-    queue = cluster.store.get(CLUSTER_QUEUES, cluster_queue(NAMESPACE))
-    resources = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-    before = next(item["nominalQuota"] for item in resources if item["name"] == "cpu")
-
-    def quota(cpu: str) -> None:
-        def change(document: dict[str, Any]) -> None:
-            for item in document["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
-                if item["name"] == "cpu":
-                    item["nominalQuota"] = cpu
-
-        cluster.store.change(CLUSTER_QUEUES, cluster_queue(NAMESPACE), change)
-
-    quota("1")
-    name = cluster.create("steps.py", "0.1", priority="training-priority")
-    cluster.wait(name, "Suspended")
-    quota(before)
-    cluster.wait(name, "Completed")
-    assert local_queue(NAMESPACE) == workload(cluster, name)["spec"]["queueName"]
+def test_a_queue_or_a_priority_class_that_does_not_exist_holds_its_jobs(cluster: PodCluster) -> None:
+    for wrong, why in (
+        ({"queue": "other", "priority": "training-priority"}, "LocalQueue other doesn't exist"),
+        ({"priority": "none-priority"}, '"none-priority" not found'),
+    ):
+        name = cluster.create("steps.py", "0.1", **wrong)
+        wait_until(why, lambda name=name, why=why: why in str(workload(cluster, name)))
+        cluster.wait(name, "Suspended")
+        assert cluster.pods(name) == []
+        cluster.remove(name)

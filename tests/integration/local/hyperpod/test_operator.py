@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import JOBS
 from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
@@ -35,17 +34,13 @@ def test_a_job_runs_to_its_end_with_a_rank_for_each_pod(cluster: PodCluster) -> 
 
 def test_a_worker_that_crashes_is_started_again_in_its_pod(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.3", "3", "0", jobMaxRetryCount=1)
-    running = cluster.wait(name, "Completed")
-    assert running["type"] == "Completed"
+    cluster.wait(name, "Completed")
     status = cluster.status(name)
     assert status["restartCount"] == 1
     assert status["restartStatus"] == {"currentEvalPeriod": 0, "fullJobRestartCount": 0, "restartCount": 1}
     faulty = status["latestFaultyPodInstanceList"]
-    assert (faulty["restartType"], faulty["faultyPodList"], faulty["faultyRankList"]) == (
-        "PLR",
-        [f"{name}-pod-0"],
-        ["0"],
-    )
+    found = (faulty["restartType"], faulty["faultyPodList"], faulty["faultyRankList"])
+    assert found == ("PLR", [f"{name}-pod-0"], ["0"])
     assert any("The fault of reason WorkerCrash was remediated in" in message for _, message in cluster.events(name))
 
 
@@ -89,24 +84,19 @@ def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: PodCluster) -> No
     cluster.remove(name)
 
 
-def test_a_rule_about_the_log_finds_a_job_that_hangs(cluster: PodCluster) -> None:
-    rule = {"name": "steps", "logPattern": "epoch .*", "expectedStartCutOffInSeconds": 1}
-    name = cluster.create("steps.py", "60", jobMaxRetryCount=0, logMonitoringConfiguration=[rule])
-    failed = cluster.wait(name, "Failed")
-    assert failed["reason"] == "LogHang_steps"
-
-
-def test_a_rule_about_a_metric_finds_a_slow_job(cluster: PodCluster) -> None:
-    rule = {"name": "rate", "logPattern": r"step (\d+)", "metricThreshold": 3, "operator": "gt"}
-    name = cluster.create("steps.py", "60", jobMaxRetryCount=0, logMonitoringConfiguration=[rule])
-    failed = cluster.wait(name, "Failed")
-    assert failed["reason"] == "LogSlow_rate"
-    assert "step 4" in failed["message"]
-
-
-def test_a_job_that_is_active_too_long_has_failed(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "60", activeDeadlineSeconds=2)
-    assert cluster.wait(name, "Failed")["reason"] == "DeadlineExceeded"
+def test_rules_about_the_log_find_a_job_that_hangs_or_is_slow_and_a_deadline_one_that_is_active_too_long(
+    cluster: PodCluster,
+) -> None:
+    hangs = {"name": "steps", "logPattern": "epoch .*", "expectedStartCutOffInSeconds": 1}
+    slow = {"name": "rate", "logPattern": r"step (\d+)", "metricThreshold": 3, "operator": "gt"}
+    reasons = {
+        cluster.create("steps.py", "60", jobMaxRetryCount=0, logMonitoringConfiguration=[hangs]): "LogHang_steps",
+        cluster.create("steps.py", "60", jobMaxRetryCount=0, logMonitoringConfiguration=[slow]): "LogSlow_rate",
+        cluster.create("steps.py", "60", activeDeadlineSeconds=2): "DeadlineExceeded",
+    }
+    ends = {name: cluster.wait(name, "Failed") for name in reasons}
+    assert {name: end["reason"] for name, end in ends.items()} == reasons
+    assert "step 4" in next(end["message"] for end in ends.values() if end["reason"] == "LogSlow_rate")
 
 
 def test_an_image_that_cannot_be_pulled_waits_for_the_startup_deadline(cluster: PodCluster) -> None:
@@ -117,39 +107,11 @@ def test_an_image_that_cannot_be_pulled_waits_for_the_startup_deadline(cluster: 
     assert "ImagePullBackOff" in failed["message"]
 
 
-def test_a_suspended_job_has_no_pods_and_starts_when_it_is_resumed(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "0.2", suspend=True)
-    assert cluster.wait(name, "Suspended")["reason"] == "Suspended"
-    assert cluster.pods(name) == []
-    cluster.store.patch(JOBS, name, {"spec": {"runPolicy": {"suspend": False}}}, NAMESPACE)
-    cluster.wait(name, "Completed")
-    assert cluster.condition(name, "Suspended") is None
-
-
-def test_a_job_that_is_deleted_ends_its_processes_with_a_signal(cluster: PodCluster) -> None:
-    name = cluster.create("steps.py", "60")
-    cluster.wait(name, "Running")
-    wait_until("a step", lambda: "step 1" in cluster.log(name))
-    log, uid = cluster.cluster.log_of(NAMESPACE, f"{name}-pod-0", "worker", previous=False), cluster.pod(name)
-    assert log is not None
-    said = log.path.open()
-    cluster.remove(name)
-    assert cluster.job(name) == {}
-    wait_until("the end of the pod", lambda: not cluster.pods(name))
-    assert "signal SIGTERM" in said.read()
-    assert uid["metadata"]["uid"] not in cluster.cluster.kubelet.running()
-
-
 def test_an_ended_job_and_its_pods_are_deleted_by_their_policies(cluster: PodCluster) -> None:
-    gone = cluster.create("steps.py", "0.1", ttlSecondsAfterFinished=0)
-    wait_until("the end of the job", lambda: cluster.job(gone) == {})
+    # The default is to delete a job when it has ended.
+    gone = [cluster.create("steps.py", "0.1", ttlSecondsAfterFinished=seconds) for seconds in (0, None)]
     kept = cluster.create("steps.py", "0.1", cleanPodPolicy="All")
+    wait_until("the end of the jobs", lambda: [cluster.job(name) for name in gone] == [{}, {}])
     cluster.wait(kept, "Completed")
     wait_until("the end of the pods", lambda: not cluster.pods(kept))
     assert cluster.job(kept)
-
-
-def test_the_default_of_a_job_is_to_be_deleted_when_it_has_ended(cluster: PodCluster) -> None:
-    """ttlSecondsAfterFinished is 0 where a job does not say otherwise."""
-    name = cluster.create("steps.py", "0.1", ttlSecondsAfterFinished=None)
-    wait_until("the end of the job", lambda: cluster.job(name) == {})

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-from muster.local.kubernetes.kinds.resources import CONFIG_MAPS
 from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
@@ -46,52 +45,35 @@ def test_a_container_has_what_its_spec_says_and_nothing_of_the_service(cluster: 
 
 
 def test_volumes_are_folders(cluster: PodCluster) -> None:
-    cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "made"}, "data": {"key": "value"}}, NAMESPACE)
-    volumes = [
-        {"name": "scratch", "emptyDir": {}},
-        {"name": "disk", "hostPath": {"path": "/mnt/disk"}},
-        {"name": "config", "configMap": {"name": "made"}},
-    ]
+    volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "disk", "hostPath": {"path": "/mnt/disk"}}]
     mounts = [
         {"name": "scratch", "mountPath": "/opt/ml/model", "subPath": "model"},
         {"name": "disk", "mountPath": "/disk"},
-        {"name": "config", "mountPath": "/opt/ml/config"},
     ]
-    script = 'echo "$MUSTER_LOCAL_MOUNTS"; cd $SAGEMAKER_BASE_DIR; cat config/key; echo x > model/f; sleep 60'
+    script = 'echo "$MUSTER_LOCAL_MOUNTS"; cd $SAGEMAKER_BASE_DIR; echo x > model/f; cat model/f; sleep 60'
     name = cluster.create(container=shell(script, volumeMounts=mounts), pod={"volumes": volumes})
-    wait_until("the content", lambda: "value" in cluster.log(name) or "/disk" in cluster.log(name))
+    wait_until("the content", lambda: cluster.log(name).splitlines()[1:] == ["x"])
     known = json.loads(cluster.log(name).splitlines()[0])
-    assert set(known) == {"/opt/ml/model", "/disk", "/opt/ml/config"}
+    assert set(known) == {"/opt/ml/model", "/disk"}
     assert cluster.pod(name)["spec"]["nodeName"] in known["/disk"]
     cluster.remove(name)
 
 
-def test_a_reference_that_is_missing_is_waited_for(cluster: PodCluster) -> None:
-    env = [{"name": "V", "valueFrom": {"configMapKeyRef": {"name": "later", "key": "k"}}}]
-    name = cluster.create(container=shell("echo got $V; sleep 60", env=env))
-    wait_until("the reason", lambda: 'configmap "later" not found' in str(cluster.pods(name)))
-    cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "later"}, "data": {"k": "it"}}, NAMESPACE)
-    wait_until("the start", lambda: "got it" in cluster.log(name))
-    cluster.remove(name)
-
-
-def test_exit_code_and_termination_message(cluster: PodCluster) -> None:
+def test_exit_codes_and_termination_messages(cluster: PodCluster) -> None:
     script = "echo why > $MUSTER_LOCAL_TERMINATION_LOG; exit 5"
-    name = cluster.create(container=shell(script), jobMaxRetryCount=0)
-    state = terminated(cluster, name)
+    said, last, none = (
+        cluster.create(container=container, jobMaxRetryCount=0)
+        for container in (
+            shell(script),
+            shell("echo last words; exit 1", terminationMessagePolicy="FallbackToLogsOnError"),
+            {"command": ["no-such-program"]},
+        )
+    )
+    state = terminated(cluster, said)
     assert (state["exitCode"], state["reason"], state["message"].strip()) == (5, "Error", "why")
-    assert "why" in cluster.wait(name, "Failed")["message"]
-
-
-def test_the_end_of_the_log_where_a_container_asks_for_it(cluster: PodCluster) -> None:
-    container = shell("echo last words; exit 1", terminationMessagePolicy="FallbackToLogsOnError")
-    name = cluster.create(container=container, jobMaxRetryCount=0)
-    assert terminated(cluster, name)["message"] == "last words"
-
-
-def test_a_program_that_is_not_there(cluster: PodCluster) -> None:
-    name = cluster.create(container={"command": ["no-such-program"]}, jobMaxRetryCount=0)
-    state = terminated(cluster, name)
+    assert "why" in cluster.wait(said, "Failed")["message"]
+    assert terminated(cluster, last)["message"] == "last words"
+    state = terminated(cluster, none)
     assert (state["exitCode"], state["reason"]) == (128, "StartError")
 
 
@@ -102,20 +84,6 @@ def test_a_container_above_its_memory_is_killed(cluster: PodCluster) -> None:
     state = terminated(cluster, name)
     assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
     assert "OOMKilled, exit code: 137" in cluster.wait(name, "Failed")["message"]
-
-
-def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(cluster: PodCluster) -> None:
-    script = "trap '' TERM; echo ready; while true; do sleep 1; done"
-    name = cluster.create(container=shell(script), pod={"terminationGracePeriodSeconds": 1})
-    wait_until("the start", lambda: "ready" in cluster.log(name))
-    cluster.remove(name)
-    wait_until("the end of the pod", lambda: not cluster.pods(name))
-
-
-def test_a_pod_for_which_no_node_has_room_says_so(cluster: PodCluster) -> None:
-    name = cluster.create(container={"resources": {"requests": {"cpu": "64"}}})
-    wait_until("the reason", lambda: "3 Insufficient cpu" in json.dumps(cluster.pods(name)))
-    cluster.remove(name)
 
 
 def test_lines_are_kept_with_their_times_and_shipped_by_node(cluster: PodCluster) -> None:

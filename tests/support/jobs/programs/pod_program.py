@@ -49,10 +49,10 @@ for argument in sys.argv[1:]:
         if (BASE / "checkpoints" / "count").read_text() == "1":
             (BASE / "output" / "failure").write_text(value)
             sys.exit(1)
-    elif verb == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif verb == "kill-worker":
-        os.kill(os.getppid(), signal.SIGKILL)
+    elif verb == "kill-worker-first":
+        # The worker is the program's parent; the second time it is the program itself.
+        is_first = (BASE / "checkpoints" / "count").read_text() == "1"
+        os.kill(os.getppid() if is_first else os.getpid(), signal.SIGKILL)
         time.sleep(60)
     elif verb == "leave-child":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,11 @@ import pytest
 from muster.client.sdk import Muster
 from muster.contract.errors import SpecError
 from muster.contract.recipe.recipe_reference import sources_key
-from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.control.planning import make_plan
 from tests.memory.harness import ControlHarness
-from tests.support.memory_client import client_of
+from tests.support.memory_client import muster_of
 
 RECIPE = """run: {name: first, model_type: llm_finetuning_aws}
 training_config: {learning_rate: 0.1, steps: 10}
@@ -32,18 +30,10 @@ SPEC: dict[str, Any] = {
 
 
 @pytest.fixture
-def harness() -> Iterator[ControlHarness]:
-    with ControlHarness().installed() as harness:
-        yield harness
-
-
-@pytest.fixture
 def muster(harness: ControlHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Muster:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    found = Muster("Muster", region="us-east-1")
-    found._cloud = client_of(harness.cloud)
-    return found
+    return muster_of(harness.cloud)
 
 
 def started(harness: ControlHarness, name: str = "with-recipe") -> dict[str, Any]:
@@ -60,25 +50,14 @@ def planned(harness: ControlHarness) -> Plan:
     return make_plan(harness.plane.store, harness.deployment, request)
 
 
-def test_the_sources_are_stored_and_the_execution_gets_an_ordinary_spec(
-    harness: ControlHarness, muster: Muster
-) -> None:
-    muster.launch(SPEC)
-    asked = started(harness)
-    assert asked["recipe"]["family"] == "llmft"
-    assert asked["hyper_parameters"] == {"sagemaker_recipe_local_path": "/opt/ml/input/data/recipe/recipe.yaml"}
-    key = sources_key(asked["recipe"]["sources"])
-    assert harness.keys("recipes/") == [key.removeprefix("recipes/")]
-    stored = harness.plane.store.get(key)
-    assert stored is not None
-    sources = RecipeSources.from_json(stored.body, key)
-    assert (sources.name, sources.overrides) == ("recipe", {"steps": 20})
-
-
 def test_the_plan_resolves_the_recipe_again_and_writes_it_for_the_replicas(
     harness: ControlHarness, muster: Muster
 ) -> None:
     muster.launch(SPEC)
+    asked = started(harness)
+    parameters = {"sagemaker_recipe_local_path": "/opt/ml/input/data/recipe/recipe.yaml"}
+    assert (asked["recipe"]["family"], asked["hyper_parameters"]) == ("llmft", parameters)
+    assert harness.keys("recipes/") == [sources_key(asked["recipe"]["sources"]).removeprefix("recipes/")]
     plan = planned(harness)
     assert plan.spec.recipe is not None
     (channel,) = [one for one in training_job_request(plan, 0, 1)["InputDataConfig"] if one["ChannelName"] == "recipe"]
@@ -124,12 +103,3 @@ def test_every_problem_is_found_before_anything_is_stored(
     fields = [problem.field for problem in caught.value.problems]
     assert fields == ["trainer", "recipe.stps (overrides)", "spott"]
     assert harness.keys("") == []
-
-
-def test_the_kwargs_of_a_trainer_come_from_its_section(harness: ControlHarness, muster: Muster) -> None:
-    spec = {**SPEC, "trainer": "m:train", "kwargs": {"steps": 5}, "replicas": 2}
-    muster.launch({**spec, "recipe": {"file": "recipe.yaml", "kwargs": "training_config"}})
-    asked = started(harness)
-    assert asked["kwargs"] == {"learning_rate": 0.1, "steps": 5}
-    assert asked["recipe"]["family"] == "trainer"
-    assert planned(harness).spec.kwargs == asked["kwargs"]

@@ -2,100 +2,139 @@
 
 from __future__ import annotations
 
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster.client.aws.reported import Execution
+from muster.client.cli.status_table import status_lines
+from muster.client.recipes.local_files import LocalFiles
 from muster.client.recipes.recipe_difference import recipe_differences
-from muster.client.recipes.recipe_values import path_text, recipe_sources, recipe_values
+from muster.client.recipes.recipe_values import recipe_sources, recipe_values
+from muster.client.runs.notebook import run_html
+from muster.client.runs.run_status import Observation, RunStatus, run_status
+from muster.contract.recipe.checkout_recipe import checkout_recipe
+from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.resolved_recipe import Origin, ResolvedRecipe
 
 DOCUMENT: dict[str, Any] = {
-    "run": {"name": "first", "tags": [], "extra": {}},
-    "training_config": {"lr": 0.1, "steps": 10, "layers": [1, {"a": 2}], "odd.key": True},
+    "run": {"name": "first", "extra": {}},
+    "training_config": {"lr": 0.1, "layers": [1, {"a": 2}], "odd.key": True},
 }
 ORIGINS = {
     ("run", "name"): Origin.INPUT,
-    ("run", "tags"): Origin.BASE,
     ("run", "extra"): Origin.BASE,
     ("training_config", "lr"): Origin.OVERRIDE,
-    ("training_config", "steps"): Origin.FILE,
     ("training_config", "layers"): Origin.BASE,
     ("training_config", "odd.key"): Origin.DEFAULT,
 }
 RESOLVED = ResolvedRecipe(DOCUMENT, ORIGINS, {})
 
 
-def test_every_value_is_shown_once_with_its_source() -> None:
-    shown = [(value.path, value.value, value.origin) for value in recipe_values(RESOLVED)]
-    assert shown == [
-        ("run.name", "first", "inputs"),
-        ("run.tags", [], "base"),
-        ("run.extra", {}, "base"),
-        ("training_config.lr", 0.1, "overrides"),
-        ("training_config.steps", 10, "file"),
-        ("training_config.layers", [1, {"a": 2}], "base"),
-        ('training_config."odd.key"', True, "default"),
+def test_every_value_has_its_source_and_every_source_its_number_of_values() -> None:
+    assert [(value.path, value.value, value.origin) for value in recipe_values(RESOLVED)] == [
+        *(("run.name", "first", "inputs"), ("run.extra", {}, "base"), ("training_config.lr", 0.1, "overrides")),
+        *(("training_config.layers", [1, {"a": 2}], "base"), ('training_config."odd.key"', True, "default")),
+    ]
+    base, override_spec = (SourceText(place=place, text="") for place in ("base.yaml", "base.json"))
+    found = recipe_sources(RESOLVED, RecipeSources(name="first", base=base, override_spec=override_spec))
+    assert [(one.origin, one.place, one.values) for one in found] == [
+        *(("base", "base.yaml", 2), ("default", "base.json", 1)),
+        *(("inputs", "inputs", 1), ("overrides", "overrides", 1)),
     ]
 
 
-def test_the_sources_are_named_with_how_many_values_each_gave() -> None:
-    sources = RecipeSources(
-        name="first",
-        base=SourceText(place="base.yaml", text=""),
-        override_spec=SourceText(place="base.json", text=""),
-        recipe=SourceText(place="mine.yaml", text=""),
-    )
-    assert [(one.origin, one.place, one.values) for one in recipe_sources(RESOLVED, sources)] == [
-        ("base", "base.yaml", 3),
-        ("default", "base.json", 1),
-        ("inputs", "inputs", 1),
-        ("file", "mine.yaml", 1),
-        ("overrides", "overrides", 1),
-    ]
-    alone = RecipeSources(name="mine", recipe=SourceText(place="mine.yaml", text=""))
-    (source,) = recipe_sources(ResolvedRecipe({"a": 1}, {("a",): Origin.BASE}, {}), alone)
-    assert (source.origin, source.place) == ("base", "mine.yaml")
-
-
-def test_a_key_that_is_no_plain_word_stands_in_quotes() -> None:
-    assert path_text(("a", "b-c_1", 2)) == "a.b-c_1.2"
-    assert path_text(("a.b", "", 'c"d')) == '"a.b".""."c\\"d"'
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "change"),
-    [
-        ({"x": 1}, {}, ("x", "removed", 1, None)),
-        ({}, {"x": None}, ("x", "added", None, None)),
-        ({"x": 1}, {"x": 2}, ("x", "changed", 1, 2)),
-        ({"x": [1, 2]}, {"x": [2, 1]}, ("x", "changed", [1, 2], [2, 1])),
+def test_a_difference_has_both_values() -> None:
+    changes: list[tuple[Any, Any, str]] = [
+        ({"x": 1}, {}, "removed"),
+        ({}, {"x": None}, "added"),
+        ({"x": [1, 2]}, {"x": [2, 1]}, "changed"),
         # What Python holds for equal is not the same in YAML.
-        ({"x": 1}, {"x": True}, ("x", "changed", 1, True)),
-        ({"x": 1}, {"x": 1.0}, ("x", "changed", 1, 1.0)),
-        ({"x": [{"y": 0}]}, {"x": [{"y": False}]}, ("x", "changed", [{"y": 0}], [{"y": False}])),
-        ({"x": None}, {"x": "null"}, ("x", "changed", None, "null")),
-    ],
-)
-def test_a_difference_has_both_values(a: Any, b: Any, change: tuple[object, ...]) -> None:
-    (found,) = recipe_differences(a, b)
-    assert (found.path, found.change, found.a, found.b) == change
-
-
-def test_recipes_with_the_same_values_do_not_differ() -> None:
+        ({"x": 1}, {"x": True}, "changed"),
+        ({"x": 1}, {"x": 1.0}, "changed"),
+        ({"x": [{"y": 0}]}, {"x": [{"y": False}]}, "changed"),
+        ({"x": None}, {"x": "null"}, "changed"),
+    ]
+    for a, b, change in changes:
+        (found,) = recipe_differences(a, b)
+        both = repr(a.get("x")), repr(b.get("x"))
+        assert (found.path, found.change, repr(found.a), repr(found.b)) == ("x", change, *both)
     assert recipe_differences(DOCUMENT, dict(reversed(DOCUMENT.items()))) == []
-
-
-def test_the_differences_stand_in_the_order_of_the_first_recipe_and_then_the_second() -> None:
     a = {"z": 1, "section": {"gone": 1, "kept": 2}, "empty": {}}
     b = {"new": 0, "section": {"kept": 3, "more": 4}, "empty": {"full": 1}, "z": 2}
-    assert [(one.change, one.path) for one in recipe_differences(a, b)] == [
-        ("changed", "z"),
-        ("removed", "section.gone"),
-        ("changed", "section.kept"),
-        ("removed", "empty"),
-        ("added", "new"),
-        ("added", "section.more"),
-        ("added", "empty.full"),
+    changed = [(one.change[0], one.path) for one in recipe_differences(a, b)]
+    assert changed == [
+        *(("c", "z"), ("r", "section.gone"), ("c", "section.kept"), ("r", "empty")),
+        *(("a", "new"), ("a", "section.more"), ("a", "empty.full")),
     ]
+
+
+DIGEST, OTHER = "0123456789ab" + "c" * 52, "f" * 64
+REFERENCE: dict[str, Any] = {"name": "llama-lora", "family": "llmft", "digest": DIGEST, "sources": OTHER}
+
+
+def status(recipe: Any) -> RunStatus:
+    start = datetime(2026, 11, 22, tzinfo=UTC)
+    answer: Any = {"name": "one", "status": "RUNNING", "startDate": start, "input": json.dumps({"recipe": recipe})}
+    return run_status(Observation("one", Execution.from_description(answer), {}, start))
+
+
+def test_the_status_and_a_notebook_name_the_recipe() -> None:
+    shown = status(REFERENCE)
+    words = f"Recipe: llama-lora (family llmft), digest {DIGEST}."
+    assert words in [line.text for line in status_lines(shown, 200, None)]
+    assert f"<p>{words}</p>" in run_html("one", lambda: shown)
+    # One that the plan resolves is not known from the input.
+    for recipe in (None, "mine.yaml", {"base": "s3://bucket/a.yaml"}, {"digest": 1}):
+        assert status(recipe).recipe is None, recipe
+
+
+def refusal(place: Path, limit: int = 100) -> tuple[str, str]:
+    with pytest.raises(PlaceError) as caught:
+        LocalFiles().read_text(str(place), limit)
+    return caught.value.statement, caught.value.remedy
+
+
+def test_a_file_that_is_missing_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "llama_sft.yaml").write_text("a: 1", encoding="utf-8")
+    statement, remedy = refusal(tmp_path / "lama_sft.yaml")
+    assert statement == f"{tmp_path}/lama_sft.yaml does not exist"
+    assert remedy == f"did you mean {tmp_path}/llama_sft.yaml?"
+    assert refusal(tmp_path / "zzz")[1] == "correct the path"
+    assert refusal(tmp_path / "none" / "r.yaml")[1] == f"{tmp_path}/none does not exist either; correct the path"
+
+
+def test_what_is_no_text_file_of_the_size_of_a_recipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b" " * 101)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    # Opening it would wait for a writer.
+    os.mkfifo(tmp_path / "pipe")
+    assert refusal(tmp_path / "large")[0].endswith("has more than 100 bytes")
+    assert refusal(tmp_path / "binary")[0].endswith("is not UTF-8 text")
+    assert refusal(tmp_path / "pipe")[0].endswith("is not a file")
+    assert refusal(tmp_path)[0].endswith("is a folder")
+    assert refusal(Path("a\0b"))[0] == r"'a\x00b' is no path"
+
+
+def test_a_checkout_has_the_yaml_files_below_it_and_follows_no_link(tmp_path: Path) -> None:
+    inside = tmp_path / "checkout" / "recipes" / "fine-tuning"
+    inside.mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.yaml").write_text("a: secret", encoding="utf-8")
+    (inside / "a.yaml").write_text("a: 1", encoding="utf-8")
+    (inside / "notes.txt").write_text("", encoding="utf-8")
+    (inside / "link.yaml").symlink_to(outside / "secret.yaml")
+    (inside / "folder").symlink_to(outside)
+    checkout = LocalFiles().checkout(str(tmp_path / "checkout"))
+    assert checkout.files() == ["recipes/fine-tuning/a.yaml"]
+    for base in ("fine-tuning/link", "fine-tuning/folder/secret", "../outside/secret"):
+        with pytest.raises(PlaceError):
+            checkout_recipe(checkout, "checkout", base)
+    with pytest.raises(PlaceError, match="is not a folder"):
+        LocalFiles().checkout(str(tmp_path / "none")).files()

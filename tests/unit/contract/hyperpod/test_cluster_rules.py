@@ -32,146 +32,118 @@ def problems(**fields: Any) -> dict[str, str]:
     return {problem.field: str(problem) for problem in caught.value.problems}
 
 
-def fs_channel() -> dict[str, Any]:
-    source = {"file_system_id": "fs-01234567", "file_system_type": "EFS", "directory_path": "/"}
-    return {"channel_name": "fs", "data_source": {"file_system_data_source": source}}
-
-
 NETWORK = {"security_group_ids": ["sg-1"], "subnets": ["subnet-1"]}
 RULE = {"rule_configuration_name": "r", "rule_evaluator_image": "i"}
+PROGRAM = {"trainer": None, "entrypoint": ["x"]}
+TYPE_LABEL = "node.kubernetes.io/instance-type"
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"name": "Run"}, "name"),
-        ({"spot": True}, "spot"),
-        ({"keep_alive_period_in_seconds": 60}, "keep_alive_period_in_seconds"),
-        (
-            {"training_plan_arn": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan"},
-            "training_plan_arn",
-        ),
-        ({"vpc_config": NETWORK}, "vpc_config"),
-        ({"role_arn": ROLE}, "role_arn"),
-        ({"retry_strategy": {"maximum_retry_attempts": 2}}, "retry_strategy"),
-        ({"max_pending_seconds": 3_600}, "max_pending_seconds"),
-        ({"debug_rule_configurations": [RULE]}, "debug_rule_configurations"),
-        ({"volume_kms_key_id": "alias/key", "instance_type": "ml.m5.xlarge"}, "volume_kms_key_id"),
-        ({"output_data_config": {"kms_key_id": "alias/key"}}, "output_data_config.kms_key_id"),
-        ({"output_data_config": {"compression_type": "NONE"}}, "output_data_config.compression_type"),
-        ({"instance_type": None, "instance_preferences": [{"instance_type": "ml.m5.large"}]}, "instance_preferences"),
-        (
-            {"trainer": None, "entrypoint": ["x"], "checkpoint_config": {"local_path": "/x"}},
-            "checkpoint_config.local_path",
-        ),
-        ({"trainer": None, "image": None, "algorithm_name": "algorithm"}, "algorithm_name"),
-        ({"input_data_config": [channel("a", input_mode="FastFile")]}, "input_data_config.0.input_mode"),
-        ({"input_data_config": [channel("a")], "training_input_mode": "Pipe"}, "training_input_mode"),
-        ({"input_data_config": [channel("a", shuffle_config={"seed": 1})]}, "input_data_config.0.shuffle_config"),
-        ({"environment": {"POD_IP": "x"}}, "environment.POD_IP"),
-        ({"overrides": {"1": {"environment": {"NNODES": "x"}}}}, "overrides.1.environment.NNODES"),
-        ({"overrides": {"1": {"spot": True}}}, "overrides.1.spot"),
-        ({"overrides": {"1": {"hyperpod": {"efa": 64}}}}, "overrides.1.hyperpod.efa"),
-        ({"hyper_parameters": {f"k{i}": "v" * 2_500 for i in range(60)}}, "hyper_parameters"),
-        ({"instance_type": "ml.new9.xlarge"}, "hyperpod.accelerators"),
-        ({"fallback_instance_types": ["ml.g5.xlarge"], "hyperpod": {"accelerators": 8}}, "hyperpod.accelerators"),
-        ({"hyperpod": {"memory_gib": 2_048}}, "hyperpod.memory_gib"),
-        (
-            {"hyperpod": {"restarts": {"max_retries": 1, "before_full_restart": 2}}},
-            "hyperpod.restarts.before_full_restart",
-        ),
-        (
-            {"hyperpod": {"node_labels": {"node.kubernetes.io/instance-type": "x"}}},
-            "hyperpod.node_labels.node.kubernetes.io/instance-type",
-        ),
-        ({"backend": "training-job", "hyperpod": {}}, "hyperpod"),
-        ({"overrides": {"1": {"backend": "training-job", "hyperpod": {}}}}, "overrides.1.hyperpod"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_only_training_jobs_have_or_what_does_not_fit_is_one_problem(fields: dict[str, Any], field: str) -> None:
-    assert list(problems(**fields)) == [field]
+def logged(**rule: Any) -> dict[str, Any]:
+    return cluster(log_rules=[{"name": "a", **rule}])
+
+
+def mounted(path: str, **volume: Any) -> dict[str, Any]:
+    return cluster(volumes=[{"name": "a", "mount_path": path, **volume}])
+
+
+def cluster(**section: Any) -> dict[str, Any]:
+    return {"hyperpod": section}
+
+
+def of_rank_1(**fields: Any) -> dict[str, Any]:
+    return {"overrides": {"1": fields}}
+
+
+# What only training jobs have, or what does not fit, and the field that names it.
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"name": "Run"}, "name"),
+    ({"spot": True}, "spot"),
+    ({"keep_alive_period_in_seconds": 60}, "keep_alive_period_in_seconds"),
+    ({"training_plan_arn": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan"}, "training_plan_arn"),
+    ({"vpc_config": NETWORK}, "vpc_config"),
+    ({"role_arn": ROLE}, "role_arn"),
+    ({"retry_strategy": {"maximum_retry_attempts": 2}}, "retry_strategy"),
+    ({"max_pending_seconds": 3_600}, "max_pending_seconds"),
+    ({"debug_rule_configurations": [RULE]}, "debug_rule_configurations"),
+    ({"output_data_config": {"kms_key_id": "alias/key"}}, "output_data_config.kms_key_id"),
+    ({"output_data_config": {"compression_type": "NONE"}}, "output_data_config.compression_type"),
+    ({"instance_type": None, "instance_preferences": [{"instance_type": "ml.m5.large"}]}, "instance_preferences"),
+    ({**PROGRAM, "checkpoint_config": {"local_path": "/x"}}, "checkpoint_config.local_path"),
+    ({"trainer": None, "image": None, "algorithm_name": "algorithm"}, "algorithm_name"),
+    ({"input_data_config": [channel("a", input_mode="FastFile")]}, "input_data_config.0.input_mode"),
+    ({"input_data_config": [channel("a", shuffle_config={"seed": 1})]}, "input_data_config.0.shuffle_config"),
+    ({"environment": {"POD_IP": "x"}}, "environment.POD_IP"),
+    (of_rank_1(spot=True), "overrides.1.spot"),
+    (of_rank_1(backend="training-job", hyperpod={}), "overrides.1.hyperpod"),
+    (of_rank_1(hyperpod={"efa": 64}), "overrides.1.hyperpod.efa"),
+    ({"hyper_parameters": {f"k{i}": "v" * 2_500 for i in range(60)}}, "hyper_parameters"),
+    ({"instance_type": "ml.new9.xlarge"}, "hyperpod.accelerators"),
+    ({"fallback_instance_types": ["ml.g5.xlarge"], **cluster(accelerators=8)}, "hyperpod.accelerators"),
+    (cluster(memory_gib=2_048), "hyperpod.memory_gib"),
+    (cluster(restarts={"max_retries": 1, "before_full_restart": 2}), "hyperpod.restarts.before_full_restart"),
+    (cluster(node_labels={TYPE_LABEL: "x"}), f"hyperpod.node_labels.{TYPE_LABEL}"),
+    ({"backend": "training-job", "hyperpod": {}}, "hyperpod"),
+    # A log rule that cannot find anything, or whose threshold does not fit into the operator's number.
+    (cluster(log_rules=[{"name": "a", "pattern": "x", "every_seconds": 1}] * 2), "hyperpod.log_rules"),
+    (logged(pattern="x"), "hyperpod.log_rules.0"),
+    (logged(pattern="x", every_seconds=1, operator="gt"), "hyperpod.log_rules.0.threshold"),
+    (logged(pattern="(x)", operator="gt", threshold=2**63), "hyperpod.log_rules.0.threshold"),
+    (logged(pattern="(x)", threshold=1), "hyperpod.log_rules.0.operator"),
+    (logged(pattern="x", threshold=1, operator="gt"), "hyperpod.log_rules.0.pattern"),
+    (logged(pattern="x(", every_seconds=1), "hyperpod.log_rules.0.pattern"),
+    # A volume without one source, or in a place of others.
+    (mounted("/a"), "hyperpod.volumes.0"),
+    (mounted("/a", claim="a", host_path="/a"), "hyperpod.volumes.0"),
+    (mounted("/a", claim="a", name="dshm"), "hyperpod.volumes.0.name"),
+    (mounted("/opt/ml/", claim="a"), "hyperpod.volumes.0.mount_path"),
+    # Kubernetes refuses a colon, and the node resolves the steps: this one would hide the channels.
+    (mounted("/a:b", claim="a"), "hyperpod.volumes.0.mount_path"),
+    (mounted("/a/../opt/ml/input", claim="a"), "hyperpod.volumes.0.mount_path"),
+    (mounted("/a", host_path="/data/../etc"), "hyperpod.volumes.0.host_path"),
+]
+
+
+def test_what_only_training_jobs_have_or_what_does_not_fit_is_one_problem() -> None:
+    for fields, field in MISTAKES:
+        assert list(problems(**fields)) == [field], fields
 
 
 def test_a_file_system_is_mounted_as_a_volume() -> None:
-    with pytest.raises(SpecError, match=r"mount it with hyperpod\.volumes"):
-        parse_spec({**BASE, "input_data_config": [fs_channel()]})
+    source = {"file_system_id": "fs-01234567", "file_system_type": "EFS", "directory_path": "/"}
+    found = problems(input_data_config=[channel("fs", {"file_system_data_source": source})])
+    assert any("mount it with hyperpod.volumes" in problem for problem in found.values())
 
 
-def elastic(**fields: Any) -> dict[str, Any]:
-    return {"hyperpod": {"elastic": {"min_instances": 2, "max_instances": 8, **fields}}}
+def test_the_instances_of_an_elastic_replica_are_ones_that_the_operator_can_reach() -> None:
+    for count, bounds, field in (
+        (2, {"max_instances": 1}, "hyperpod.elastic.max_instances"),
+        (2, {"step": 4}, "hyperpod.elastic.max_instances"),
+        (2, {"counts": [2, 4]}, "hyperpod.elastic.max_instances"),
+        (3, {"step": 2}, "instance_count"),
+        (1, {}, "instance_count"),
+        (9, {}, "instance_count"),
+        (2, {"step": 2, "counts": [2, 8]}, "hyperpod.elastic.counts"),
+        (2, {"counts": [2, 9, 8]}, "hyperpod.elastic.counts"),
+        (3, {"counts": [2, 4, 8]}, "instance_count"),
+    ):
+        elastic = {"min_instances": 2, "max_instances": 8, **bounds}
+        assert field in problems(instance_count=count, hyperpod={"elastic": elastic}), (count, bounds)
+    for sound in ({}, {"step": 3}, {"counts": [2, 5, 8]}):
+        elastic = {"min_instances": 2, "max_instances": 8, **sound}
+        assert uses_cluster(parse_spec({**BASE, "instance_count": 2, "hyperpod": {"elastic": elastic}})), sound
 
 
-@pytest.mark.parametrize(
-    ("count", "fields", "field"),
-    [
-        (2, elastic(max_instances=1), "hyperpod.elastic.max_instances"),
-        (2, elastic(step=4), "hyperpod.elastic.max_instances"),
-        (3, elastic(step=2), "instance_count"),
-        (1, elastic(), "instance_count"),
-        (9, elastic(), "instance_count"),
-        (2, elastic(step=2, counts=[2, 8]), "hyperpod.elastic.counts"),
-        (2, elastic(counts=[2, 9, 8]), "hyperpod.elastic.counts"),
-        (2, elastic(counts=[2, 4]), "hyperpod.elastic.max_instances"),
-        (3, elastic(counts=[2, 4, 8]), "instance_count"),
-    ],
-)
-def test_the_instances_of_an_elastic_replica_are_ones_that_the_operator_can_reach(
-    count: int, fields: dict[str, Any], field: str
-) -> None:
-    assert field in problems(instance_count=count, **fields)
-
-
-@pytest.mark.parametrize("fields", [elastic(), elastic(step=3), elastic(counts=[2, 5, 8])])
-def test_sound_bounds_are_accepted(fields: dict[str, Any]) -> None:
-    assert uses_cluster(parse_spec({**BASE, "instance_count": 2, **fields}))
-
-
-@pytest.mark.parametrize(
-    ("rules", "field"),
-    [
-        ([{"name": "a", "pattern": "x", "every_seconds": 1}] * 2, "hyperpod.log_rules"),
-        ([{"name": "a", "pattern": "x"}], "hyperpod.log_rules.0"),
-        ([{"name": "a", "pattern": "x", "every_seconds": 1, "operator": "gt"}], "hyperpod.log_rules.0.threshold"),
-        ([{"name": "a", "pattern": "(x)", "threshold": 1}], "hyperpod.log_rules.0.operator"),
-        ([{"name": "a", "pattern": "x", "threshold": 1, "operator": "gt"}], "hyperpod.log_rules.0.pattern"),
-        ([{"name": "a", "pattern": "x(", "every_seconds": 1}], "hyperpod.log_rules.0.pattern"),
-    ],
-)
-def test_a_log_rule_that_cannot_find_anything_is_refused(rules: list[dict[str, Any]], field: str) -> None:
-    assert list(problems(hyperpod={"log_rules": rules})) == [field]
-
-
-@pytest.mark.parametrize(
-    ("volume", "field"),
-    [
-        ({"name": "a", "mount_path": "/a"}, "hyperpod.volumes.0"),
-        ({"name": "a", "mount_path": "/a", "claim": "a", "host_path": "/a"}, "hyperpod.volumes.0"),
-        ({"name": "dshm", "mount_path": "/a", "claim": "a"}, "hyperpod.volumes.0.name"),
-        ({"name": "a", "mount_path": "/opt/ml/", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
-        ({"name": "a", "mount_path": "/", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
-        # Kubernetes refuses a colon, and the node resolves the steps: this one would hide the channels.
-        ({"name": "a", "mount_path": "/a:b", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
-        ({"name": "a", "mount_path": "/a/../opt/ml/input", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
-        ({"name": "a", "mount_path": "//opt/./ml/input", "claim": "a"}, "hyperpod.volumes.0.mount_path"),
-        ({"name": "a", "mount_path": "/a", "host_path": "/data/../etc"}, "hyperpod.volumes.0.host_path"),
-    ],
-)
-def test_a_volume_has_one_source_and_a_place_of_its_own(volume: dict[str, Any], field: str) -> None:
-    assert list(problems(hyperpod={"volumes": [volume]})) == [field]
-
-
-def test_all_problems_of_all_ranks_are_named_at_once_and_each_once() -> None:
-    found = problems(
-        spot=True,
-        hyperpod={"accelerators": 9},
-        overrides={"0": {"environment": {"A": "b"}}, "1": {"hyperpod": {"efa": 33}}},
-    )
-    assert list(found) == ["spot", "hyperpod.accelerators", "overrides.1.hyperpod.efa"]
-    assert "ml.p5.48xlarge has 8 for pods" in found["hyperpod.accelerators"]
+def test_a_label_has_a_key_that_kubernetes_takes() -> None:
+    for key in ("a/b/c", "A/b", "a..b/c", "x" * 64, f"a/{'b' * 64}", f"{'x' * 254}/a"):
+        [problem] = problems(**cluster(node_labels={key: "v"})).values()
+        assert "the key of a Kubernetes label" in problem, key
+    parse_spec({**BASE, **cluster(node_labels=dict.fromkeys(("A.b_c-d", f"{'a' * 63}.b/{'C' * 63}"), "v"))})
 
 
 def test_a_mixed_run_may_say_what_only_its_training_jobs_have() -> None:
+    own = {"0": {"environment": {"A": "b"}}, "1": {"hyperpod": {"efa": 33}}}
+    found = problems(spot=True, hyperpod={"accelerators": 9}, overrides=own)
+    assert list(found) == ["spot", "hyperpod.accelerators", "overrides.1.hyperpod.efa"]
     fields = {"backend": "training-job", "spot": True, "vpc_config": NETWORK}
     spec = parse_spec({**BASE, **fields, "overrides": {"1": {"backend": "hyperpod"}}})
     assert uses_cluster(spec)
@@ -205,19 +177,13 @@ def test_a_cluster_or_namespace_that_the_stack_does_not_have_is_named_with_those
 
 
 def test_the_stack_writes_out_where_each_rank_runs() -> None:
-    completed = StackDefaults(clusters=ONE).complete(parse_spec(BASE)).of_rank(1).hyperpod
-    assert completed is not None
-    assert (completed.cluster, completed.namespace) == ("research", "team-a")
-    mixed = {**BASE, "backend": "training-job", "overrides": {"1": {"backend": "hyperpod"}}}
-    done = StackDefaults(clusters=ONE).complete(parse_spec(mixed))
-    assert done.of_rank(0).hyperpod is None
-    own = done.of_rank(1).hyperpod
-    assert own is not None
-    assert (own.cluster, own.namespace) == ("research", "team-a")
-    both = {**BASE, "hyperpod": {"cluster": "prod"}, "overrides": {"1": {"hyperpod": {"cluster": "research"}}}}
-    found = StackDefaults(clusters=TWO).complete(parse_spec(both))
-    places = [section.namespace for rank in range(2) if (section := found.of_rank(rank).hyperpod) is not None]
-    assert places == ["default", "team-a"]
+    mixed = {"backend": "training-job", "overrides": {"1": {"backend": "hyperpod"}}}
+    both = {"hyperpod": {"cluster": "prod"}, "overrides": {"1": {"hyperpod": {"cluster": "research"}}}}
+    one, two = ("research", "team-a"), ("prod", "default")
+    for fields, clusters, expected in (({}, ONE, [one, one]), (mixed, ONE, [None, one]), (both, TWO, [two, one])):
+        spec = StackDefaults(clusters=clusters).complete(parse_spec({**BASE, **fields}))
+        sections = [spec.of_rank(rank).hyperpod for rank in range(2)]
+        assert [section and (section.cluster, section.namespace) for section in sections] == expected, fields
 
 
 def test_a_stack_gives_a_cluster_no_network_and_no_key_of_training_jobs() -> None:
@@ -229,23 +195,3 @@ def test_a_stack_gives_a_cluster_no_network_and_no_key_of_training_jobs() -> Non
     completed = StackDefaults.from_json(defaults.to_json(), "defaults").complete(parse_spec(BASE))
     assert completed.vpc_config is None
     assert completed.volume_kms_key_id is None
-
-
-@pytest.mark.parametrize("key", ["a/b/c", "A/b", "a_b/c", "a..b/c", "x" * 64, f"a/{'b' * 64}", f"{'x' * 254}/a"])
-def test_a_label_has_a_key_that_kubernetes_takes(key: str) -> None:
-    with pytest.raises(SpecError, match="the key of a Kubernetes label"):
-        parse_spec({**BASE, "hyperpod": {"node_labels": {key: "v"}}})
-
-
-@pytest.mark.parametrize("key", ["a", "A.b_c-d", "topology.kubernetes.io/zone", f"{'a' * 63}.b/{'C' * 63}"])
-def test_a_label_may_have_a_prefix(key: str) -> None:
-    spec = parse_spec({**BASE, "hyperpod": {"node_labels": {key: "v"}}})
-    assert spec.hyperpod is not None
-    assert spec.hyperpod.node_labels == {key: "v"}
-
-
-@pytest.mark.parametrize("threshold", [2**63, -(2**63) - 1])
-def test_a_threshold_fits_into_the_operators_number(threshold: int) -> None:
-    rule = {"name": "a", "pattern": "(x)", "operator": "gt", "threshold": threshold}
-    with pytest.raises(SpecError, match="threshold"):
-        parse_spec({**BASE, "hyperpod": {"log_rules": [rule]}})

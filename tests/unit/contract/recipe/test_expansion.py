@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muster.contract.errors import SpecError
 from muster.contract.recipe.expansion import expand, expanded_again, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolved_recipe import Origin
 from muster.contract.recipe.unresolved import check_elsewhere, requested_recipe
 from muster.contract.run.execution_input import execution_input, start_input
-from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
+from tests.support.full_specs import channel, s3
 
 LLMFT = """
 run: {name: tiny, model_type: llm_finetuning_aws}
@@ -28,20 +33,10 @@ training_config:
   mlflow: {tracking_uri: '{{mlflow_tracking_uri}}', run_name: '{{mlflow_run_name}}'}
 """
 SPECIFICATION = {
-    "model_name_or_path": {"type": "string", "default": ""},
-    "data_path": {"type": "string", "default": ""},
-    "validation_data_path": {"type": "string", "default": ""},
-    "output_path": {"type": "string", "default": ""},
+    **{name: {"type": "string", "default": ""} for name in re.findall(r"{{(\w+)}}", LLMFT)},
     "learning_rate": {"type": "float", "default": 0.001, "min": 0.0, "max": 1.0},
-    "mlflow_tracking_uri": {"type": "string", "default": ""},
-    "mlflow_run_name": {"type": "string", "default": ""},
 }
-SPEC: dict[str, Any] = {
-    "replicas": 1,
-    "image": "llmft:1",
-    "instance_type": "ml.p5.48xlarge",
-    "recipe": "tiny.yaml",
-}
+SPEC: dict[str, Any] = {"replicas": 1, "image": "llmft:1", "instance_type": "ml.p5.48xlarge", "recipe": "tiny.yaml"}
 TRAINER_SPEC: dict[str, Any] = {
     "replicas": 2,
     "image": "image:1",
@@ -54,24 +49,28 @@ MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/server
 def sources(base: str = LLMFT, specification: dict[str, Any] | None = None, **fields: Any) -> RecipeSources:
     found = SPECIFICATION if specification is None else specification
     return RecipeSources(
-        name=fields.pop("name", "tiny"),
+        name="tiny",
         base=SourceText(place="tiny.yaml", text=base),
         override_spec=SourceText(place="tiny.json", text=json.dumps(found)),
         **fields,
     )
 
 
-def own(text: str, **fields: Any) -> RecipeSources:
-    return RecipeSources(name="own", recipe=SourceText(place="own.yaml", text=text), **fields)
+def own(text: str) -> RecipeSources:
+    return RecipeSources(name="own", recipe=SourceText(place="own.yaml", text=text))
 
 
-def channel(name: str, uri: str, **source: Any) -> dict[str, Any]:
-    return {"channel_name": name, "data_source": {"s3_data_source": {"s3_uri": uri, **source}}}
+def reading(*channels: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {**SPEC, "input_data_config": list(channels), **fields}
 
 
-def recipe_of(document: dict[str, Any], found: RecipeSources) -> dict[str, Any]:
+def at(uri: str, name: str = "train") -> dict[str, Any]:
+    return channel(name, s3(s3_uri=uri))
+
+
+def section(document: dict[str, Any], found: RecipeSources, name: str = "training_config") -> Any:
     (recipe,) = expansion(document, found).recipes
-    return recipe.document
+    return recipe.document[name]
 
 
 def problems(document: dict[str, Any], found: RecipeSources) -> list[str]:
@@ -83,51 +82,35 @@ def problems(document: dict[str, Any], found: RecipeSources) -> list[str]:
 # --- what is filled in ---------------------------------------------------------------------------
 
 
-def test_the_result_is_an_ordinary_spec_that_refers_to_its_recipe() -> None:
-    found = sources()
-    again = expansion(SPEC, found)
-    spec = parse_spec(again.document)
-    assert spec.recipe is not None
-    assert (spec.recipe.name, spec.recipe.family, spec.recipe.sources) == ("tiny", "llmft", found.digest)
-    assert spec.recipe.digest == again.recipes[0].digest
-    assert spec.instance_count == 2
-    assert spec.hyper_parameters == {"sagemaker_recipe_local_path": "/opt/ml/input/data/recipe/recipe.yaml"}
-
-
-def test_what_the_spec_sets_comes_first() -> None:
-    document = {**SPEC, "instance_count": 4, "hyper_parameters": {"sagemaker_recipe_local_path": "/own", "b": "c"}}
-    spec = parse_spec(expand(document, sources(image="hub:1")))
-    assert (spec.image, spec.instance_count) == ("llmft:1", 4)
-    assert spec.hyper_parameters == {"sagemaker_recipe_local_path": "/own", "b": "c"}
-
-
-def test_the_document_that_was_given_is_not_changed() -> None:
-    document = {**SPEC, "input_data_config": [channel("train", "s3://bucket/sets/")]}
+def test_what_the_spec_sets_comes_first_and_the_spec_is_not_changed() -> None:
+    parameters = {"sagemaker_recipe_local_path": "/own", "b": "c"}
+    document = reading(at("s3://bucket/sets/"), instance_count=4, hyper_parameters=parameters)
     before = json.dumps(document)
-    expand(document, sources(weights="s3://bucket/weights/"))
+    spec = parse_spec(expand(document, sources(image="hub:1", weights="s3://bucket/weights/")))
+    assert (spec.image, spec.instance_count, spec.hyper_parameters) == ("llmft:1", 4, parameters)
     assert json.dumps(document) == before
 
 
-@pytest.mark.parametrize("document", [SPEC, {**SPEC, "input_data_config": [channel("train", "s3://bucket/a.jsonl")]}])
-def test_an_expanded_spec_expands_to_itself(document: dict[str, Any]) -> None:
+def test_an_expanded_spec_expands_to_itself() -> None:
     found = sources(weights="s3://bucket/weights/", image="hub:1")
-    first = expand(document, found)
-    assert expand(first, found) == first
-    # As the input of an execution, and as a plan holds it.
-    launched = json.loads(execution_input(parse_spec(first)))
-    assert expanded_again(launched, launched, found).document == launched
-    planned = parse_spec(first).resolved().model_dump(mode="json")
-    assert expanded_again(planned, planned, found).reference == parse_spec(first).recipe
-
-
-def test_another_recipe_than_that_of_the_digest_is_refused() -> None:
-    document = expand(SPEC, sources())
-    with pytest.raises(SpecError, match="resolve it again"):
-        expanded_again(document, document, sources(overrides={"training_config.training_args.learning_rate": 0.5}))
+    recipe = parse_spec(expand(SPEC, found)).recipe
+    assert recipe is not None
+    assert (recipe.name, recipe.family, recipe.sources) == ("tiny", "llmft", found.digest)
+    assert recipe.digest == expansion(SPEC, found).recipes[0].digest
+    for document in (SPEC, reading(at("s3://bucket/a.jsonl"))):
+        first = expand(document, found)
+        assert expand(first, found) == first
+        # As the input of an execution, and as a plan holds it.
+        launched = json.loads(execution_input(parse_spec(first)))
+        assert expanded_again(launched, launched, found).document == launched
+        planned = parse_spec(first).resolved().model_dump(mode="json")
+        assert expanded_again(planned, planned, found).reference == parse_spec(first).recipe
 
 
 def test_a_spec_that_was_changed_after_it_was_expanded_is_refused() -> None:
     document = expand(SPEC, sources())
+    with pytest.raises(SpecError, match="resolve it again"):
+        expanded_again(document, document, sources(overrides={"training_config.training_args.learning_rate": 0.5}))
     del document["hyper_parameters"]
     with pytest.raises(SpecError, match="resolve it again"):
         expanded_again(document, document, sources())
@@ -135,93 +118,61 @@ def test_a_spec_that_was_changed_after_it_was_expanded_is_refused() -> None:
 
 # --- what a spec says to its recipe --------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("uri", "path"),
-    [
-        ("s3://bucket/sets/train.jsonl", "/opt/ml/input/data/train/train.jsonl"),
-        ("s3://bucket/sets/train.json.gz", "/opt/ml/input/data/train/train.json.gz"),
-        ("s3://bucket/sets/", "/opt/ml/input/data/train"),
-        ("s3://bucket/sets", "/opt/ml/input/data/train"),
-        ("s3://bucket/sets/v1.2", "/opt/ml/input/data/train"),
-        ("s3://bucket/sets/v1.2/", "/opt/ml/input/data/train"),
-        ("s3://bucket/llama-3.1-8b/", "/opt/ml/input/data/train"),
-        ("s3://bucket/data.d/", "/opt/ml/input/data/train"),
-        ("s3://bucket", "/opt/ml/input/data/train"),
-    ],
-)
-def test_the_recipe_names_the_place_where_a_channel_is_mounted(uri: str, path: str) -> None:
-    document = {**SPEC, "input_data_config": [channel("train", uri), channel("validation", "s3://bucket/v/")]}
-    data = recipe_of(document, sources())["training_config"]["datasets"]
-    assert data == {"train_data": {"file_path": path}, "val_data": {"file_path": "/opt/ml/input/data/validation"}}
+PLACES = {
+    "s3://bucket/sets/train.jsonl": "/train.jsonl",
+    "s3://bucket/sets": "",
+    "s3://bucket/sets/v1.2": "",
+    "s3://bucket/data.d/": "",
+    "s3://bucket": "",
+}
 
 
-def test_without_channels_the_defaults_of_the_recipe_hold() -> None:
-    assert recipe_of(SPEC, sources())["training_config"]["datasets"]["train_data"] == {"file_path": ""}
+def test_the_recipe_names_the_place_where_a_channel_is_mounted() -> None:
+    for uri, name in PLACES.items():
+        document = reading(at(uri), at("s3://bucket/v/", "validation"))
+        assert section(document, sources())["datasets"] == {
+            "train_data": {"file_path": f"/opt/ml/input/data/train{name}"},
+            "val_data": {"file_path": "/opt/ml/input/data/validation"},
+        }, uri
 
 
-def test_what_the_user_gives_comes_before_what_the_spec_says() -> None:
-    document = {**SPEC, "input_data_config": [channel("train", "s3://bucket/sets/")]}
-    recipe = recipe_of(document, sources(inputs={"data_path": "/own"}))
-    assert recipe["training_config"]["datasets"]["train_data"] == {"file_path": "/own"}
+def test_what_the_user_gives_comes_before_what_the_spec_says_and_a_default_last() -> None:
+    alone = section(SPEC, sources())
+    assert alone["datasets"]["train_data"] == {"file_path": ""}
+    # The model is where SageMaker uploads it, and there is nothing to track.
+    assert alone["training_args"]["training_dir"] == "/opt/ml/model"
+    assert alone["mlflow"] == {"tracking_uri": "", "run_name": ""}
+    found = section(reading(at("s3://bucket/sets/")), sources(inputs={"data_path": "/own"}))
+    assert found["datasets"]["train_data"] == {"file_path": "/own"}
 
 
 def test_the_weights_of_the_hub_come_through_the_channel_model() -> None:
     found = sources(weights="s3://jumpstart/weights/v1.2/")
-    result = expansion(SPEC, found)
-    (only,) = parse_spec(result.document).input_data_config
-    assert only.channel_name == "model"
-    assert only.data_source.s3_data_source is not None
-    assert only.data_source.s3_data_source.s3_uri == "s3://jumpstart/weights/v1.2/"
-    model = result.recipes[0].document["training_config"]["model_config"]  # type: ignore[index, call-overload]
-    assert model == {"model_name_or_path": "/opt/ml/input/data/model"}
-
-
-def test_a_channel_of_the_user_replaces_the_weights_of_the_hub() -> None:
-    document = {**SPEC, "input_data_config": [channel("model", "s3://team/tuned/")]}
-    spec = parse_spec(expand(document, sources(weights="s3://jumpstart/weights/")))
-    assert [one.model_dump(exclude_unset=True) for one in spec.input_data_config] == document["input_data_config"]
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        sources(weights="s3://jumpstart/w/", inputs={"model_name_or_path": "team/model"}),
-        sources(
-            specification={**SPECIFICATION, "model_name_or_path": {"type": "string", "default": "team/model"}},
-            weights="s3://jumpstart/w/",
-        ),
-    ],
-)
-def test_weights_that_the_recipe_names_itself_are_not_brought(found: RecipeSources) -> None:
-    result = expansion(SPEC, found)
-    assert "input_data_config" not in result.document
-    model = result.recipes[0].document["training_config"]["model_config"]  # type: ignore[index, call-overload]
-    assert model == {"model_name_or_path": "team/model"}
-
-
-def test_the_trained_model_is_where_sagemaker_uploads_it() -> None:
-    assert recipe_of(SPEC, sources())["training_config"]["training_args"]["training_dir"] == "/opt/ml/model"
+    source = {"s3_data_type": "S3Prefix", "s3_uri": "s3://jumpstart/weights/v1.2/"}
+    weights = {"channel_name": "model", "data_source": {"s3_data_source": source}, "input_mode": "File"}
+    assert expand(SPEC, found)["input_data_config"] == [weights]
+    assert section(SPEC, found)["model_config"] == {"model_name_or_path": "/opt/ml/input/data/model"}
+    # Not where the user has that channel, nor where the recipe names a model itself.
+    tuned = at("s3://team/tuned/", "model")
+    assert expand(reading(tuned), found)["input_data_config"] == [tuned]
+    default = {**SPECIFICATION, "model_name_or_path": {"type": "string", "default": "team/model"}}
+    for named in ({"inputs": {"model_name_or_path": "team/model"}}, {"specification": default}):
+        found = sources(weights="s3://jumpstart/w/", **named)
+        assert "input_data_config" not in expand(SPEC, found), named
+        assert section(SPEC, found)["model_config"] == {"model_name_or_path": "team/model"}, named
 
 
 def test_names_for_mlflow_are_the_recipes_where_none_is_given() -> None:
     document = {**SPEC, "mlflow_config": {"mlflow_resource_arn": MLFLOW, "mlflow_run_name": "own"}}
-    result = expansion(document, sources())
-    spec = parse_spec(result.document)
+    spec = parse_spec(expand(document, sources()))
     assert spec.mlflow_config is not None
     assert (spec.mlflow_config.mlflow_experiment_name, spec.mlflow_config.mlflow_run_name) == ("tiny", "own")
-    logged = result.recipes[0].document["training_config"]["mlflow"]  # type: ignore[index, call-overload]
-    assert logged == {"tracking_uri": MLFLOW, "run_name": "own"}
-
-
-def test_without_a_server_the_recipe_has_no_names_for_mlflow() -> None:
-    assert recipe_of(SPEC, sources())["training_config"]["mlflow"] == {"tracking_uri": "", "run_name": ""}
+    assert section(document, sources())["mlflow"] == {"tracking_uri": MLFLOW, "run_name": "own"}
 
 
 def test_the_number_of_instances_of_the_spec_is_that_of_the_recipe() -> None:
-    result = expansion({**SPEC, "instance_count": 4}, sources())
-    assert result.recipes[0].document["trainer"] == {"devices": 8, "num_nodes": 4}
-    assert expand(result.document, sources()) == result.document
+    assert section({**SPEC, "instance_count": 4}, sources(), "trainer") == {"devices": 8, "num_nodes": 4}
+    assert expand(SPEC, sources())["instance_count"] == 2
 
 
 def test_two_numbers_of_instances_of_the_user_are_a_contradiction() -> None:
@@ -230,7 +181,7 @@ def test_two_numbers_of_instances_of_the_user_are_a_contradiction() -> None:
 
 
 def test_what_follows_from_the_spec_has_the_spec_as_its_source() -> None:
-    document = {**SPEC, "instance_count": 4, "input_data_config": [channel("train", "s3://bucket/sets/")]}
+    document = reading(at("s3://bucket/sets/"), instance_count=4)
     (recipe,) = expansion(document, sources(inputs={"validation_data_path": "/own"})).recipes
     data = ("training_config", "datasets")
     assert recipe.origins[*data, "train_data", "file_path"] is Origin.SPEC
@@ -242,38 +193,27 @@ def test_what_follows_from_the_spec_has_the_spec_as_its_source() -> None:
 # --- what is wrong, at once ----------------------------------------------------------------------
 
 
-def test_problems_of_the_recipe_and_of_the_rest_of_the_spec_come_together() -> None:
-    found = sources(specification={})
-    fields = problems({**SPEC, "replcas": 2, "volume_gb": 0}, found)
-    assert "replcas" in fields
-    assert "volume_gb" in fields
+def test_problems_of_the_recipe_its_family_and_the_rest_of_the_spec_come_together() -> None:
+    fields = problems({**SPEC, "replcas": 2, "volume_gb": 0}, sources(specification={}))
+    assert {"replcas", "volume_gb"} < set(fields)
     assert any(field.startswith("recipe.") and field.endswith(" (base)") for field in fields)
+    assert sorted(problems({**SPEC, "image": None, "volume_gb": 0}, sources())) == ["image", "volume_gb"]
 
 
-def test_problems_of_the_family_and_of_the_rest_of_the_spec_come_together() -> None:
-    document = {**SPEC, "image": None, "volume_gb": 0, "instance_type": "ml.p5.48xlarge"}
-    assert sorted(problems(document, sources())) == ["image", "volume_gb"]
-
-
-def test_a_recipe_of_no_family_says_what_would_be_one() -> None:
-    with pytest.raises(SpecError, match="its sections: lr, layers") as caught:
+def test_what_a_recipe_cannot_be_run_with_names_its_field() -> None:
+    many = {f"k{index}": "v" for index in range(100)}
+    kwargs = {"entrypoint": ["python", "train.py"], "recipe": {"file": "own.yaml", "kwargs": "model"}}
+    for document, found, field in (
+        # Its channel is reserved, and its hyperparameter must fit the service's limit.
+        (reading(at("s3://bucket/own/", "recipe")), sources(), "input_data_config"),
+        ({**SPEC, "hyper_parameters": many}, sources(), "hyper_parameters"),
+        # Replicas of one model need a program that Muster calls, and a section needs a trainer.
+        ({**SPEC, "replicas": 2}, sources(), "replicas"),
+        ({**SPEC, **kwargs}, own("model: {n: 1}\n"), "recipe.kwargs"),
+    ):
+        assert problems(document, found) == [field]
+    with pytest.raises(SpecError, match=r"its sections: lr, layers.*entrypoint"):
         expand(SPEC, own("lr: 0.1\nlayers: {n: 2}\n"))
-    assert "entrypoint" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["recipe"])
-def test_the_channel_of_the_recipe_is_reserved(name: str) -> None:
-    document = {**SPEC, "input_data_config": [channel(name, "s3://bucket/own/")]}
-    assert problems(document, sources()) == ["input_data_config"]
-
-
-def test_replicas_of_one_model_need_a_program_that_muster_calls() -> None:
-    assert problems({**SPEC, "replicas": 2}, sources()) == ["replicas"]
-
-
-def test_a_recipes_hyperparameter_must_fit_the_limits_of_the_service() -> None:
-    document = {**SPEC, "hyper_parameters": {f"k{index}": "v" for index in range(100)}}
-    assert problems(document, sources()) == ["hyper_parameters"]
 
 
 # --- specs that are not resolved yet -------------------------------------------------------------
@@ -285,43 +225,30 @@ def test_a_text_is_the_file_and_an_expanded_spec_asks_for_nothing() -> None:
     assert request.file == "tiny.yaml"
     assert requested_recipe({"replicas": 1}) is None
     assert requested_recipe(expand(SPEC, sources())) is None
-
-
-def test_a_wrong_request_is_reported_with_the_rest() -> None:
     with pytest.raises(SpecError) as caught:
         requested_recipe({**SPEC, "recipe": {"fil": "x"}, "volume_gb": 0})
     assert [one.field for one in caught.value.problems] == ["recipe.fil", "volume_gb"]
-
-
-def test_an_unresolved_recipe_is_no_spec() -> None:
     with pytest.raises(SpecError, match="muster launch"):
         parse_spec(SPEC)
 
 
-def test_a_function_starts_a_spec_whose_recipe_is_in_s3() -> None:
+def test_a_function_starts_a_spec_that_is_expanded_or_whose_recipe_is_in_s3() -> None:
     document = {**SPEC, "recipe": {"file": "s3://bucket/tiny.yaml"}, "name": "one"}
     started = start_input(document)
     assert started.name == "one"
     assert json.loads(started.text) == document
-
-
-def test_a_function_starts_an_expanded_spec_as_it_is() -> None:
     document = expand(SPEC, sources())
     assert json.loads(start_input(document).text) == document
+    with pytest.raises(SpecError, match=r"recipe\.values\.lr"):
+        start_input({**SPEC, "recipe": {"file": "s3://b/tiny.yaml", "values": {"lr": float("nan")}}})
 
 
 def test_a_function_cannot_read_files_of_a_machine() -> None:
     document = {**SPEC, "recipe": {"base": "llama/tiny", "checkout": "../recipes"}, "volume_gb": 0}
-    with pytest.raises(SpecError) as caught:
-        check_elsewhere(document)
-    assert [one.field for one in caught.value.problems] == ["recipe.base", "recipe.checkout", "volume_gb"]
-    with pytest.raises(SpecError):
-        start_input(document)
-
-
-def test_numbers_that_no_json_has_are_refused_before_a_run_is_started() -> None:
-    with pytest.raises(SpecError, match=r"recipe\.values\.lr"):
-        start_input({**SPEC, "recipe": {"file": "s3://b/tiny.yaml", "values": {"lr": float("nan")}}})
+    for check in (check_elsewhere, start_input):
+        with pytest.raises(SpecError) as caught:
+            check(document)
+        assert [one.field for one in caught.value.problems] == ["recipe.base", "recipe.checkout", "volume_gb"]
 
 
 # --- a trainer of the user's own -----------------------------------------------------------------
@@ -334,31 +261,79 @@ def test_keyword_arguments_come_from_the_recipes_section_below_those_of_the_spec
     assert spec.kwargs == {"lr": 0.1, "optim": {"beta": 0.5, "eps": 1.0}, "rounds": 3}
     assert spec.recipe is not None
     assert (spec.recipe.family, spec.recipe.kwargs) == ("trainer", "training_config")
-    assert spec.image == "image:1"
-    assert spec.hyper_parameters == {}
-
-
-def test_a_trainer_may_read_its_recipe_itself() -> None:
-    document = {**TRAINER_SPEC, "recipe": "own.yaml"}
-    assert parse_spec(expand(document, own("lr: 0.1\n"))).kwargs == {}
-
-
-def test_a_trainer_comes_before_every_other_family() -> None:
-    document = {**TRAINER_SPEC, "recipe": "own.yaml"}
-    spec = parse_spec(expand(document, sources(image="llmft:1")))
-    assert spec.recipe is not None
-    assert (spec.recipe.family, spec.image) == ("trainer", "image:1")
-
-
-def test_a_section_that_is_none_is_named_with_those_there_are() -> None:
+    assert (spec.image, spec.hyper_parameters) == ("image:1", {})
     with pytest.raises(SpecError, match=r"recipe\.kwargs: found 'training_config'.*sections: model, optim"):
         expand(TRAINER_SPEC, own("model: {n: 1}\noptim: {lr: 0.1}\nseed: 1\n"))
 
 
-def test_a_section_needs_a_trainer() -> None:
-    document = {**SPEC, "entrypoint": ["python", "train.py"], "recipe": {"file": "own.yaml", "kwargs": "model"}}
-    assert problems(document, own("model: {n: 1}\n")) == ["recipe.kwargs"]
+def test_a_trainer_comes_before_every_other_family_and_may_read_its_recipe_itself() -> None:
+    spec = parse_spec(expand({**TRAINER_SPEC, "recipe": "own.yaml"}, sources(image="llmft:1")))
+    assert spec.recipe is not None
+    assert (spec.recipe.family, spec.image, spec.kwargs) == ("trainer", "image:1", {})
 
 
-def test_every_expanded_spec_is_read_by_the_model_of_specs() -> None:
-    assert isinstance(parse_spec(expand(SPEC, sources())), Spec)
+# --- whatever a spec and its recipe hold ---------------------------------------------------------
+
+NAMES = st.sampled_from(
+    (
+        *("run", "trainer", "training_config", "evaluation", "processor", "model_type", "model_name_or_path"),
+        *("num_nodes", "replicas", "lambda_arn", "distillation_data", "kms_key", "instance_types", "exp_dir", "lr"),
+    )
+)
+TEXTS = st.sampled_from(
+    ["", "verl", "amazon.nova-x", "ml.p5.48xlarge", "s3://bucket/a/", "arn:aws:x", "{{data_path}}", "${.lr}", "/a"]
+)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 5), st.floats(allow_nan=False), TEXTS)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    (
+        *("replicas", "trainer", "kwargs", "entrypoint", "arguments", "input_data_config", "mlflow_config", "hook"),
+        *("instance_type", "instance_count", "overrides", "hyper_parameters", "model_package_config", "recipe"),
+        *("fallback_instance_types", "instance_preferences", "sweep", "role_arn", "image", "checkpoint_config"),
+        *("model", "no_such_field"),
+    )
+)
+RECIPES = st.one_of(
+    st.dictionaries(NAMES, VALUES, max_size=6),
+    st.fixed_dictionaries(
+        {"run": st.fixed_dictionaries({"model_type": TEXTS, "model_name_or_path": SCALARS}), "training_config": VALUES}
+    ),
+)
+
+
+@settings(max_examples=120)
+@given(
+    st.dictionaries(FIELDS, VALUES | st.just([at("s3://bucket/a.jsonl")]), max_size=5),
+    RECIPES,
+    st.dictionaries(NAMES, SCALARS, max_size=2),
+    st.booleans(),
+)
+def test_only_our_error_is_raised_and_what_is_expanded_stays(
+    fields: dict[str, Any], recipe: dict[str, Any], overrides: dict[str, Any], sound: bool
+) -> None:
+    document = {**SPEC, **fields} if sound else fields
+    of_recipe = RecipeSources(
+        name="r",
+        base=SourceText(place="r.yaml", text=recipe_yaml(recipe)),
+        overrides=overrides,
+        weights="s3://bucket/weights/",
+    )
+    try:
+        found = expand(document, of_recipe)
+    except SpecError:
+        return
+    assert parse_spec(found).recipe is not None
+    assert expand(found, of_recipe) == found
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(FIELDS, VALUES, max_size=5), VALUES)
+def test_a_spec_that_is_not_resolved_yet_raises_our_error_or_none(fields: dict[str, Any], recipe: Any) -> None:
+    document = {**SPEC, **fields, "recipe": recipe}
+    for check in (requested_recipe, check_elsewhere, start_input):
+        with suppress(SpecError):
+            check(document)

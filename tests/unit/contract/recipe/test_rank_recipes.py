@@ -9,7 +9,7 @@ import pytest
 from muster.contract.document import digest
 from muster.contract.errors import SpecError
 from muster.contract.names import APART_MAX
-from muster.contract.recipe.expansion import expanded_again, expansion
+from muster.contract.recipe.expansion import Expansion, expanded_again, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.run_document import RunDocument
@@ -34,20 +34,23 @@ SPEC: dict[str, Any] = {
 OWN_PROGRAM = {**SPEC, "trainer": None, "entrypoint": ["python", "train.py"], "recipe": "recipe.yaml"}
 
 
+def found(document: dict[str, Any], sources: RecipeSources = SOURCES) -> Expansion:
+    return expansion({key: value for key, value in document.items() if value is not None}, sources)
+
+
 def refused(document: dict[str, Any], sources: RecipeSources = SOURCES) -> list[str]:
     with pytest.raises(SpecError) as caught:
-        expansion({key: value for key, value in document.items() if value is not None}, sources)
+        found(document, sources)
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_each_rank_resolves_with_its_own_values() -> None:
-    found = expansion(SPEC, SOURCES)
-    digests = [recipe.digest for recipe in found.recipes]
+    swept = found(SPEC)
+    digests = [recipe.digest for recipe in swept.recipes]
     assert len(set(digests)) == 3
-    assert found.reference.ranks == digests
-    assert found.reference.digest == digest(digests)
-    assert found.reference.sources == SOURCES.digest
-    spec = parse_spec(found.document)
+    assert swept.reference.ranks == digests
+    assert (swept.reference.digest, swept.reference.sources) == (digest(digests), SOURCES.digest)
+    spec = parse_spec(swept.document)
     assert [spec.of_rank(rank).kwargs for rank in range(3)] == [
         {"optim": {"lr": lr, "warmup": 2 * steps}, "steps": steps, "tags": ["a"], "seed": seed}
         for lr, steps, seed in zip((0.1, 0.2, 0.4), (10, 20, 30), (1, 2, 3), strict=True)
@@ -63,57 +66,48 @@ def test_each_rank_resolves_with_its_own_values() -> None:
 
 
 def test_an_expanded_sweep_expands_to_itself() -> None:
-    found = expansion(SPEC, SOURCES)
-    assert expanded_again(found.document, found.document, SOURCES) == found
-    changed = {**found.document, "sweep": {**found.document["sweep"], "lr": [0.1, 0.2, 0.5]}}  # type: ignore[dict-item]
+    swept = found(SPEC)
+    assert expanded_again(swept.document, swept.document, SOURCES) == swept
+    changed = {**swept.document, "sweep": {**SPEC["sweep"], "lr": [0.1, 0.2, 0.5]}}
     with pytest.raises(SpecError, match="resolves to another recipe or another spec"):
         expanded_again(changed, changed, SOURCES)
+    recipe = {**swept.reference.model_dump(), "ranks": (swept.reference.ranks or [])[:2]}
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**swept.document, "recipe": recipe})
+    assert [problem.field for problem in caught.value.problems] == ["recipe.ranks"]
 
 
-def test_a_program_reads_the_recipe_of_its_rank() -> None:
-    document = {**OWN_PROGRAM, "sweep": {"lr": [0.1, 0.2, 0.4]}}
-    found = expansion({key: value for key, value in document.items() if value is not None}, SOURCES)
-    spec = parse_spec(found.document)
-    assert spec.sweep == document["sweep"]
-    assert len(set(found.reference.ranks or [])) == 3
-    assert not spec.trains_apart
-
-
-def test_ranks_may_differ_in_the_spec_alone() -> None:
-    document = {**OWN_PROGRAM, "sweep": {"environment.SEED": ["1", "2", "3"]}}
-    found = expansion({key: value for key, value in document.items() if value is not None}, SOURCES)
-    (recipe,) = found.recipes
-    assert found.reference.ranks == [recipe.digest] * 3
-    assert found.reference.digest == recipe.digest
+def test_ranks_of_a_program_have_recipes_of_their_own_where_they_differ_in_the_recipe() -> None:
+    own = found({**OWN_PROGRAM, "sweep": {"lr": [0.1, 0.2, 0.4]}})
+    assert len(set(own.reference.ranks or [])) == 3
+    assert not parse_spec(own.document).trains_apart
+    # Ranks may differ in the spec alone.
+    same = found({**OWN_PROGRAM, "sweep": {"environment.SEED": ["1", "2", "3"]}})
+    (recipe,) = same.recipes
+    assert (same.reference.ranks, same.reference.digest) == ([recipe.digest] * 3, recipe.digest)
 
 
 def test_a_hooked_program_gets_its_settings_from_the_recipe() -> None:
     text = f"{RECIPE}diloco: {{sync_every: 50, momentum: 0.5}}\n"
     sources = SOURCES.model_copy(update={"base": SourceText(place="recipe.yaml", text=text)})
-    document = {
-        **SPEC, "trainer": None, "hook": "huggingface", "entrypoint": ["python", "train.py"],
-        "recipe": {"base": "recipe.yaml", "kwargs": "diloco"}, "sweep": {"diloco.sync_every": [10, 20, 50]},
-    }  # fmt: skip
-    spec = parse_spec(expansion({key: value for key, value in document.items() if value is not None}, sources).document)
-    assert [spec.of_rank(rank).kwargs["sync_every"] for rank in range(3)] == [10, 20, 50]
-    together = {**document, "sweep": None}
-    spec = parse_spec(expansion({key: value for key, value in together.items() if value is not None}, sources).document)
-    assert spec.kwargs == {"sync_every": 50, "momentum": 0.5}
+    document = {**OWN_PROGRAM, "hook": "huggingface", "recipe": {"base": "recipe.yaml", "kwargs": "diloco"}}
+    spec = parse_spec(found({**document, "sweep": {"diloco.sync_every": [10, 20, 50]}}, sources).document)
+    assert [spec.of_rank(rank).kwargs for rank in range(3)] == [
+        {"sync_every": every, "momentum": 0.5} for every in (10, 20, 50)
+    ]
 
 
 def test_problems_of_all_ranks_are_reported_once_and_others_with_their_rank() -> None:
-    found = refused({**SPEC, "sweep": {"lrr": [1, 2, 3]}})
-    assert found == ["sweep.lrr: unknown name; did you mean training_config.optim.lr?"]
-    found = refused({**SPEC, "sweep": {"training_config.steps": [1, "${nothing}", 3]}})
-    assert len(found) == 1
-    assert found[0].startswith("rank 1: sweep.training_config.steps: ")
+    [problem] = refused({**SPEC, "sweep": {"lrr": [1, 2, 3]}})
+    assert problem == "sweep.lrr: unknown name; did you mean training_config.optim.lr?"
+    [problem] = refused({**SPEC, "sweep": {"training_config.steps": [1, "${nothing}", 3]}})
+    assert problem.startswith("rank 1: sweep.training_config.steps: ")
 
 
 def test_what_ranks_cannot_differ_in_is_refused() -> None:
     hidden = SOURCES.model_copy(update={"values": {"lr": 1.0}})
-    assert refused({**SPEC, "sweep": {"lr": [0.1, 0.2, 0.4]}}, hidden)[0] == (
-        "sweep.lr: it is set in recipe.values as well, which come first; leave it out of one of the two"
-    )
+    [problem, *_] = refused({**SPEC, "sweep": {"lr": [0.1, 0.2, 0.4]}}, hidden)
+    assert problem.startswith("sweep.lr: it is set in recipe.values as well")
     mappings = {"training_config": [{"steps": 1}, {"steps": 2}, {"rounds": 3}]}
     assert any("unknown name" in problem for problem in refused({**SPEC, "sweep": mappings}))
 
@@ -134,7 +128,6 @@ def test_many_ranks_have_shorter_recipes() -> None:
     ranks, long = 100, "#" * 200_000
     sources = RecipeSources(name="digits", base=SourceText(place="recipe.yaml", text=f"{RECIPE}{long}\n"))
     spec = {**SPEC, "replicas": ranks, "sweep": {"lr": [0.1] * ranks}}
-    size = len(RECIPE) + len(long) + 1
-    found = f"sweep: found 100 ranks of a recipe of {size:,} characters"
-    allowed = "at most 16,000,000 characters over all ranks"
-    assert refused(spec, sources) == [f"{found}; {allowed}; sweep fewer ranks, or a shorter recipe"]
+    [problem] = refused(spec, sources)
+    assert problem.startswith(f"sweep: found 100 ranks of a recipe of {len(RECIPE) + len(long) + 1:,} characters")
+    assert "at most 16,000,000 characters over all ranks" in problem

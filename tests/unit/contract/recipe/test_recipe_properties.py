@@ -1,4 +1,7 @@
-"""Whatever a recipe, its specification and its overrides say: one kind of error, one result, nothing from outside."""
+"""Whatever a recipe, its specification and its overrides say: one kind of error, one result, nothing from outside.
+
+What a resolved recipe writes is read back by Muster and by PyYAML.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,7 @@ def outcome(sources: RecipeSources) -> ResolvedRecipe | str:
         return str(error)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SOURCES)
 def test_a_recipe_is_resolved_or_refused_and_resolves_to_itself(sources: RecipeSources) -> None:
     found = outcome(sources)
@@ -149,13 +152,13 @@ def test_a_recipe_is_resolved_or_refused_and_resolves_to_itself(sources: RecipeS
         return
     text = recipe_yaml(found.document)
     assert CANARY not in text
-    assert load_recipe_text(text) == found.document
+    assert load_recipe_text(text) == _with_text_keys(yaml.safe_load(text)) == found.document
     again = resolve(RecipeSources(name="a", recipe=SourceText(place="", text=text)))
     assert (again.document, again.digest) == (found.document, found.digest)
     assert again.origins.keys() == found.origins.keys()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SOURCES, st.randoms(use_true_random=False))
 def test_the_order_of_values_does_not_matter(sources: RecipeSources, random: object) -> None:
     def shuffled(value: JsonValue) -> JsonValue:
@@ -176,25 +179,13 @@ def test_the_order_of_values_does_not_matter(sources: RecipeSources, random: obj
         assert recipe_yaml(one.document) == recipe_yaml(other.document)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(TEXTS | st.lists(PIECES | st.sampled_from(["\n", "\n  ", ": ", "- ", "a: "]), max_size=12).map("".join))
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     found = outcome(RecipeSources(name="a", recipe=SourceText(place="/canary", text=text)))
     if isinstance(found, str):
         assert CANARY not in found
         assert all(line.isprintable() for line in found.split("\n"))
-
-
-@settings(max_examples=200, deadline=None)
-@given(documents(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS))
-def test_what_is_written_is_read_back(document: dict[str, JsonValue]) -> None:
-    try:
-        text = recipe_yaml(document)
-        text.encode()
-    except UnicodeEncodeError:
-        return
-    assert load_recipe_text(text) == document
-    assert _with_text_keys(yaml.safe_load(text)) == document
 
 
 def _with_text_keys(value: object) -> object:

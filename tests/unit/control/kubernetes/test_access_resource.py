@@ -20,7 +20,10 @@ from muster.control.kubernetes.cluster_errors import ClusterGoneError
 from muster.control.kubernetes.namespace_roles import NamespaceRoles
 from muster.control.kubernetes.transport import Answer
 from muster.control.runtime import clock
+from muster.local.kubernetes.kinds.resources import ROLE_BINDINGS, ROLES
+from muster.local.kubernetes.objects.resource import NAMESPACES
 from tests.memory.clock import VirtualClock
+from tests.support.kubernetes_api import ApiClient, cluster_store
 
 PROPERTIES: dict[str, Any] = {
     "ServiceToken": "arn:aws:lambda:us-east-1:123456789012:function:access",
@@ -36,49 +39,36 @@ PROPERTIES: dict[str, Any] = {
         }
     ],
 }
-ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a/roles/muster-muster-plan-0a1b2c3d"
-BINDING = ROLE.replace("/roles/", "/rolebindings/")
+NAME = PROPERTIES["Roles"][0]["Name"]
+RULES = PROPERTIES["Roles"][0]["Rules"]
 
 
 class Api:
-    """The objects of a cluster by path. `refusals` are statuses that come before it answers; None: no answer."""
+    """The API of an embedded cluster. `refusals` are statuses that come before it answers; None: no answer."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, Any] = {}
+        self.store = cluster_store()
+        for name in PROPERTIES["Namespaces"]:
+            self.store.create(NAMESPACES, {"metadata": {"name": name}})
+        self._client = ApiClient(self.store)
         self.refusals: list[int | None] = []
-        self.missing: set[str] = set()
         self.denied: set[str] = set()
 
     def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        assert headers["Authorization"] == "Bearer token"
-        if self.refusals:
-            status = self.refusals.pop(0)
-            if status is None:
-                message = "connection refused"
-                raise ConnectionError(message)
+        status = self.refusals.pop(0) if self.refusals else 403 if path.split("/")[5] in self.denied else 0
+        if status is None:
+            message = "connection refused"
+            raise ConnectionError(message)
+        if status:
             return Answer(status, {}, json.dumps({"reason": "Refused", "message": "not yet"}).encode())
-        return self._answered(method, path, json.loads(body) if body else {})
+        given = {name.lower().replace("-", "_"): value for name, value in headers.items()}
+        reply = self._client.call(method, path, body, **given)
+        return Answer(reply.code, reply.headers, reply.body)
 
-    def _answered(self, method: str, path: str, document: Any) -> Answer:
-        namespace = path.split("/")[5]
-        if namespace in self.missing:
-            return self._refused(404, "NotFound")
-        if namespace in self.denied:
-            return self._refused(403, "Forbidden")
-        key = f"{path}/{document['metadata']['name']}" if method == "POST" else path
-        if method == "POST" and key in self.objects:
-            return self._refused(409, "AlreadyExists")
-        if method != "POST" and key not in self.objects:
-            return self._refused(404, "NotFound")
-        if method == "DELETE":
-            del self.objects[key]
-            return Answer(200, {}, b"{}")
-        self.objects.setdefault(key, document)
-        return Answer(200, {}, json.dumps(self.objects[key]).encode())
-
-    @staticmethod
-    def _refused(status: int, reason: str) -> Answer:
-        return Answer(status, {}, json.dumps({"reason": reason, "message": reason}).encode())
+    def placed(self) -> set[tuple[str, str, str]]:
+        """Kinds, namespaces and names of the roles and bindings."""
+        found = [*self.store.list(ROLES).items, *self.store.list(ROLE_BINDINGS).items]
+        return {(one["kind"], one["metadata"]["namespace"], one["metadata"]["name"]) for one in found}
 
 
 @pytest.fixture
@@ -87,7 +77,8 @@ def api() -> Iterator[Api]:
         yield Api()
 
 
-def ask(api: Api, kind: str, properties: Mapping[str, Any] = PROPERTIES, **more: str) -> AccessAnswer:
+def request(kind: str, properties: Mapping[str, Any] = PROPERTIES, **more: str) -> AccessRequest:
+    """What CloudFormation sends."""
     event = {
         "RequestType": kind,
         "ResponseURL": "https://bucket.example/answer?signature=x",
@@ -97,40 +88,40 @@ def ask(api: Api, kind: str, properties: Mapping[str, Any] = PROPERTIES, **more:
         "ResourceProperties": properties,
         **more,
     }
+    return AccessRequest.model_validate(event)
 
+
+def ask(api: Api, kind: str, properties: Mapping[str, Any] = PROPERTIES, **more: str) -> AccessAnswer:
     def open_api(roles: NamespaceRoles) -> KubernetesApi:
-        return KubernetesApi(roles.cluster, lambda: Connection(api, "here"), lambda: "token")
+        return KubernetesApi(roles.cluster, lambda: Connection(api, "here"), lambda: "admin")
 
-    return answered(AccessRequest.model_validate(event), open_api)
+    return answered(request(kind, properties, **more), open_api)
 
 
 def test_each_namespace_gets_a_role_and_its_binding_to_the_group_of_the_function(api: Api) -> None:
+    # The cluster does not know the function's role at once.
+    api.refusals = [401] * 9 + [403] * 9
     answer = ask(api, "Create")
     assert (answer.Status, answer.Reason) == ("SUCCESS", "1 roles in team-a, team-b")
-    assert len(api.objects) == 4
-    assert api.objects[ROLE]["rules"] == PROPERTIES["Roles"][0]["Rules"]
-    assert api.objects[ROLE]["metadata"]["labels"]["muster/stack"] == "muster"
-    binding = api.objects[BINDING]
-    assert binding["roleRef"]["name"] == "muster-muster-plan-0a1b2c3d"
-    assert binding["subjects"] == [
-        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "muster:muster:plan:0a1b2c3d"}
-    ]
-
-
-def test_a_repeated_call_changes_nothing_and_has_the_same_id(api: Api) -> None:
-    first = ask(api, "Create")
-    before = dict(api.objects)
+    assert api.placed() == {(kind, place, NAME) for kind in ("Role", "RoleBinding") for place in ("team-a", "team-b")}
+    role, binding = api.store.get(ROLES, NAME, "team-a"), api.store.get(ROLE_BINDINGS, NAME, "team-a")
+    assert role["rules"] == RULES
+    assert role["metadata"]["labels"]["muster/stack"] == "muster"
+    assert binding["roleRef"]["name"] == NAME
+    assert [(one["kind"], one["name"]) for one in binding["subjects"]] == [("Group", "muster:muster:plan:0a1b2c3d")]
+    # A repeated call changes nothing, and has the same ID.
+    version = api.store.version
     for kind in ("Create", "Update"):
-        again = ask(api, kind, PhysicalResourceId=first.PhysicalResourceId)
-        assert again == first
-    assert api.objects == before
+        assert ask(api, kind, PhysicalResourceId=answer.PhysicalResourceId) == answer
+    assert api.store.version == version
 
 
 def test_what_a_person_has_changed_is_put_right(api: Api) -> None:
     ask(api, "Create")
-    api.objects[ROLE] = {**api.objects[ROLE], "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+    everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    api.store.change(ROLES, NAME, lambda role: role.update(rules=everything), "team-a")
     assert ask(api, "Update").Status == "SUCCESS"
-    assert api.objects[ROLE]["rules"] == PROPERTIES["Roles"][0]["Rules"]
+    assert api.store.get(ROLES, NAME, "team-a")["rules"] == RULES
 
 
 def test_other_properties_are_another_resource_whose_former_objects_cloudformation_removes(api: Api) -> None:
@@ -143,14 +134,10 @@ def test_other_properties_are_another_resource_whose_former_objects_cloudformati
     gone = ask(api, "Delete", PROPERTIES, PhysicalResourceId=first.PhysicalResourceId)
     assert gone.Status == "SUCCESS"
     assert gone.Reason.startswith("not removed, and without effect: ")
-    assert {path.split("/")[5] for path in api.objects if path.endswith("muster-new")} == {"team-b"}
-    assert not [path for path in api.objects if "team-b" in path and not path.endswith("muster-new")]
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_cluster_that_does_not_know_the_role_yet_is_asked_again(api: Api, status: int) -> None:
-    api.refusals = [status] * 9
-    assert ask(api, "Create").Status == "SUCCESS"
+    assert {one for one in api.placed() if one[1] == "team-b" or one[2] == "muster-new"} == {
+        ("Role", "team-b", "muster-new"),
+        ("RoleBinding", "team-b", "muster-new"),
+    }
 
 
 def test_a_cluster_that_never_lets_the_function_in_is_said_within_its_time(api: Api) -> None:
@@ -163,7 +150,7 @@ def test_a_cluster_that_never_lets_the_function_in_is_said_within_its_time(api: 
 
 
 def test_a_missing_namespace_is_named_with_what_to_do(api: Api) -> None:
-    api.missing = {"team-b"}
+    api.store.delete(NAMESPACES, "team-b")
     answer = ask(api, "Create")
     assert answer.Status == "FAILED"
     assert "kubectl create namespace team-b" in answer.Reason
@@ -175,7 +162,7 @@ def test_a_deletion_removes_everything_and_may_be_repeated(api: Api) -> None:
         answer = ask(api, "Delete", PhysicalResourceId=made.PhysicalResourceId)
         assert (answer.Status, answer.Reason) == ("SUCCESS", "removed")
         assert answer.PhysicalResourceId == made.PhysicalResourceId
-    assert api.objects == {}
+    assert api.placed() == set()
 
 
 def test_a_deletion_succeeds_where_the_cluster_does_not_answer(api: Api) -> None:
@@ -191,24 +178,14 @@ def test_a_deletion_succeeds_where_the_cluster_is_gone() -> None:
     def gone(roles: NamespaceRoles) -> KubernetesApi:
         raise ClusterGoneError(roles.cluster, roles.eks_cluster)
 
-    event = {
-        "RequestType": "Delete",
-        "ResponseURL": "https://bucket.example/answer",
-        "StackId": "stack",
-        "RequestId": "1",
-        "LogicalResourceId": "Roles",
-        "PhysicalResourceId": "former",
-        "ResourceProperties": PROPERTIES,
-    }
-    answer = answered(AccessRequest.model_validate(event), gone)
+    answer = answered(request("Delete", PhysicalResourceId="former"), gone)
     assert (answer.Status, answer.PhysicalResourceId) == ("SUCCESS", "former")
     assert "does not exist any more" in answer.Reason
-    failed = answered(AccessRequest.model_validate({**event, "RequestType": "Create"}), gone)
-    assert failed.Status == "FAILED"
+    assert answered(request("Create"), gone).Status == "FAILED"
 
 
-@pytest.mark.parametrize("properties", [{}, {**PROPERTIES, "Namespaces": ["A/b"]}, {**PROPERTIES, "Roles": []}])
-def test_properties_that_are_none_fail_a_creation_and_no_deletion(api: Api, properties: dict[str, Any]) -> None:
-    assert ask(api, "Create", properties).Status == "FAILED"
-    assert ask(api, "Delete", properties).Status == "SUCCESS"
-    assert api.objects == {}
+def test_properties_that_are_none_fail_a_creation_and_no_deletion(api: Api) -> None:
+    for properties in ({}, {**PROPERTIES, "Namespaces": ["A/b"]}, {**PROPERTIES, "Roles": []}):
+        assert ask(api, "Create", properties).Status == "FAILED", properties
+        assert ask(api, "Delete", properties).Status == "SUCCESS", properties
+    assert api.placed() == set()

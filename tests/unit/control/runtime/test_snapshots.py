@@ -6,70 +6,34 @@ import json
 import random
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 
 import pytest
 
 from bench.cold_import import ENVIRONMENT
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import imported
+from tests.support.s3_server import S3Server, s3_server
 from tests.support.template import ROOT
 
 
-class Server(ThreadingHTTPServer):
-    """A store that answers every GET, and the credentials of a function with snapshots. Both are on the loopback."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.calls: list[tuple[int, str]] = []
-        """The port and the access key of each call: one port is one connection."""
-        self.keys = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_GET(self) -> None:
-        if self.path == "/credentials":
-            # Only the last ones are still valid when they are used.
-            self.server.keys += 1
-            ends = "2099-01-01T00:00:00Z" if self.server.keys > 1 else "2001-01-01T00:00:00Z"
-            key = f"AKIA{self.server.keys}"
-            body = {"AccessKeyId": key, "SecretAccessKey": "secret", "Token": "token", "Expiration": ends}
-            self.answer(json.dumps(body).encode())
-            return
-        signed = self.headers["Authorization"].partition("Credential=")[2].partition("/")[0]
-        self.server.calls.append((self.client_address[1], signed))
-        self.answer(b"here")
-
-    def answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing on the tests' output."""
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as made:
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
+def server() -> Iterator[S3Server]:
+    """An object, and the credentials of a function with snapshots: only the second ones are still valid when used."""
+
+    def credentials(number: int, ends: str) -> None:
+        keys = {"AccessKeyId": f"AKIA{number}", "SecretAccessKey": "secret", "Token": "token", "Expiration": ends}
+        made.put("credentials", json.dumps(keys).encode())
+
+    with s3_server() as made:
+        made.put("key", b"here")
+        credentials(1, "2001-01-01T00:00:00Z")
+        asked = "GET", "credentials"
+        second = partial(credentials, 2, "2099-01-01T00:00:00Z")
+        made.before[asked] = lambda: made.before.update({asked: second})
         yield made
-        made.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -90,12 +54,13 @@ def restore(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.fixture
-def plane(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], ControlPlane]:
+def plane(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], ControlPlane]:
     """Makes the control plane of a function, as its import does, with the credentials of a function with snapshots."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     own = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("AWS_")}
-    addresses = {"AWS_ENDPOINT_URL": server.url, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{server.url}/credentials"}
+    url = f"http://127.0.0.1:{server.port}"
+    addresses = {"AWS_ENDPOINT_URL": url, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{url}/credentials"}
     for name, value in {**own, **addresses, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     return lambda: ControlPlane.from_environment("s3")
@@ -118,33 +83,27 @@ def test_two_processes_of_a_snapshot_draw_different_numbers(restore: Callable[[]
 
 
 def test_no_connection_of_the_snapshot_is_used_again(
-    plane: Callable[[], ControlPlane], server: Server, restore: Callable[[], None]
+    plane: Callable[[], ControlPlane], server: S3Server, restore: Callable[[], None]
 ) -> None:
     function = plane()
     fetch(function)
+    before = server.connections
     fetch(function)
+    assert server.connections == before
     restore()
     fetch(function)
-    ports = [port for port, _ in server.calls]
-    assert ports[0] == ports[1] != ports[2]
+    assert server.connections > before
 
 
 def test_credentials_that_have_ended_since_are_replaced_before_the_first_call(
-    plane: Callable[[], ControlPlane], server: Server, restore: Callable[[], None]
+    plane: Callable[[], ControlPlane], server: S3Server, restore: Callable[[], None]
 ) -> None:
     function = plane()
-    assert server.keys == 1  # the client has been created with those of the snapshot
+    assert server.count("GET", "credentials") == 1  # the client has been created with those of the snapshot
     restore()
     fetch(function)
-    assert [key for _, key in server.calls] == ["AKIA2"]
-
-
-def test_nothing_is_registered_where_no_snapshot_is_taken(plane: Callable[[], ControlPlane]) -> None:
-    before = random.getstate()
-    imported()
-    plane()
-    assert "snapshot_restore_py" not in sys.modules
-    assert random.getstate() == before
+    [call] = [request for request in server.requests if request.key == "key"]
+    assert "Credential=AKIA2/" in call.headers["authorization"]
 
 
 _PROGRAM = """
@@ -157,17 +116,9 @@ print(random.seed in hooks, sum(getattr(hook, "__name__", "") == "drop_connectio
 """
 
 
-@pytest.mark.parametrize("name", ["attempt", "react"])
-def test_the_functions_with_snapshots_register_both(name: str) -> None:
-    environment = {**ENVIRONMENT, "AWS_LAMBDA_INITIALIZATION_TYPE": "snap-start"}
-    command = [sys.executable, "-c", _PROGRAM.format(name=name)]
-    outcome = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert outcome.stdout.split() == ["True", "1"], outcome.stderr
-
-
-def test_a_runtime_without_hooks_publishes_no_version() -> None:
-    environment = {**ENVIRONMENT, "AWS_LAMBDA_INITIALIZATION_TYPE": "snap-start"}
-    command = [sys.executable, "-c", "import muster.lambdas.react"]
-    outcome = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert outcome.returncode != 0
-    assert "No module named 'snapshot_restore_py'" in outcome.stderr
+def test_the_functions_with_snapshots_register_both() -> None:
+    for name in ("attempt", "react"):
+        environment = {**ENVIRONMENT, "AWS_LAMBDA_INITIALIZATION_TYPE": "snap-start"}
+        command = [sys.executable, "-c", _PROGRAM.format(name=name)]
+        outcome = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert outcome.stdout.split() == ["True", "1"], (name, outcome.stderr)

@@ -40,15 +40,13 @@ def test_nothing_is_evicted_where_that_would_not_be_enough() -> None:
     assert decision.evictions == []
 
 
-def test_the_same_priority_waits() -> None:
-    decision = decide([claim("old", 4, granted=4), claim("next", 1)], QUOTA)
+def test_the_same_priority_waits_and_without_preemption_a_higher_one_too() -> None:
+    running = claim("old", 4, granted=4)
+    decision = decide([running, claim("next", 1)], QUOTA)
     assert decision.evictions == []
     assert "next" in decision.waiting
-
-
-def test_without_preemption_a_higher_priority_waits_as_well() -> None:
     quota = {"team": Quota({"cpu": Fraction(8)}, preempts=False)}
-    assert decide([claim("old", 4, granted=4), claim("vip", 1, priority=9)], quota).evictions == []
+    assert decide([running, claim("vip", 1, priority=9)], quota).evictions == []
 
 
 def test_the_pods_of_an_evicted_workload_hold_its_quota_until_they_have_ended() -> None:
@@ -57,13 +55,10 @@ def test_the_pods_of_an_evicted_workload_hold_its_quota_until_they_have_ended() 
     assert decide([replace(evicted, releasing=0, held=True), claim("next", 1)], QUOTA).grants == {"next": 1}
 
 
-def test_a_resource_that_no_flavor_covers_is_never_admitted() -> None:
-    decision = decide([claim("gpu", 1, each={"cpu": Fraction(1), "nvidia.com/gpu": Fraction(1)})], QUOTA)
-    assert decision.waiting["gpu"] == "resource nvidia.com/gpu unavailable in ClusterQueue"
-
-
-def test_a_queue_that_does_not_exist_admits_nothing() -> None:
-    assert decide([claim("a", queue="other")], QUOTA).waiting == {"a": "ClusterQueue other doesn't exist"}
+def test_a_resource_that_no_flavor_covers_and_a_queue_that_does_not_exist_admit_nothing() -> None:
+    gpu = claim("gpu", 1, each={"cpu": Fraction(1), "nvidia.com/gpu": Fraction(1)})
+    assert "nvidia.com/gpu" in decide([gpu], QUOTA).waiting["gpu"]
+    assert "ClusterQueue other" in decide([claim("a", queue="other")], QUOTA).waiting["a"]
 
 
 def test_an_elastic_workload_gets_what_there_is_and_more_when_more_comes() -> None:

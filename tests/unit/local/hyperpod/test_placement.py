@@ -1,13 +1,14 @@
-"""Which node takes a pod."""
+"""What a pod asks for, and which node takes it."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from muster.local.hyperpod import node_documents, placement
-from muster.local.hyperpod.quantities import quantity
+from muster.local.hyperpod.quantities import quantity, requests_of
 
 
 def node(name: str = "a", **changes: Any) -> dict[str, Any]:
@@ -42,19 +43,17 @@ def test_all_of_an_instance_cannot_be_asked_for() -> None:
     assert found.message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"ready": "Unknown"}, "node(s) were not ready"),
-        ({"spec": {"unschedulable": True}}, "node(s) were unschedulable"),
-        ({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}, "untolerated taint {k: v}"),
+def test_a_node_that_cannot_take_the_pod_says_why() -> None:
+    taints = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    for changes, reason in (
+        ({"ready": "Unknown"}, "not ready"),
+        ({"spec": {"unschedulable": True}}, "unschedulable"),
+        ({"spec": {"taints": taints}}, "untolerated taint {k: v}"),
         ({"labels": {"node.kubernetes.io/instance-type": "ml.p5.48xlarge"}}, "node affinity/selector"),
-    ],
-)
-def test_a_node_that_cannot_take_the_pod_says_why(changes: dict[str, Any], reason: str) -> None:
-    found = placed(pod(nodeSelector={"node.kubernetes.io/instance-type": "ml.m5.xlarge"}), node(**changes))
-    assert found.node is None
-    assert reason in found.message
+    ):
+        found = placed(pod(nodeSelector={"node.kubernetes.io/instance-type": "ml.m5.xlarge"}), node(**changes))
+        assert found.node is None, changes
+        assert reason in found.message
 
 
 def test_a_toleration_lets_the_pod_onto_a_tainted_node() -> None:
@@ -74,3 +73,21 @@ def test_how_many_more_pods_there_is_room_for() -> None:
     rooms = placement.rooms([node("a"), node("b")], [])
     assert placement.room_for(pod("3"), rooms, 5) == 2
     assert placement.room_for(pod("3"), rooms, 1) == 1
+
+
+def test_a_quantity_is_a_number() -> None:
+    numbers: dict[object, Fraction] = {
+        "500m": Fraction(1, 2),
+        "1.5": Fraction(3, 2),
+        "1Gi": Fraction(2**30),
+        "1k": Fraction(1000),
+        "2e3": Fraction(2000),
+        "1E": Fraction(10**18),
+        8: Fraction(8),
+    }
+    assert {text: quantity(text) for text in numbers} == numbers
+    for text in ("", "1GB", "one", "1 Gi", "--1"):
+        with pytest.raises(ValueError, match="is no quantity"):
+            quantity(text)
+    resources = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}
+    assert requests_of({"containers": [{"resources": resources}, {}]}) == {"cpu": 1, "memory": 2**30, "pods": 1}

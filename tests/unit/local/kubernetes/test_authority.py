@@ -5,8 +5,6 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from cryptography import x509
-
 from muster.local.kubernetes.authority import ClusterCertificates, create_certificates
 
 
@@ -35,12 +33,4 @@ def test_only_a_client_that_is_not_strict_takes_the_chain(tmp_path: Path) -> Non
     paths = create_certificates(tmp_path / "certificates", "127.0.0.1")
     assert chain_is_taken(paths, strict=False)
     assert not chain_is_taken(paths, strict=True)
-
-
-def test_no_certificate_has_a_key_identifier(tmp_path: Path) -> None:
-    paths = create_certificates(tmp_path, "127.0.0.1")
-    for path in (paths.authority, paths.server):
-        found = x509.load_pem_x509_certificate(path.read_bytes())
-        kinds = {type(extension.value) for extension in found.extensions}
-        assert not kinds & {x509.SubjectKeyIdentifier, x509.AuthorityKeyIdentifier}
     assert paths.key.stat().st_mode & 0o777 == 0o600

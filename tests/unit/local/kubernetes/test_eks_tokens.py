@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -63,65 +64,59 @@ def test_a_session_is_known_by_its_token(sign: Sign) -> None:
 
 def test_a_token_is_taken_for_a_quarter_of_an_hour(sign: Sign) -> None:
     principal_of(sign(age=timedelta(minutes=14, seconds=50)), "eks")
-    with pytest.raises(InvalidTokenError, match="expired"):
-        principal_of(sign(age=timedelta(minutes=15, seconds=10)), "eks")
-    with pytest.raises(InvalidTokenError, match="expired"):
-        principal_of(sign(age=timedelta(minutes=-6)), "eks")
+    for age in (timedelta(minutes=15, seconds=10), timedelta(minutes=-6)):
+        assert "expired" in refusal(sign(age=age)), age
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"cluster": "other"}, "signature"),
-        ({"secret": "x" * 40}, "signature"),
-        ({"host": "127.0.0.1:4570"}, "hostname"),
-        ({"host": "sts.amazonaws.com"}, "hostname"),
-        ({"host": "sts.eu-west-1.amazonaws.com"}, "hostname"),
-        ({"host": "sts.us-east-1.amazonaws.com.example.com"}, "hostname"),
-        ({"service": "s3"}, "scope"),
-        ({"header": "x-other"}, "x-k8s-aws-id"),
-        ({"query": "Action=AssumeRole&Version=2011-06-15"}, "action"),
-        ({"query": "Action=GetCallerIdentity&Version=2012-01-01"}, "action"),
-        ({"query": f"{QUERY}&Extra=1"}, "non-whitelisted"),
-        ({"expires": 901}, "X-Amz-Expires"),
-        ({"path": "/other"}, "path"),
-        ({"change": lambda url: url.replace("https:", "http:")}, "scheme"),
-        ({"change": lambda url: f"{url}&Action=GetCallerIdentity"}, "multiple"),
-        ({"change": lambda url: f"{url}&action=GetCallerIdentity"}, "multiple"),
-        ({"change": lambda url: url.replace("X-Amz-Signature=", "X-Amz-Signature=0")}, "signature"),
-        ({"change": lambda url: url.split("&X-Amz-Security-Token")[0] + "&X-Amz-Signature=0"}, "missing|invalid"),
-    ],
-)
-def test_another_request_is_no_token(sign: Sign, wrong: dict[str, Any], why: str) -> None:
-    with pytest.raises(InvalidTokenError, match=why):
-        principal_of(sign(**wrong), "eks")
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"cluster": "other"}, "signature"),
+    ({"secret": "x" * 40}, "signature"),
+    ({"host": "127.0.0.1:4570"}, "hostname"),
+    ({"host": "sts.amazonaws.com"}, "hostname"),
+    ({"host": "sts.eu-west-1.amazonaws.com"}, "hostname"),
+    ({"host": "sts.us-east-1.amazonaws.com.example.com"}, "hostname"),
+    ({"service": "s3"}, "scope"),
+    ({"header": "x-other"}, "x-k8s-aws-id"),
+    ({"query": "Action=AssumeRole&Version=2011-06-15"}, "action"),
+    ({"query": "Action=GetCallerIdentity&Version=2012-01-01"}, "action"),
+    ({"query": f"{QUERY}&Extra=1"}, "non-whitelisted"),
+    ({"expires": 901}, "X-Amz-Expires"),
+    ({"path": "/other"}, "path"),
+    ({"change": lambda url: url.replace("https:", "http:")}, "scheme"),
+    ({"change": lambda url: f"{url}&Action=GetCallerIdentity"}, "multiple"),
+    ({"change": lambda url: f"{url}&action=GetCallerIdentity"}, "multiple"),
+    ({"change": lambda url: url.replace("X-Amz-Signature=", "X-Amz-Signature=0")}, "signature"),
+    ({"change": lambda url: url.split("&X-Amz-Security-Token")[0] + "&X-Amz-Signature=0"}, "missing|invalid"),
+]
+"""What differs from a client's request, and a word of the reason."""
 
 
-@pytest.mark.parametrize(
-    "token", ["", "nonsense", "k8s-aws-v1.", "k8s-aws-v1.*", "k8s-aws-v1." + "a" * 5000, "k8s-aws-v2.YQ"]
-)
-def test_a_text_is_no_token(token: str) -> None:
-    with pytest.raises(InvalidTokenError):
+def test_another_request_is_no_token(sign: Sign) -> None:
+    for wrong, why in WRONG:
+        assert re.search(why, refusal(sign(**wrong))), wrong
+
+
+def test_a_text_is_no_token(sign: Sign) -> None:
+    for token in ("", "nonsense", "k8s-aws-v1.", "k8s-aws-v1.*", "k8s-aws-v1." + "a" * 5000, "k8s-aws-v2.YQ"):
+        assert refusal(token), token
+    assert "base64url" in refusal(sign() + "=")
+
+
+def refusal(token: str) -> str:
+    """Why a token is refused."""
+    with pytest.raises(InvalidTokenError) as caught:
         principal_of(token, "eks")
+    return str(caught.value)
 
 
-def test_padding_makes_no_token(sign: Sign) -> None:
-    token = sign(cluster="eks")
-    with pytest.raises(InvalidTokenError, match="base64url"):
-        principal_of(token + "=", "eks")
-
-
-def test_a_key_that_does_not_exist_makes_no_token() -> None:
+def signed_with(*keys: str) -> str:
+    """A token of these keys."""
     request = AWSRequest("GET", f"https://sts.us-east-1.amazonaws.com/?{QUERY}", headers={"x-k8s-aws-id": "eks"})
-    SigV4QueryAuth(Credentials("AKIAEXAMPLE00000", "secret"), "sts", "us-east-1", 60).add_auth(request)
-    with pytest.raises(InvalidTokenError, match="invalid"):
-        principal_of(encoded(str(request.url)), "eks")
+    SigV4QueryAuth(Credentials(*keys), "sts", "us-east-1", 60).add_auth(request)
+    return encoded(str(request.url))
 
 
-def test_a_session_that_has_ended_makes_no_token() -> None:
+def test_a_key_that_does_not_exist_and_a_session_that_has_ended_make_no_token() -> None:
+    assert "invalid" in refusal(signed_with("AKIAEXAMPLE00000", "secret"))
     keys = role_session(ACCOUNT, GRANT, "function", seconds=-1)
-    request = AWSRequest("GET", f"https://sts.us-east-1.amazonaws.com/?{QUERY}", headers={"x-k8s-aws-id": "eks"})
-    credentials = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
-    SigV4QueryAuth(credentials, "sts", "us-east-1", 60).add_auth(request)
-    with pytest.raises(InvalidTokenError, match="expired"):
-        principal_of(encoded(str(request.url)), "eks")
+    assert "expired" in refusal(signed_with(keys.access_key_id, keys.secret_access_key, keys.session_token))

@@ -1,0 +1,39 @@
+"""The trainers that `muster init` writes for frameworks train two rounds as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from muster.client.starter.frameworks import Framework
+from muster.client.starter.starter_files import TRAINING_FILE, Wish, starter_files
+from tests.support.contexts import context_of
+from tests.support.loading import loaded
+from tests.support.peers import Run
+
+LOOPS = {"rounds": 2, "steps_per_round": 2}
+STEPS = {"max_steps": 4, "steps_per_round": 2}
+
+
+@pytest.mark.parametrize(
+    ("framework", "kwargs"),
+    [
+        (Framework.PYTORCH, LOOPS),
+        (Framework.TORCHFT, LOOPS),
+        (Framework.HUGGINGFACE, STEPS),
+        (Framework.LIGHTNING, STEPS),
+    ],
+)
+def test_a_starter_trains(
+    framework: Framework, kwargs: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / TRAINING_FILE).write_text(starter_files(Wish(framework))[TRAINING_FILE])
+    context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
+    loaded(tmp_path / TRAINING_FILE).train(context, **kwargs)
+    assert context.rendezvous.training is not None
+    assert context.rendezvous.training.state.round == 2
+    assert context.metrics.latest()["loss"] > 0

@@ -1,0 +1,228 @@
+"""The public client of Kubernetes, and AWS's own command line `hyp`, on an embedded cluster.
+
+They find there what a kube-apiserver would answer. The committed schema of a job is the one that AWS's SDK gives.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster.local import LocalCloud, Settings
+from muster.local.hyperpod.cluster_settings import ClusterSettings
+from tests.support.hyperpod.cluster import PROGRAMS
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = ROOT / "build" / "kubernetes" / "bin" / "python"
+SETTINGS = ClusterSettings(nodes=1)
+EKS, NAMESPACE = SETTINGS.eks_cluster, SETTINGS.namespaces[0]
+# `hyp` reports each call to AWS, unless the context names a region that AWS does not have.
+CONTEXT = f"arn:aws:eks:xx-none-1:123456789012:cluster/{EKS}"
+ON_JOBS = 'resource "hyperpodpytorchjobs" in API group "sagemaker.amazonaws.com" in the namespace "hyperpod-ns-team"'
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
+    """A cloud of its own: with a cluster."""
+    settings = Settings(port=0, hyperpod=SETTINGS, code=(PROGRAMS,), end_with_parent=True)
+    with LocalCloud.start(tmp_path_factory.mktemp("cloud"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def seen(cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the client has seen, by scenarios."""
+    cluster = cloud.client("eks").describe_cluster(name=EKS)["cluster"]
+    ca_file = tmp_path_factory.mktemp("client") / "ca.pem"
+    ca_file.write_bytes(base64.b64decode(cluster["certificateAuthority"]["data"]))
+    developer, keys = role_keys(cloud, "developer")
+    cloud.client("eks").create_access_entry(
+        clusterName=EKS, principalArn=developer, kubernetesGroups=["oracle-developers"]
+    )
+    given = {
+        "name": EKS,
+        "region": cloud.state.region,
+        "endpoint": cluster["endpoint"],
+        "ca_file": str(ca_file),
+        "namespace": NAMESPACE,
+        "keys": {
+            "root": (cloud.state.access_key_id, cloud.state.secret_access_key, None),
+            "developer": keys,
+        },
+    }
+    answer = subprocess.run(
+        [PYTHON, "-m", "tests.release.oracle.kubernetes_side.scenarios"],
+        input=json.dumps(given),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def role_keys(cloud: LocalCloud, name: str) -> tuple[str, tuple[str, str, str]]:
+    """A new role with a right to everything of EKS, and the keys of a session."""
+
+    def policy(**statement: Any) -> str:
+        return json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **statement}]})
+
+    root = {"AWS": f"arn:aws:iam::{cloud.state.account_id}:root"}
+    iam, sts = cloud.client("iam"), cloud.client("sts")
+    trust = policy(Principal=root, Action="sts:AssumeRole")
+    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    iam.put_role_policy(RoleName=name, PolicyName="eks", PolicyDocument=policy(Action="eks:*", Resource="*"))
+    keys = sts.assume_role(RoleArn=role, RoleSessionName="oracle")["Credentials"]
+    return role, (keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"])
+
+
+def answers(seen: dict[str, Any], name: str) -> Any:
+    """What a scenario has seen; it must have come to its end."""
+    found = seen[name]
+    assert "failed" not in found, found["failed"]
+    return found
+
+
+def brief(refused: dict[str, Any]) -> tuple[int, str]:
+    return refused["status"], refused["reason"]
+
+
+def test_the_client_discovers_the_api(seen: dict[str, Any]) -> None:
+    found = answers(seen, "discovery")
+    assert found["version"] == "33"
+    assert {"pods", "pods/log", "pods/status", "namespaces", "nodes", "serviceaccounts", "events"} <= set(found["core"])
+    assert {"sagemaker.amazonaws.com", "rbac.authorization.k8s.io", "kueue.x-k8s.io"} <= set(found["groups"])
+    assert found["jobs"] == ["hyperpodpytorchjobs", "hyperpodpytorchjobs/status"]
+    assert found["definition"] == "HyperPodPyTorchJob"
+
+
+def test_a_job_lives_through_all_verbs(seen: dict[str, Any]) -> None:
+    found = answers(seen, "lifecycle")
+    refused = found.pop("refused")
+    assert found == {
+        "created": "auto",
+        "uid": True,
+        "patched": "2",
+        "replaced": "4",
+        "operated": {"oracle": "yes", "further": "yes"},
+        "found": ["lifecycle"],
+        "restarts": 1,
+        "deleted": "Success",
+    }
+    assert {name: brief(one) for name, one in refused.items()} == {
+        "gone": (404, "NotFound"),
+        "strict": (400, "BadRequest"),
+        "wrong": (422, "Invalid"),
+    }
+    assert 'unknown field "spec.surprise"' in refused["strict"]["message"]
+    assert {cause["field"] for cause in refused["wrong"]["details"]["causes"]} == {
+        "spec.runPolicy.cleanPodPolicy",
+        "spec.runPolicy.ttlSecondsAfterFinished",
+    }
+
+
+def test_a_watch_sees_every_change_and_410(seen: dict[str, Any]) -> None:
+    found = answers(seen, "watching")
+    # The operator may write the status of the job at the same time.
+    assert [kind for kind, _ in groupby(kind for kind, _ in found["seen"])] == ["ADDED", "MODIFIED", "DELETED"]
+    assert found["forgotten"]["status"] == 410
+
+
+def test_a_pod_runs_and_its_log_is_read(seen: dict[str, Any]) -> None:
+    found = answers(seen, "pods")
+    assert (found["created"], found["succeeded"], found["node"]) == ("Pending", ["prints"], True)
+    assert found["followed"] == "line 0\nline 1\nline 2\n"
+    assert found["tail"].endswith("Z line 2\n")
+    assert found["container"]["message"] == "container other is not valid for pod prints"
+
+
+def test_rights_are_those_of_roles_and_entries(seen: dict[str, Any]) -> None:
+    found = answers(seen, "rights")
+    user = "arn:aws:sts::123456789012:assumed-role/developer/oracle"
+    assert found["who"] == [user, ["system:authenticated", "oracle-developers"]]
+    refused = f'hyperpodpytorchjobs.sagemaker.amazonaws.com is forbidden: User "{user}" cannot create {ON_JOBS}'
+    assert found["before"]["message"] == refused
+    assert (found["created"], found["allowed"]) == ("rights", True)
+    for name in ("before", "delete", "nodes"):
+        assert brief(found[name]) == (403, "Forbidden"), name
+
+
+def test_the_committed_schema_is_the_one_of_the_pinned_sdk() -> None:
+    generator = Path(__file__).parent / "hyperpod_side" / "job_schema.py"
+    committed = ROOT / "muster" / "contract" / "hyperpod" / "job_schema.json"
+    made = subprocess.run([PYTHON, generator], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert made == committed.read_text(encoding="utf-8"), "run `make job-schema`"
+
+
+# --- AWS's command line ---------------------------------------------------------------------------
+
+
+def kubeconfig(cloud: LocalCloud) -> dict[str, Any]:
+    """What `aws eks update-kubeconfig` writes; the token comes from a program of ours, in place of `aws`."""
+    cluster = cloud.client("eks").describe_cluster(name=EKS)["cluster"]
+    place = {"server": cluster["endpoint"], "certificate-authority-data": cluster["certificateAuthority"]["data"]}
+    program = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": str(PYTHON),
+        "args": ["-m", "tests.release.oracle.kubernetes_side.get_token", EKS, cloud.state.region],
+        "env": [{"name": "PYTHONPATH", "value": str(ROOT)}],
+        "interactiveMode": "Never",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": CONTEXT, "cluster": place}],
+        "users": [{"name": CONTEXT, "user": {"exec": program}}],
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+        "current-context": CONTEXT,
+    }
+
+
+def output(said: dict[str, Any], command: str) -> str:
+    assert said[command]["code"] == 0, said[command]
+    return str(said[command]["output"])
+
+
+def test_aws_command_line_creates_reads_and_deletes_a_job(cloud: LocalCloud, tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(kubeconfig(cloud)))
+    environment = {**cloud.environment(), "HOME": str(tmp_path)}
+    environment.pop("KUBECONFIG", None)
+    answer = subprocess.run(
+        [PYTHON, "-m", "tests.release.oracle.kubernetes_side.hyp_commands", NAMESPACE],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert "telemetry" not in answer.stderr.lower() or "will not be emitted" in answer.stderr
+    said: dict[str, Any] = json.loads(answer.stdout[answer.stdout.index('{"list before"') :])
+    assert "oracle" not in output(said, "list before")
+    output(said, "create")
+    row = next(line for line in output(said, "list").splitlines() if line.startswith("oracle"))
+    assert row.split()[:3] == ["oracle", NAMESPACE, "Running"]
+    assert "already exists" in f"{said['create again']['output']}{said['create again']['error']}"
+    described = output(said, "describe").splitlines()
+    types = [line.split()[-1] for line in described if line.strip().startswith("Type:")]
+    assert types == ["Created", "PodsRunning", "Running"]
+    assert "oracle-pod-0" in output(said, "list-pods")
+    assert "[default0]:step 3" in output(said, "get-logs")
+    # It is deleted with its processes.
+    output(said, "delete")
+    assert "oracle" not in output(said, "list after")
+    assert said["describe after"]["code"] != 0
+    assert cloud.cluster_jobs() == []

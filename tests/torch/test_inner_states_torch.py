@@ -1,0 +1,153 @@
+"""PyTorch replicas that are killed in the middle of a phase continue with the same bits, random numbers included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="make test installs it")
+
+import torch
+
+from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.replica.frontends.torch_arrays import TorchArrays
+from muster.replica.frontends.torch_state import pack_torch, unpack_torch
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.tiers.state_buffer import Coding, Filling, Layout, state_in
+from muster.torch import Algorithm, DiLoCo
+from tests.support.inner_training import inner_states_written
+from tests.support.peers import Run
+
+ALGORITHM = Algorithm(sync_every=25)
+
+
+class Network(torch.nn.Module):
+    """Dropout makes every step depend on the random numbers, and the norm has statistics and a counter."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(6, 16, dtype=dtype)
+        self.norm = torch.nn.BatchNorm1d(16)
+        self.last = torch.nn.Linear(16, 3, dtype=dtype)
+
+    def forward(self, inputs: Any) -> Any:
+        hidden = torch.nn.functional.dropout(torch.relu(self.norm(self.first(inputs).float())), 0.2)
+        return self.last(hidden.to(self.last.weight.dtype))
+
+
+@dataclass
+class Life:
+    """One process of a replica that trains alone."""
+
+    model: Any
+    optimizer: Any
+    schedule: Any
+    outer: Any
+
+    @classmethod
+    def begin(cls, root: Path, attempt: int, dtype: Any, tiers: CheckpointTiers | None) -> Life:
+        torch.manual_seed(11)
+        run = Run(root / "run", replicas=1, min_participants=1)
+        context = replace(run.context(), checkpoints=tiers, local_states=root / "disk")
+        model = Network(dtype)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.99**step)
+        outer = DiLoCo(
+            Rendezvous.open(context, 0, attempt, Metrics()),
+            model,
+            optimizer,
+            ALGORITHM,
+            trainer_state={"schedule": schedule},
+            checkpoint_dir=root / "checkpoints",
+        )
+        return cls(model, optimizer, schedule, outer)
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            inputs = torch.randn(8, 6).to(self.model.first.weight.dtype)
+            self.optimizer.zero_grad()
+            self.model(inputs).float().square().mean().backward()
+            self.optimizer.step()
+            self.schedule.step()
+            self.outer.step(8)
+            inner_states_written(self.outer)
+
+    @property
+    def done(self) -> int:
+        return int(self.outer.round * ALGORITHM.interval + self.outer.steps)
+
+    @property
+    def everything(self) -> list[bytes]:
+        states = [*self.model.state_dict().values(), torch.get_rng_state()]
+        states += [value for held in self.optimizer.state_dict()["state"].values() for value in held.values()]
+        return [state.float().numpy().tobytes() for state in states] + [str(self.schedule.state_dict()).encode()]
+
+
+def test_a_killed_process_continues_with_the_same_bits(tmp_path: Path) -> None:
+    often = CheckpointTiers(memory_every=10, s3_every=20)
+    # Without inner states it goes on at the beginning of the phase.
+    cases = {27: often, 41: often, 50: None}
+    for dtype in (torch.float32, torch.bfloat16):
+        whole = Life.begin(tmp_path / f"whole-{dtype}", 1, dtype, None)
+        whole.train(60)
+        for killed_after, tiers in cases.items():
+            root = tmp_path / f"{dtype}-{killed_after}"
+            Life.begin(root, 1, dtype, tiers).train(killed_after)
+            again = Life.begin(root, 2, dtype, tiers)
+            assert 0 <= killed_after - again.done <= (10 if tiers else 0), (dtype, killed_after)
+            again.train(60 - again.done)
+            assert again.everything == whole.everything, (dtype, killed_after)
+
+
+def state() -> dict[str, Any]:
+    """Everything that a state of PyTorch holds, and some that none does."""
+    shared = torch.arange(6, dtype=torch.float64)
+    return {
+        "tensors": {0: torch.randn(3, 4), 1: torch.ones(2, 3, dtype=torch.bfloat16), 2: torch.empty(0)},
+        "types": [torch.tensor(3), torch.tensor([True, False]), torch.tensor([1, 2], dtype=torch.int16)],
+        "not contiguous": torch.arange(12).reshape(3, 4).t(),
+        "twice": (shared, [shared]),
+        "numbers": (1, 2.5, "text", None, True),
+        "array": np.arange(5, dtype=np.int32).reshape(5, 1),
+        "empty": {},
+        "filled": Filling(4, lambda room: np.copyto(room, np.arange(4, dtype=np.float32))),
+    }
+
+
+def test_every_state_comes_back_as_it_was() -> None:
+    coding = Coding(pack_torch, unpack_torch, TorchArrays())
+    given = state()
+    layout = Layout.of(given, coding)
+    memory = coding.arrays.memory(layout.size + 100)
+    layout.copy_to(memory, coding.arrays)
+    found = state_in(memory[: layout.size].data, len(layout.tree), coding)
+    assert found["numbers"] == given["numbers"]
+    assert found["empty"] == {}
+    for number, tensor in given["tensors"].items():
+        assert torch.equal(found["tensors"][number], tensor)
+        assert found["tensors"][number].dtype == tensor.dtype
+    assert all(map(torch.equal, found["types"], given["types"]))
+    assert torch.equal(found["not contiguous"], given["not contiguous"])
+    assert found["twice"][0] is found["twice"][1][0]
+    np.testing.assert_array_equal(found["array"], given["array"])
+    assert found["filled"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_tensor_in_the_tree_executes_nothing_when_it_is_loaded(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return partial(Path.touch, tmp_path / "executed"), ()
+
+    coding = Coding(pack_torch, unpack_torch, TorchArrays())
+    layout = Layout.of({"own": Evil()}, coding)
+    memory = coding.arrays.memory(layout.size)
+    layout.copy_to(memory, coding.arrays)
+    with pytest.raises(Exception, match="cannot be unpacked"):
+        state_in(memory.data, len(layout.tree), coding)
+    assert not (tmp_path / "executed").exists()

@@ -1,0 +1,143 @@
+"""The command as a user meets it, without a cloud: its exit code, its lines, and what it imports."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from muster.client.cli import program
+
+GOOD = "replicas: 2\ntrainer: package.module:train\n"
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+NOTHING = {
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+class Answer(NamedTuple):
+    """How a command ends."""
+
+    code: int
+    output: str
+    error: str
+
+
+@pytest.fixture
+def muster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Runs a command as its entry point does, in a shell without an account."""
+
+    def run(*arguments: str, stdin: str = "", **environment: str) -> Answer:
+        with monkeypatch.context() as shell:
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                shell.delenv(name)
+            own = {**NOTHING, "AWS_REGION": "us-east-1", "COLUMNS": "100", "NO_COLOR": "1", **environment}
+            for name, value in own.items():
+                shell.setenv(name, value)
+            shell.setattr(sys, "argv", ["muster", *arguments])
+            shell.setattr(sys, "stdin", io.StringIO(stdin))
+            with pytest.raises(SystemExit) as ended:
+                program.main()
+        return Answer(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+Muster = Callable[..., Answer]
+
+
+def test_plan_needs_no_cloud(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(GOOD)
+    answer = muster("plan", str(tmp_path / "run.yaml"), "--json")
+    assert (answer.code, len(json.loads(answer.output)["requests"])) == (0, 2), answer.error
+    answer = muster("plan", "-", "--json", stdin="replicas: 0\ntrainer: m:f\n")
+    error = json.loads(answer.output)["error"]
+    assert (answer.code, error["code"], error["problems"][0]["field"]) == (2, "Muster.SpecError", "replicas")
+
+
+def test_trouble_on_the_way_to_the_cloud_is_one_line(muster: Muster) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    for environment, message in (
+        ({}, "No usable AWS credentials: Unable to locate credentials. Log in"),
+        ({"AWS_PROFILE": "nobody"}, "The config profile (nobody) could not be found."),
+        ({**keys, "AWS_ENDPOINT_URL": NOWHERE}, f'"{NOWHERE}/". If this is the embedded cloud, start it'),
+        ({**keys, "AWS_ENDPOINT_URL": "nonsense"}, "Invalid endpoint: nonsense."),
+        ({"AWS_REGION": "us east"}, "'us east'"),
+        ({"AWS_REGION": ""}, "No AWS region is set: pass --region"),
+    ):
+        answer = muster("status", "digits", **environment)
+        assert (answer.code, message in answer.error) == (3, True), answer.error
+        assert (answer.error.startswith("muster: "), answer.error.count("\n")) == (True, 1), answer.error
+
+
+def test_what_a_user_writes_wrongly_is_one_line_before_anything_is_called(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for arguments, stdin, message in (
+        (("plan", "/nowhere/run.yaml"), "", "/nowhere/run.yaml cannot be read: no such file or directory"),
+        (("plan", "/"), "", "/ cannot be read: is a directory"),
+        (("list", "--state", "stopping"), "", "--state: found 'stopping'"),
+        (("init", str(tmp_path / "file")), "", "/file cannot be written: file exists"),
+        (("launch", "-", "--name", "two words"), GOOD, "  - name: found 'two words'; "),
+        (("init", "-", "--from", "train"), "", "  - trainer: found 'train'; "),
+    ):
+        answer = muster(*arguments, stdin=stdin, AWS_ENDPOINT_URL=NOWHERE)
+        assert (answer.code, message in answer.error) == (2, True), f"{arguments}: {answer.error}"
+        assert (answer.error.startswith("muster: "), "Traceback" in answer.error) == (True, False)
+    assert "\ntrainer: package.module:train\n" in muster("init", "-", "--from", "package.module:train").output
+
+
+def test_init_writes_a_run_once(muster: Muster, tmp_path: Path) -> None:
+    folder = str(tmp_path / "first")
+    written = muster("init", folder)
+    assert written.code == 0, written.error
+    assert f"Wrote {folder}/run.yaml, {folder}/training.py." in written.output
+    assert muster("plan", f"{folder}/run.yaml").code == 0
+    Path(folder, "run.yaml").unlink()
+    again = muster("init", folder)
+    assert (again.code, f"{folder}/training.py already exists" in again.error) == (2, True)
+    assert not Path(folder, "run.yaml").exists()
+
+
+def test_a_local_trainer_is_shipped_and_its_mistakes_are_found_with_those_of_the_spec(
+    muster: Muster, tmp_path: Path
+) -> None:
+    (tmp_path / "training.py").write_text("def train(context, rounds: int): pass\n")
+    spec = tmp_path / "run.yaml"
+    spec.write_text("replicas: 0\ntrainer: training:trian\n")
+    answer = muster("launch", str(spec), AWS_ENDPOINT_URL=NOWHERE)
+    for words in ("did you mean train (", "replicas: found 0; at least 1", f"The source is the folder {tmp_path}"):
+        assert (answer.code, words in answer.error) == (2, True), answer.error
+    spec.write_text("replicas: 1\ntrainer: training:train\nkwargs: {rounds: 3}\n")
+    assert f"Source: 2 files, 10,240 bytes from {tmp_path}" in muster("plan", str(spec)).output
+
+
+def test_the_version_is_printed_and_help_imports_nothing_heavy(muster: Muster) -> None:
+    assert muster("--version") == (0, f"muster {version('muster-train')}\n", "")
+    lists = (
+        "import sys; from muster.client.cli.program import main; sys.argv = ['muster', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+    )
+    for code, heavy in (
+        (lists, "boto3 pydantic muster.local.commands"),
+        ("import muster.client.cli.launch_commands", "botocore boto3 rich muster.control pathspec"),
+        (
+            "import muster.client.cli.inspect_commands",
+            "boto3 rich muster.contract.spec.spec muster.client.runs.run_status",
+        ),
+        ("import muster.client.cli.watch_commands", "boto3 rich muster.contract.spec.spec muster.report.page_model"),
+    ):
+        checked = f"{code}\nimport sys; print('imported:', *sorted(set({heavy.split()}) & set(sys.modules)))"
+        answer = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True, timeout=60, check=True)
+        assert answer.stdout.endswith("imported:\n"), f"{code}: {answer.stdout}"
+        assert code is not lists or ("local" in answer.stdout and "faults" in answer.stdout)

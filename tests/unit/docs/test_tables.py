@@ -1,0 +1,124 @@
+"""Pages follow the code; tables promise a test for each row, or a row for each name."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from functools import cache
+
+from docs.generate import BEGIN, DOCS, END, pages
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.run_events import OUT
+from muster.contract.spec.spec import Spec
+from muster.executor import MusterExecutor
+from muster.replica.context import Context
+from tests.mutants.fault_table import NO_CODE, fault_rows, named_tests
+from tests.mutants.table import mutants
+from tests.support.source_patch import ROOT
+from tests.support.torchx_options import OPTIONS
+
+# What differs from TorchX's former scheduler, and the test that shows it.
+DIFFERENCES = {
+    "the code": "test_a_workspace_becomes_the_source_or_is_refused",
+    "a script that is missing": "test_a_workspace_becomes_the_source_or_is_refused",
+    "a role with an empty entrypoint": "test_a_script_runs_as_it_did",
+    "a role with the entrypoint `python`": "test_a_script_runs_as_it_did",
+    "hyperparameters": "test_a_script_runs_as_it_did",
+    "variables of SageMaker's toolkit": "test_a_script_under_torchrun_has_the_toolkits_variables",
+    "arguments": "test_a_command_and_its_variables_reach_the_program_as_they_were_written",
+    "several instances": "test_torchrun_is_a_group_of_its_own_in_each_replica",
+    "`instance_count=0`": "test_the_former_count_of_instances_is_the_count_of_replicas",
+    "`checkpoint_s3_uri`": "test_a_checkpoint_prefix_is_exact_where_asked",
+    "`model_channel_name` without `model_uri`": "test_the_former_count_of_instances_is_the_count_of_replicas",
+    "a role by its name": "test_options_become_fields",
+    "`torchx status`": "test_a_replicas_end_is_told_alike_by_both",
+    "`torchx log`, `torchx list`": "test_an_application_is_run_and_told_by_torchxs_own_commands",
+    "a request that is scheduled twice": "test_launching_the_same_again_is_the_same_run_and_another_is_refused",
+    "`torchx run --dryrun --json` of the nightly": (
+        "test_options_are_told_and_read_and_a_dry_run_calls_nothing_and_leaves_nothing"
+    ),
+}
+
+
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    path = ROOT / file
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return frozenset(re.findall(r"^ *(?:async )?def (test_\w+)", text, re.MULTILINE))
+
+
+def is_there(test: str) -> bool:
+    file, function = test.split("::")
+    return function in functions_of(file)
+
+
+def table(page: str, begin: str) -> list[list[str]]:
+    """The cells of each row of the first table behind `begin`, without its heading."""
+    text = (DOCS / page).read_text(encoding="utf-8").partition(begin)[2]
+    found = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert found is not None, (page, begin)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[0].splitlines()[2:]]
+
+
+def test_every_fault_names_tests_that_exist_and_a_mutant_or_says_that_it_needs_no_code() -> None:
+    rows, killing = fault_rows(), {mutant.test for mutant in mutants()}
+    assert [row for row in rows if not named_tests(row)] == []
+    assert [test for row in rows for test in named_tests(row) if not is_there(test)] == []
+    assert [row for row in rows if any(test in killing for test in named_tests(row)) is (NO_CODE in row)] == []
+
+
+def test_every_name_of_the_former_executor_has_a_row_with_a_test_that_exists() -> None:
+    rows = table("executor.md", "## Every name of the former executor")
+    assert [row for row in rows if not (row[0] and (row[1] or row[2]))] == []
+    assert [row[0] for row in rows if list(map(is_there, named_tests(row[3]))) != [True]] == []
+
+
+def test_every_public_name_of_the_executor_is_in_its_page() -> None:
+    page = (DOCS / "executor.md").read_text(encoding="utf-8")
+    public = [name for name in vars(MusterExecutor) if not name.startswith("_")]
+    assert len(public) == 7
+    assert [name for name in public if f"`{name}" not in page] == []
+
+
+def test_every_option_of_torchx_is_mapped_to_a_field_of_the_spec() -> None:
+    rows = [[cell.strip("`") for cell in row] for row in table("torchx.md", "The next table shows")]
+    assert [option for option, _, _ in rows] == OPTIONS
+    # It steered TorchX's own output while it built an image.
+    assert [option for option, field, _ in rows if field not in Spec.model_fields] == ["quiet"]
+
+
+def test_every_difference_from_torchx_s_scheduler_has_a_test() -> None:
+    assert [what for what, _, _ in table("torchx.md", "This is what differs:")] == list(DIFFERENCES)
+    files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert set(DIFFERENCES.values()) - {name for file in files for name in functions_of(file)} == set()
+
+
+def test_the_generated_pages_are_up_to_date() -> None:
+    assert [str(path) for path, text in pages().items() if path.read_text(encoding="utf-8") != text] == []
+
+
+def test_every_failure_class_and_every_field_of_an_event_and_of_the_context_is_explained() -> None:
+    failures, events, training = (
+        (DOCS / f"{page}.md").read_text(encoding="utf-8") for page in ("failures", "events", "training")
+    )
+    explained = failures.replace(failures[failures.index(BEGIN) : failures.index(END)], "")
+    assert [one for one in FailureClass if f"| `{one}` |" not in explained] == []
+    for event in OUT:
+        section = events.partition(f"### {event.detail_type}\n")[2].partition("\n### ")[0]
+        assert [name for name in event.model_fields if f"| `{name}` |" not in section] == [], event.detail_type
+    rows = dict(re.findall(r"^\| `(\w+)` \| `[\w.]+` \| (.*) \|$", training, re.MULTILINE))
+    assert [field.name for field in dataclasses.fields(Context) if len(rows.get(field.name, "").split()) < 5] == []
+
+
+def test_the_glossary_names_files_in_order_and_every_package_stands_on_the_map() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    the_map, glossary = (text.partition(begin)[2].partition("\n## ")[0] for begin in ("## The map", "## Glossary"))
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| `([^`]+)` \|$", glossary, re.MULTILINE)
+    words = [word for word, _ in rows]
+    assert len(rows) > 50
+    assert words == sorted(words, key=str.casefold)
+    assert [(word, path) for word, path in rows if not (ROOT / path).is_file()] == []
+    inits = [path for package in ("muster", "infra") for path in (ROOT / package).rglob("*/__init__.py")]
+    rooms = [path.parent.relative_to(ROOT) for path in inits]
+    assert len(rooms) > 30
+    assert [room for room in rooms if f"{room}/" not in the_map and f"`{room.name}/`" not in the_map] == []

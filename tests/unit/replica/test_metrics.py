@@ -1,0 +1,507 @@
+"""What a replica measures and logs: sinks of metrics until its end, what it spends its time on, whom it waits for."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import ANY, Mock
+
+import numpy as np
+import pytest
+
+from muster.contract.run.commit import Commit
+from muster.contract.run.exits import ReplicaExit
+from muster.contract.run.run_document import RunDocument
+from muster.contract.run.time_use import Activity, TimeUse, seconds_of
+from muster.contract.spec.metric_sinks import MetricSinks
+from muster.replica import stopwatch
+from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.context import Context
+from muster.replica.entry import main as entry
+from muster.replica.entry.container_tree import Tree
+from muster.replica.errors import InputError, ParametersError, WatchError
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.member import Member
+from muster.replica.metrics import Metrics
+from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.sinks import open_sinks as sinks_of_document
+from muster.replica.sinks import writer
+from muster.replica.sinks.identity import Identity
+from muster.replica.sinks.open_sinks import open_sinks
+from muster.replica.sinks.tensorboard import TensorBoard, _masked_checksum, _varint
+from muster.replica.sinks.writer import Ending, MetricsWriter, Record
+from muster.replica.stopwatch import Stopwatch
+from muster.replica.time_account import TimeAccount
+from muster.replica.watching.progress import Progress
+from muster.replica.wire import keys
+from tests.support.contexts import context_of, trained
+from tests.support.peers import HandClock, Run, run_all
+from tests.support.waiting import wait_until
+
+TRAINERS = "tests.support.jobs.trainers"
+
+
+class Kept:
+    """Keeps what it gets, and asks the process to end once it gets the metric `waiting`."""
+
+    name = "kept"
+
+    def __init__(self) -> None:
+        self.written: list[Record] = []
+        self.ending: Ending | None = None
+        self._over, self._asking = threading.Event(), threading.Thread(target=self._ask, daemon=True)
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.written += records
+        if any("waiting" in record.values for record in records) and not self._asking.is_alive():
+            self._asking.start()
+
+    def _ask(self) -> None:
+        # To the thread that waits: a signal that another thread gets does not wake it. Nor does one that comes just
+        # before it waits, but the next one does.
+        while not self._over.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            self._over.wait(0.05)
+
+    def end(self) -> None:
+        """Ask no more, and not from now on: a sink may outlive its replica."""
+        self._over.set()
+        if self._asking.is_alive():
+            self._asking.join()
+
+    def close(self, ending: Ending) -> None:
+        self.ending = ending
+
+    def steps_of(self, name: str) -> list[int]:
+        return [record.step for record in self.written if name in record.values]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+    """The only sink of replicas that run in this process."""
+    sink, before = Kept(), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(entry, "open_sinks", lambda *_: MetricsWriter([sink]))
+    monkeypatch.setattr(entry, "os", SimpleNamespace(_exit=sys.exit))
+    yield sink
+    sink.end()
+    signal.signal(signal.SIGTERM, before)
+
+
+def document(folder: Path, trainer: str = "train", **fields: Any) -> RunDocument:
+    defaults: dict[str, Any] = {
+        "run": "test",
+        "plan_digest": "0",
+        "replicas": 1,
+        "trainer": f"{TRAINERS}:{trainer}",
+        "kwargs": {"rounds": 3},
+        "rendezvous_uri": f"{(folder / 'rendezvous').as_uri()}/",
+        "min_participants": 1,
+        "grace_seconds": 0.2,
+        "timeout_seconds": 60.0,
+    }
+    return RunDocument(**{**defaults, **fields})
+
+
+def run_here(folder: Path, trainer: str, kwargs: dict[str, Any], member: Member | None = None) -> ReplicaExit:
+    """Run a replica in this process."""
+    (folder / "opt").mkdir(parents=True)
+    (folder / "document.json").write_bytes(document(folder, trainer, kwargs=kwargs).to_json())
+    variables = {
+        "MUSTER_DOCUMENT": (folder / "document.json").as_uri(),
+        "MUSTER_RUN": "test",
+        "MUSTER_RANK": "0",
+        "MUSTER_ATTEMPT": "1",
+        "SAGEMAKER_BASE_DIR": str(folder / "opt"),
+    }
+    return entry.main(variables, member=member)
+
+
+def test_metrics_reach_the_sinks_with_the_step_of_the_run_and_with_the_rates(tmp_path: Path, kept: Kept) -> None:
+    assert run_here(tmp_path / "done", "train", {"rounds": 3}) is ReplicaExit.DONE
+    assert kept.steps_of("loss") == [1, 2, 3]
+    assert kept.steps_of("utilisation") == [1, 2, 3]
+    assert len(kept.steps_of("samples_per_second")) == len(kept.steps_of("run_samples_per_second")) == 2
+    assert kept.ending is Ending.DONE
+    assert run_here(tmp_path / "failed", "fail_after", {"rounds": 1}) is ReplicaExit.USER_CODE
+    assert kept.ending is Ending.FAILED
+
+
+def test_what_a_stopped_replica_has_logged_is_written_before_it_ends(tmp_path: Path, kept: Kept) -> None:
+    assert run_here(tmp_path, "wait_to_be_stopped", {"rounds": 1}) is ReplicaExit.STOPPED
+    assert kept.steps_of("waiting") == [1]
+    assert kept.ending is Ending.STOPPED
+
+
+def test_what_a_replica_that_hangs_has_logged_is_written_after_its_reason(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def found_hanging(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+        context.metrics.log(loss=0.5)
+        end_now(WatchError(ReplicaExit.HANG, "no step for 600 s"))
+        yield
+
+    def exited(code: int) -> None:
+        assert kept.steps_of("loss") == [0]
+        assert kept.ending is Ending.FAILED
+        assert (tmp_path / "opt" / "output" / "failure").exists()
+        raise SystemExit(code)
+
+    monkeypatch.setattr(entry, "_watched", found_hanging)
+    monkeypatch.setattr(entry, "os", SimpleNamespace(_exit=exited))
+    with pytest.raises(SystemExit) as ended:
+        run_here(tmp_path, "do_nothing", {})
+    assert ended.value.code is ReplicaExit.HANG
+
+
+def test_a_sink_that_hangs_does_not_keep_the_process_from_its_end(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(kept, "close", lambda _: released.wait(60))
+    monkeypatch.setattr(writer, "CLOSE_SECONDS", 0.1)
+    with pytest.raises(SystemExit) as ended:
+        run_here(tmp_path, "train", {"rounds": 1})
+    released.set()
+    assert ended.value.code is ReplicaExit.DONE
+    wait_until("the end of the sink", lambda: not writer.has_hanging_sinks())
+    assert run_here(tmp_path / "again", "do_nothing", {}) is ReplicaExit.USER_CODE
+
+
+def test_only_the_first_process_of_a_replica_has_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "_context", Mock(side_effect=StopIteration))
+    for member, opened in ((Member(), 1), (Member(InnerGroup(1, 2, 1)), 0)):
+        opening = Mock(return_value=MetricsWriter())
+        monkeypatch.setattr(entry, "open_sinks", opening)
+        with pytest.raises(StopIteration):
+            run_here(tmp_path / f"{opened}", "do_nothing", {}, member)
+        assert opening.call_count == opened
+
+
+def test_every_package_that_is_missing_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks_of_document, "find_spec", lambda _: None)
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
+    wanted = {"tensorboard": True, "mlflow": {"tracking_uri": arn}, "wandb": {"project": "gpt"}}
+    with pytest.raises(InputError) as missing:
+        open_sinks(document(tmp_path, metrics=MetricSinks.model_validate(wanted)), 0, Tree(tmp_path))
+    assert [problem.partition(",")[0] for problem in missing.value.problems] == [
+        "metrics.mlflow needs the package mlflow-skinny",
+        "metrics.mlflow with an ARN needs the package sagemaker-mlflow",
+        "metrics.wandb needs the package wandb",
+    ]
+
+
+def test_tensorboard_needs_no_package_and_its_files_lie_among_the_checkpoints(tmp_path: Path) -> None:
+    opened = open_sinks(document(tmp_path, metrics=MetricSinks(tensorboard=True)), 0, Tree(tmp_path))
+    opened.write(1, {"loss": 0.5})
+    opened.close()
+    assert len(list((tmp_path / "checkpoints" / "tensorboard").iterdir())) == 1
+
+
+def test_the_names_of_a_replicas_series_follow_from_its_lineage() -> None:
+    one, again, elsewhere = (Identity("digits", 3, f"s3://{bucket}/rendezvous/digits/") for bucket in "aab")
+    assert one.name == elsewhere.name == "digits-r3"
+    assert one.unique_name == again.unique_name != elsewhere.unique_name
+
+
+def steps_logged(run: Run, algorithm: Algorithm, rounds: int) -> list[int]:
+    """The steps of a metric that a trainer logs after every inner step."""
+    seen: list[int] = []
+
+    def train(context: Context) -> None:
+        outer = DiLoCo(context.rendezvous, {"weights": np.zeros(run.count, np.float32)}, algorithm)
+        while outer.round < rounds:
+            outer.step()
+            seen.append(context.metrics.step)
+        outer.finish()
+
+    trained(train, [context_of(run)])
+    return seen
+
+
+def test_steps_are_counted_over_rounds_and_restarts(tmp_path: Path) -> None:
+    for name, options in {"plain": {}, "delayed": {"delay": 1}, "eager": {"eager": True}}.items():
+        run = Run(tmp_path / name, replicas=1, min_participants=1)
+        steps = steps_logged(run, Algorithm(sync_every=3, **options), 3)
+        assert steps == list(range(1, len(steps) + 1)), name
+    # A later process continues at the run's step.
+    run = Run(tmp_path / "plain", replicas=1, min_participants=1)
+    assert steps_logged(run, Algorithm(sync_every=3), 4) == [10, 11, 12]
+
+
+def commits_of(run: Run, algorithm: Algorithm, last: int, samples: int, **expected: Any) -> list[Commit]:
+    """The commits of a replica that trains alone, with so many samples in a step."""
+
+    def train(context: Context) -> None:
+        for name, value in expected.items():
+            context.expect(**{name: value})
+        outer = DiLoCo(context.rendezvous, {name: np.zeros(run.count, np.float32) for name in "ab"}, algorithm)
+        while outer.round < last:
+            outer.step(samples)
+        outer.finish()
+
+    trained(train, [context_of(run)])
+    return [run.commit(round_) for round_ in range(1, last + 1)]
+
+
+def test_what_a_trainer_expects_is_in_the_commits(tmp_path: Path) -> None:
+    run = Run(tmp_path / "store", replicas=1, min_participants=1)
+    commits = commits_of(run, Algorithm(sync_every=2), 3, 500, rounds=80, unit="tokens")
+    assert {(commit.expected_rounds, commit.unit) for commit in commits} == {(80, "tokens")}
+    assert [commit.samples for commit in commits] == [1_000.0, 2_000.0, 3_000.0]
+    first, _, last = (commit.pace for commit in commits)
+    assert first is None
+    assert last is not None
+    assert last.rounds == 2
+    other = Run(tmp_path / "other", replicas=1, min_participants=1)
+    with pytest.raises(ParametersError, match=r"rounds is 0; allowed: 1 to .*; unit is 'Tokens/s'; allowed: "):
+        context_of(other).expect(rounds=0, unit="Tokens/s")
+    # Each sample is part of two rounds, but for those of the first interval, which one fragment alone carries.
+    last_round = commits_of(other, Algorithm(sync_every=4, fragments=2), 6, 100)[-1]
+    assert (last_round.fragments, last_round.samples) == (2, 6 * 2 * 100 - 100)
+
+
+# --- Metrics on their way to their sinks: the training loop never waits, and nothing that a sink does ends it -------
+
+
+PATIENT_SECONDS = 30.0
+
+
+@dataclass
+class Sink:
+    """Keeps what it gets; waits for `may_write` before, and fails on the values in `fails_on`."""
+
+    name: str = "kept"
+    may_write: threading.Event = field(default_factory=threading.Event)
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    fails_on: tuple[float, ...] = ()
+    written: list[Record] = field(default_factory=list)
+    ended: list[Ending] = field(default_factory=list)
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.has_begun.set()
+        assert self.may_write.wait(PATIENT_SECONDS)
+        if any(value in self.fails_on for record in records for value in record.values.values()):
+            message = "no connection"
+            raise OSError(message)
+        self.written += records
+
+    def close(self, ending: Ending) -> None:
+        self.ended.append(ending)
+
+    @property
+    def values(self) -> list[float]:
+        return [value for record in self.written for value in record.values.values()]
+
+
+def willing(**options: object) -> Sink:
+    sink = Sink(**options)  # type: ignore[arg-type]
+    sink.may_write.set()
+    return sink
+
+
+def test_a_sink_that_hangs_takes_no_time_from_the_loop_and_the_end_waits_for_it_no_longer_than_it_may(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hanging, other = Sink("hanging"), willing()
+    writer = MetricsWriter([hanging, other], records_max=3)
+    writer.write(0, {"loss": 0.0})
+    assert hanging.has_begun.wait(PATIENT_SECONDS)
+    with caplog.at_level(logging.WARNING):
+        for step in range(1, 6):
+            writer.write(step, {"loss": float(step)})
+        writer.close(seconds=0.2)
+    # One record is being written, three wait, and two were lost.
+    assert [message for message in caplog.messages if "hanging" in message] == [
+        "event=metrics-failing sink=hanging reason='3 records wait for it'",
+        "event=metrics-lost sink=hanging records=5",
+    ]
+    hanging.may_write.set()
+    # It has the queue of its own: the other one has lost nothing that fitted into its queue.
+    assert other.values[:1] == [0.0]
+
+
+def test_a_sink_that_fails_is_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    sink = willing(fails_on=(1.0, 2.0))
+    writer = MetricsWriter([sink])
+    with caplog.at_level(logging.WARNING):
+        for step in (1, 2, 3):
+            sink.has_begun.clear()
+            writer.write(step, {"loss": float(step)})
+            assert sink.has_begun.wait(PATIENT_SECONDS)
+        writer.close()
+    assert sink.values == [3.0]
+    assert caplog.messages == [
+        "event=metrics-failing sink=kept reason='OSError: no connection'",
+        "event=metrics-lost sink=kept records=2",
+    ]
+
+
+def test_how_a_sink_ends_that_is_told_nothing() -> None:
+    unused, failed = willing(), willing()
+    for sink in (unused, failed):
+        writer = MetricsWriter([sink])
+        if sink is failed:
+            writer.write(1, {"loss": 1.0})
+        writer.close()
+        writer.write(2, {"loss": 2.0})
+    assert (unused.ended, unused.written) == ([], [])
+    # A process that says nothing of its end has failed.
+    assert (failed.ended, failed.written) == ([Ending.FAILED], [Record(1, ANY, {"loss": 1.0})])
+
+
+# --- TensorBoard's files; that it reads them is checked where it is installed ---------------------------------------
+
+
+def frames(path: Path) -> Iterator[bytes]:
+    """The events of a file; their checksums are right."""
+    body = path.read_bytes()
+    while body:
+        (length,) = struct.unpack("<Q", body[:8])
+        assert _masked_checksum(body[:8]) == body[8:12]
+        event = body[12 : 12 + length]
+        assert _masked_checksum(event) == body[12 + length : 16 + length]
+        body = body[16 + length :]
+        yield event
+
+
+def test_checksums_are_castagnolis_and_numbers_have_seven_bits_a_byte() -> None:
+    # The check value of CRC-32C, masked.
+    unmasked = 0xE3069283
+    masked = ((unmasked >> 15 | unmasked << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert _masked_checksum(b"123456789") == struct.pack("<I", masked)
+    assert [_varint(number) for number in (0, 127, 128, 300)] == [b"\0", b"\x7f", b"\x80\x01", b"\xac\x02"]
+
+
+def test_a_file_has_a_version_a_session_and_the_values(tmp_path: Path) -> None:
+    TensorBoard(tmp_path / "tensorboard").close(Ending.FAILED)
+    assert not (tmp_path / "tensorboard").exists(), "nothing is written before the first record"
+    board = TensorBoard(tmp_path / "tensorboard")
+    board.write([Record(300, 2.0, {"loss": 0.5}), Record(301, 3.0, {"huge": 1e300, "nan": math.nan})])
+    board.close(Ending.DONE)
+    [path] = (tmp_path / "tensorboard").iterdir()
+    version, session, loss, others = frames(path)
+    assert version.endswith(b"brain.Event:2")
+    assert session.endswith(b"\x3a\x02\x08\x01")
+    named = b"\x10\xac\x02\x2a\x0d\x0a\x0b\x0a\x04loss\x15"
+    assert loss == b"\x09" + struct.pack("<d", 2.0) + named + struct.pack("<f", 0.5)
+    assert struct.pack("<f", math.inf) in others
+
+
+# --- What a replica spends its time on, and for whom it waits -------------------------------------------------------
+
+
+def test_blocked_time_counts_for_what_the_exchange_does() -> None:
+    now = 0.0
+    account = TimeAccount(lambda: now)
+    now += 7
+    account.ready()
+    account.ready()  # a trainer with its own loop may still make a DiLoCo
+    now += 10
+    with account.stage(Activity.WAITING):
+        now += 2  # beside the training loop: it trains on
+        with account.blocked():
+            now += 3
+            with account.stage(Activity.SAVING):
+                now += 4
+            now += 5
+    with account.blocked():
+        now += 6
+    assert account.take() == (12_000, 8_000, 6_000, 4_000, 7_000)
+    now += 1
+    assert account.take() == (1000,)
+
+
+def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=1e9)
+    clocks = [HandClock(passes=True) for _ in range(2)]
+    rounds = 3
+
+    def the_other_waits(round_: int) -> None:
+        wait_until("the other one", lambda: run.store.exists(keys.contribution(round_, 0, 1)))
+        given = clocks[0].seconds
+        wait_until("its wait", lambda: clocks[0].seconds > given + 1)
+
+    def train(rank: int) -> None:
+        context = replace(run.context(), clock=clocks[rank])
+        metrics = Metrics()
+        rendezvous = Rendezvous.open(context, rank, 1, metrics)
+        clocks[rank].seconds += 5  # the trainer builds its model
+        outer = DiLoCo(rendezvous, np.zeros(run.count, np.float32), Algorithm(sync_every=2))
+        metrics.log(start=0.0)
+        while outer.round < rounds:
+            round_ = outer.round + 1
+            clocks[rank].seconds += 10
+            outer.step()
+            metrics.log(within=float(round_))
+            if rank == 1:
+                the_other_waits(round_)
+            outer.step()
+            metrics.log(after=float(round_))
+        outer.finish()
+
+    run_all([threading.Thread(target=train, args=(rank,), daemon=True) for rank in (0, 1)])
+    commits = [run.commit(round_) for round_ in range(1, rounds + 1)]
+    assert [commit.last for commit in commits] == [1, 1, 1]
+    first, second = (seconds_of(commits[at].members[0].time) for at in (0, 1))
+    assert first[Activity.LOADING] >= 5
+    assert first[Activity.TRAINING] == 10
+    assert first[Activity.WAITING] == 0
+    assert second[Activity.WAITING] > 1
+    assert second[Activity.TRAINING] == 10
+    use = commits[2].time_use
+    assert use is not None
+    assert (use.rounds, use.last) == (3, (0, 3))
+    # What replica 0 waited for the first two rounds, and replica 1 next to nothing.
+    waited = sum(member.time[1] for commit in commits for member in commit.members if len(member.time) > 1)
+    assert use.held_up == (0, waited)
+    # What was logged after a round belongs to it, and what was logged within a phase to the round of the phase.
+    member = commits[1].members[0]
+    assert dict(zip(sorted(member.metrics), member.logged, strict=True)) == {
+        "after": 1,
+        "start": 2,
+        "utilisation": 1,
+        "within": 0,
+    }
+
+
+def test_ranks_that_a_run_does_not_have_are_not_counted_on(tmp_path: Path) -> None:
+    run = Run(tmp_path, replicas=1, min_participants=1)
+    for attempt in (1, 2):
+        DiLoCo(Rendezvous.open(run.context(), 0, attempt, Metrics()), np.zeros(run.count, np.float32)).step()
+        use = run.commit(attempt).time_use
+        assert use is not None
+        assert (len(use.last), len(use.held_up), use.rounds) == (1, attempt - 1, attempt)
+        wrong = TimeUse(rounds=1, last=(1,) * 9_000, held_up=(1,) * 9_000)
+        lies = run.commit(attempt).model_copy(update={"time_use": wrong})
+        (run.root / keys.commit(attempt)).write_bytes(lies.to_json())
+
+
+def test_a_blocked_time_within_another_one_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: now))
+    watch = Stopwatch(Metrics(), Progress(), TimeAccount(lambda: now))
+    with watch.blocked():
+        now += 1
+        with watch.blocked():
+            now += 2
+        now += 3
+    now += 4
+    with watch.blocked():
+        now += 10
+    watch.lap()
+    assert watch.blocked_seconds == 16
+    assert watch.utilisation == pytest.approx(0.2)

@@ -1,0 +1,61 @@
+"""Large and long runs, in virtual time: they fit into a function's time, a workflow's history and a shard's writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import scale
+from bench.launches.shard_writes import end_storm
+from bench.launches.steps import life, step_through
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import SpecError
+from muster.contract.run.workflow_history import HISTORY_MAX
+from muster.contract.spec.spec_reader import parse_spec
+from muster.control.aws.store import TRIES
+from muster.infra.settings.stack_settings import RunsTable
+
+DAY = 86_400
+REPLICAS = 600
+AT_THE_RATE = REPLICAS / scale.JOB_RATE
+REARM = RunsTable().rearm_seconds
+RUN = {"replicas": 1, "trainer": "m:f"}
+
+
+def test_a_settlement_stays_within_its_share_of_time_and_memory() -> None:
+    settled = scale.settle_all(REPLICAS)
+    share = REPLICAS / scale.REPLICAS
+    assert settled.result_seconds < settled.seconds
+    assert settled.result_seconds <= share * scale.SETTLE_SECONDS
+    # What does not depend on the number of replicas is let out: the modules of the page, for instance.
+    assert settled.memory_mib <= 20 + share * scale.MEMORY_MIB
+
+
+def test_the_last_job_is_asked_to_stop_soon_after_the_rate_of_the_api_allows_it() -> None:
+    stopped, swept = scale.stop_all(REPLICAS), scale.sweep_all(REPLICAS)
+    assert (stopped.calls, swept.calls) == (1, 1)
+    assert AT_THE_RATE - 1 <= stopped.last_seconds <= 1.2 * AT_THE_RATE
+    assert AT_THE_RATE - 1 <= swept.last_seconds <= 1.25 * AT_THE_RATE
+
+
+def test_a_second_call_of_stop_loses_no_time_with_what_the_first_has_stopped() -> None:
+    """As with 10,000 replicas, the first call has time for most of the jobs."""
+    stopped = scale.stop_all(REPLICAS, function_seconds=50)
+    assert stopped.calls == 2
+    assert stopped.last_seconds <= 1.2 * AT_THE_RATE
+
+
+def test_the_longest_waits_that_a_spec_may_ask_for_fit_into_a_history() -> None:
+    budget = {"max_reruns": 7, "delay_seconds": DAY, "max_delay_seconds": DAY}
+    spec = parse_spec({**RUN, "reruns": {"capacity": budget}})
+    steps = step_through(life(spec, [FailureClass.CAPACITY] * 7, 365 * DAY / 8, REARM), REARM)
+    assert 15_000 < steps.events < HISTORY_MAX
+    with pytest.raises(SpecError) as refused:
+        parse_spec({**RUN, "reruns": {"capacity": {**budget, "max_reruns": 8}}})
+    assert [problem.field for problem in refused.value.problems] == ["reruns"]
+
+
+def test_the_roll_up_is_written_even_when_all_jobs_end_at_the_same_time() -> None:
+    for replicas, seconds in ((1_000, 2), (10_000, 10)):
+        storm = end_storm(replicas, seconds)
+        assert storm.writes == replicas
+        assert storm.most_tries < TRIES, (replicas, seconds)
