@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from muster.contract.errors import ConfigurationError
@@ -17,38 +16,36 @@ from muster.infra.gate.source_checks import find_unused
 from muster.infra.gate.synthesis import nag_findings, synthesize, template_file
 from muster.infra.gate.template_checks import lint
 from muster.infra.gate.tools import ROOT
-from muster.infra.gate.variants import PLACES, VARIANTS, Resolved
-from muster.infra.gate.workflow_checks import check_definition
+from muster.infra.gate.variants import PLACES, Resolved
+from muster.infra.gate.workflow_checks import check_definitions
 
 EXCEPTIONS = Path(__file__).resolve().with_name("exceptions.toml")
 
-_Check = Callable[[], list[Finding]]
-
-
-def checks(folder: Path) -> list[_Check]:
-    """Every check; what they write goes below `folder`."""
-    return [partial(find_unused, ROOT), *(partial(_check_variant, variant, folder / variant) for variant in VARIANTS)]
-
-
-def _check_variant(variant: str, folder: Path) -> list[Finding]:
-    template = synthesize(variant, folder)
-    found = [*nag_findings(folder), *lint(template_file(folder))]
-    everywhere = {place.partition: Resolved(template, place) for place in PLACES}
-    found += check_policies(everywhere, folder / "policies")
-    for partition, resolved in everywhere.items():
-        found += check_definition(resolved, partition, folder)
-    return found
-
 
 def all_findings(folder: Path) -> list[Finding]:
-    """What every check finds. As many run at once as there are processors.
+    """What every check finds in all variants; what they write goes below `folder`.
+
+    A checker is one process for all variants, since it takes seconds to start, and each has a processor of its own.
 
     Raises:
         GateError: a checker could not run.
     """
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        running = [pool.submit(check) for check in checks(folder)]
-        return [finding for check in running for finding in check.result()]
+        unused = pool.submit(find_unused, ROOT)
+        templates = synthesize(folder)
+        resolved = {
+            f"{variant}-{place.partition}": (Resolved(template, place), place.partition)
+            for variant, template in templates.items()
+            for place in PLACES
+        }
+        running = [
+            pool.submit(lint, [template_file(folder, variant) for variant in templates]),
+            pool.submit(check_policies, {name: template for name, (template, _) in resolved.items()}, folder),
+            pool.submit(check_definitions, resolved, folder),
+            unused,
+        ]
+        found = [finding for variant in templates for finding in nag_findings(folder / variant)]
+        return found + [finding for check in running for finding in check.result()]
 
 
 def report(still_open: Iterable[Finding], unused: Iterable[AcceptedPlace], exceptions: Path) -> list[str]:

@@ -13,21 +13,21 @@ from muster.infra.gate.variants import Resolved
 
 
 def check_policies(everywhere: Mapping[str, Resolved], folder: Path) -> list[Finding]:
-    """What parliament finds in the roles' policies in each partition, which are written to `folder`.
+    """What parliament finds in the roles' policies of each template, which are written below `folder`.
 
     Raises:
         GateError: parliament could not run.
     """
-    for partition, resolved in everywhere.items():
-        (folder / partition).mkdir(parents=True)
+    policies = folder / "policies"
+    for name, resolved in everywhere.items():
+        (policies / name).mkdir(parents=True)
         for role, properties in resolved.of_type("AWS::IAM::Role").items():
             for policy in properties.get("Policies", []):
-                name = f"{without_digest(role)}.{policy['PolicyName']}"
-                _write(folder / partition, name, policy["PolicyDocument"])
-        for name, properties in resolved.of_type("AWS::IAM::Policy").items():
-            _write(folder / partition, without_digest(name), properties["PolicyDocument"])
+                _write(policies / name, f"{without_digest(role)}.{policy['PolicyName']}", policy["PolicyDocument"])
+        for policy, properties in resolved.of_type("AWS::IAM::Policy").items():
+            _write(policies / name, without_digest(policy), properties["PolicyDocument"])
     command = [
-        *(venv_program("parliament"), "--directory", str(folder), "--include-community-auditors", "--json"),
+        *(venv_program("parliament"), "--directory", str(policies), "--include-community-auditors", "--json"),
         *("--minimum_severity", "LOW"),
     ]
     # One document in each line.

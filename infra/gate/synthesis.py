@@ -1,6 +1,6 @@
-"""One variant of the stack, synthesized with cdk-nag's rule packs.
+"""The variants of the stack, synthesized with cdk-nag's rule packs.
 
-`python -m muster.infra.gate.synthesis VARIANT FOLDER` is a process of its own: node, which synthesizes, ends with it.
+`python -m muster.infra.gate.synthesis FOLDER` is a process of its own: node, which synthesizes, ends with it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ _REPORT = "validation-report.json"
 _TEMPLATE = "Muster.template.json"
 
 
-def synthesize(variant: str, folder: Path) -> dict[str, Any]:
-    """The template of a variant, synthesized into `folder` with the report of cdk-nag.
+def synthesize(folder: Path) -> dict[str, dict[str, Any]]:
+    """The template of each variant, synthesized into a folder of its name below `folder` with the report of cdk-nag.
 
     Raises:
         GateError: the synthesis failed.
     """
-    run([sys.executable, "-m", "muster.infra.gate.synthesis", variant, str(folder)], expected=(0,))
-    template: dict[str, Any] = json.loads(template_file(folder).read_text(encoding="utf-8"))
-    return template
+    run([sys.executable, "-m", "muster.infra.gate.synthesis", str(folder)], expected=(0,))
+    return {variant: json.loads(template_file(folder, variant).read_text(encoding="utf-8")) for variant in VARIANTS}
 
 
-def template_file(folder: Path) -> Path:
-    """The template in a folder of `synthesize`."""
-    return folder / _TEMPLATE
+def template_file(folder: Path, variant: str) -> Path:
+    """The template of a variant in a folder of `synthesize`."""
+    return folder / variant / _TEMPLATE
 
 
 def nag_findings(folder: Path) -> list[Finding]:
@@ -88,4 +87,5 @@ def _write_variant(variant: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _write_variant(sys.argv[1], Path(sys.argv[2]))
+    for each in VARIANTS:
+        _write_variant(each, Path(sys.argv[1], each))

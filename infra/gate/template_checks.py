@@ -1,8 +1,9 @@
-"""cfn-lint, which reads a template."""
+"""cfn-lint, which reads templates."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from muster.infra.gate.finding import Finding
@@ -15,13 +16,13 @@ REGIONS = ("us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1")
 _DIGEST = re.compile(r"(?<=[a-z0-9])[0-9A-F]{8}$")
 
 
-def lint(template: Path) -> list[Finding]:
-    """What cfn-lint finds in all `REGIONS`: resource types, properties, values, and the workflow's definition.
+def lint(templates: Sequence[Path]) -> list[Finding]:
+    """What cfn-lint finds in the templates for all `REGIONS`: resource types, properties, values, and definitions.
 
     Raises:
         GateError: cfn-lint could not run.
     """
-    command = [venv_program("cfn-lint"), "--format", "json", "--regions", *REGIONS, "--template", str(template)]
+    command = [venv_program("cfn-lint"), "--format", "json", "--regions", *REGIONS, "--template", *map(str, templates)]
     # Its exit code counts the severities: 2 errors, 4 warnings, 8 information.
     return [
         Finding("cfn-lint", item["Rule"]["Id"], _place(item["Location"]["Path"] or []), item["Message"])

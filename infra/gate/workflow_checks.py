@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +12,47 @@ from muster.infra.gate.finding import Finding
 from muster.infra.gate.tools import node_program, run
 from muster.infra.gate.variants import Resolved
 
-_PROBLEM = re.compile(r"^ ([A-Z_]+): (.+)$", re.MULTILINE)
+_DEFINITION = re.compile(r"definition-([\w-]+)\.json\" is invalid")
+_PROBLEM = re.compile(r"^ ?([A-Z_]+): (.+)$")
 
 
-def check_definition(resolved: Resolved, partition: str, folder: Path) -> list[Finding]:
-    """What asl-validator finds in the definition of `resolved`, and states whose resource another partition has.
+def check_definitions(everywhere: Mapping[str, tuple[Resolved, str]], folder: Path) -> list[Finding]:
+    """What asl-validator finds in each definition, and states whose resource another partition has.
+
+    `everywhere` has a template and its partition by a name of its own; the definitions are written to `folder`.
 
     Raises:
         GateError: asl-validator could not run.
     """
+    found: list[Finding] = []
+    files: list[Path] = []
+    for name, (resolved, partition) in everywhere.items():
+        text = _definition(resolved)
+        files.append(folder / f"definition-{name}.json")
+        files[-1].write_text(text, encoding="utf-8")
+        found += _foreign_resources(json.loads(text), partition)
+    arguments = [argument for file in files for argument in ("--json-path", str(file))]
+    outcome = run([node_program("asl-validator"), *arguments], expected=(0, 1))
+    return found + (list(_problems(outcome.stderr)) if outcome.returncode else [])
+
+
+def _definition(resolved: Resolved) -> str:
     [machine] = resolved.of_type("AWS::StepFunctions::StateMachine").values()
-    text = re.sub(
-        r"\$\{(\w+)\}",
-        lambda found: machine.get("DefinitionSubstitutions", {}).get(found[1], found[0]),
-        machine["DefinitionString"],
-    )
-    file = folder / f"definition-{partition}.json"
-    file.write_text(text, encoding="utf-8")
-    outcome = run([node_program("asl-validator"), "--json-path", str(file)], expected=(0, 1))
-    problems = _PROBLEM.findall(outcome.stderr) or [("INVALID", outcome.stderr)]
-    return [
-        *(Finding("asl-validator", code, partition, said) for code, said in problems if outcome.returncode),
-        *_foreign_resources(json.loads(text), partition),
-    ]
+    substitutions: dict[str, str] = machine.get("DefinitionSubstitutions", {})
+    return re.sub(r"\$\{(\w+)\}", lambda found: substitutions.get(found[1], found[0]), machine["DefinitionString"])
+
+
+def _problems(said: str) -> Iterator[Finding]:
+    """A finding a line of asl-validator, which names the file above; all of its text where no line is understood."""
+    name, understood = "", False
+    for line in said.splitlines():
+        if heading := _DEFINITION.search(line):
+            name = heading[1]
+        elif problem := _PROBLEM.match(line):
+            understood = True
+            yield Finding("asl-validator", problem[1], name, problem[2])
+    if not understood:
+        yield Finding("asl-validator", "INVALID", name, said)
 
 
 def _foreign_resources(machine: dict[str, Any], partition: str) -> Iterator[Finding]:

@@ -121,7 +121,7 @@ def _check_version(python: Path, version: str, work: Path) -> None:
 
 def _check_template(template: Path) -> None:
     """It is what the static gate accepts."""
-    found, _ = judge(lint(template), read_exceptions(EXCEPTIONS))
+    found, _ = judge(lint([template]), read_exceptions(EXCEPTIONS))
     if found:
         message = "\n".join(["cfn-lint refuses the template:", *(f"{item.rule} {item.place}" for item in found)])
         raise ReleaseError(message)

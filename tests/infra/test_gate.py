@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from muster.infra.gate.__main__ import EXCEPTIONS, report
 from muster.infra.gate.finding import AcceptedPlace, Finding, GateError, judge, read_exceptions
 from muster.infra.gate.synthesis import nag_findings
+from muster.infra.gate.variants import PLACES, Resolved
+from muster.infra.gate.workflow_checks import check_definitions
 
 FOUND = Finding("cdk-nag", "AwsSolutions-SNS3", "Muster/People", "takes plain HTTP")
 
@@ -41,3 +44,19 @@ def test_an_exception_without_a_reason_is_refused(tmp_path: Path) -> None:
 def test_a_synthesis_without_a_report_is_no_clean_synthesis(tmp_path: Path) -> None:
     with pytest.raises(GateError, match="did not run"):
         nag_findings(tmp_path)
+
+
+def test_a_finding_in_a_definition_names_the_definition(tmp_path: Path) -> None:
+    states = {
+        "Next": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Next": "Gone"},
+        "Other": {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "End": True},
+    }
+    definition = json.dumps({"StartAt": "Next", "States": states})
+    machine = {"Type": "AWS::StepFunctions::StateMachine", "Properties": {"DefinitionString": definition}}
+    stack = Resolved({"Resources": {"Workflow": machine}}, PLACES[0])
+    found = check_definitions({"full-aws": (stack, "aws"), "full-aws-cn": (stack, "aws-cn")}, tmp_path)
+    assert {(finding.rule, finding.place) for finding in found} >= {
+        ("MISSING_TRANSITION_TARGET", "full-aws"),
+        ("MISSING_TRANSITION_TARGET", "full-aws-cn"),
+        ("RESOURCE_PARTITION", "aws-cn Other"),
+    }
