@@ -22,7 +22,7 @@ providers._get_local_constants = lambda: _no_constants
 
 HERE = Path(__file__).parent
 _M_ARENA_MAX = -8  # malloc.h: each thread would have an arena of its own, and keep what it once had
-_MUCH = 75_000_000
+_MUCH = 50_000_000
 LONGEST_FIRST = (
     "simulation",
     "faults",
@@ -41,6 +41,7 @@ pytest_plugins = [
     "tests.plugins.cluster_stack",
     "tests.plugins.commands",
     "tests.plugins.peaks",
+    "tests.plugins.service_models",
     "tests.plugins.stack",
 ]
 
@@ -67,7 +68,9 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
     """Give memory back that tests held, whenever there is much more of it than after the last time."""
     global _held  # noqa: PLW0603 - pytest calls functions of modules
     if sys.platform == "linux" and _resident() > _held + _MUCH:
+        gc.unfreeze()  # a command of Muster's that a test calls freezes the garbage of all that came before
         gc.collect()
+        gc.freeze()
         ctypes.CDLL(None).malloc_trim(0)
         _held = _resident()
 

@@ -1,7 +1,5 @@
 """Two clouds behind one face: what a scenario needs of them beside their clients."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Every scenario of this folder runs against the AWS in memory and against the embedded cloud."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.backends import Backend, EmbeddedBackend, MemoryBackend
@@ -21,9 +19,3 @@ def backend(request: pytest.FixtureRequest) -> Backend:
         return MemoryBackend()
     found: Backend = request.getfixturevalue("embedded")
     return found
-
-
-@pytest.fixture
-def memory() -> MemoryBackend:
-    """For scenarios that need virtual time or the test's hand."""
-    return MemoryBackend()

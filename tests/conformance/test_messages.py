@@ -1,10 +1,8 @@
 """Events that are put on a bus, one-time schedules, and messages to people."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from tests.conformance.backends import Backend, MemoryBackend, refusal
+from tests.conformance.backends import Backend, refusal
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -44,20 +42,6 @@ def test_a_schedule_is_made_once_with_a_plain_name_and_a_time(backend: Backend) 
     assert refusal(create, **schedule(name)) == ("ConflictException", 409)
     for wrong in (schedule(f"{name}-2", ScheduleExpression="at(tomorrow)"), schedule("a b"), schedule("n" * 65)):
         assert refusal(create, **wrong) == ("ValidationException", 400), wrong
-
-
-def test_a_schedule_fires_once_and_is_gone(memory: MemoryBackend) -> None:
-    cloud, create = memory.cloud, memory.client("scheduler").create_schedule
-    create(**schedule("late", ScheduleExpression="at(2026-01-01T02:00:00)"))
-    create(**schedule("early", ScheduleExpression="at(2026-01-01T01:00:00)"))
-    fired: list[str] = []
-    cloud.scheduler.on_firing = lambda firing: fired.append(f"{firing.name} {cloud.clock.now():%H:%M} {firing.input}")
-    cloud.clock.advance(3_599)
-    assert fired == []
-    cloud.clock.advance(86_400)
-    assert fired == ['early 01:00 {"run": "one"}', 'late 02:00 {"run": "one"}']
-    assert cloud.scheduler.schedules == {}
-    assert create(**schedule("late"))["ScheduleArn"].endswith("/late")
 
 
 def test_a_message_has_a_text_and_a_subject_in_a_short_line(backend: Backend) -> None:

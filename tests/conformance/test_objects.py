@@ -1,7 +1,5 @@
 """Objects: conditional writes, ranges, listings, and the error codes that distinguish them."""
 
-from __future__ import annotations
-
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.conformance.backends import Backend, MemoryBackend, refusal
+from tests.conformance.backends import Backend, refusal
 from tests.memory import ACCOUNT
 
 RACERS = 8
@@ -120,15 +118,6 @@ def test_an_object_is_described(backend: Backend) -> None:
     assert head["LastModified"].tzinfo is not None
     assert head["LastModified"].microsecond == 0
     assert abs(listed["LastModified"] - head["LastModified"]) < timedelta(seconds=1)
-
-
-def test_an_object_is_as_old_as_virtual_time_shows(memory: MemoryBackend) -> None:
-    key, clock = memory.name("time"), memory.cloud.clock
-    clock.advance(1.75)
-    put(memory, key, b"x")
-    clock.advance(10)
-    head = memory.client("s3").head_object(Bucket=memory.bucket, Key=key)
-    assert clock.now() - head["LastModified"] == timedelta(seconds=10.75)
 
 
 @pytest.fixture

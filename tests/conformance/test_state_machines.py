@@ -3,8 +3,6 @@
 A task puts a message into a queue and waits for its token; the case says how each message is answered.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,14 +1,12 @@
 """Training jobs: names, descriptions, listings, stops, and the events of their changes."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 
 import pytest
 from botocore.exceptions import ParamValidationError
 
-from tests.conformance.backends import REASON, Backend, Fate, MemoryBackend, has_ended, refusal
+from tests.conformance.backends import REASON, Backend, Fate, has_ended, refusal
 from tests.memory import models
 
 INVALID = ("ValidationException", 400)
@@ -154,11 +152,3 @@ def test_a_description_names_the_preference_that_was_taken(backend: Backend) -> 
     assert resources["SelectedInstanceType"] in {item["InstanceType"] for item in PREFERENCES}
     assert resources["InstancePreferences"] == PREFERENCES
     assert "InstanceType" not in resources
-
-
-def test_the_test_chooses_the_preference_once_there_is_an_instance(memory: MemoryBackend) -> None:
-    job = memory.start_job(Fate.COMPLETES, ResourceConfig={"InstancePreferences": PREFERENCES, "VolumeSizeInGB": 1})
-    describe = memory.client("sagemaker").describe_training_job
-    assert "SelectedInstanceType" not in describe(TrainingJobName=job)["ResourceConfig"]
-    memory.cloud.training.train(job, "ml.g6.2xlarge")
-    assert describe(TrainingJobName=job)["ResourceConfig"]["SelectedInstanceType"] == "ml.g6.2xlarge"

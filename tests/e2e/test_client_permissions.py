@@ -1,7 +1,5 @@
 """A client with the permissions of docs/running.md, and no others, can do everything that a client does."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The demo of `make demo` as a newcomer runs it: a process, its files and its exit code."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

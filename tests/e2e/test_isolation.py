@@ -1,7 +1,5 @@
 """Two runs side by side, one of them hostile: it reaches nothing of the other, which ends as if it were alone."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """Faults on demand: each one fires where it was asked for, is counted, and then is spent."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator

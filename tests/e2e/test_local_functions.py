@@ -1,7 +1,5 @@
 """Functions on the embedded cloud: retries, updates, failures, and what a function sees."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """IAM on the embedded cloud's training service: who may call what, with which role, and with which signature."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import botocore

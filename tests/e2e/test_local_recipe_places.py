@@ -1,14 +1,11 @@
 """Where recipes are, on the embedded cloud: objects of any region, access points and SageMaker Hub, with the rights."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from muster.client.aws.connection import open_session
 from muster.client.aws.recipe_reader import ClientReader
@@ -162,38 +159,3 @@ def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
     ]
     with pytest.raises(RecipePlaceError, match="No recipes can be listed: there is no model named 'none'"):
         hub_recipes(lambda: open_session(None, None), "none", None)
-
-
-def test_a_hub_answers_as_the_service_documents(workshop: Workshop) -> None:
-    hub = workshop.name("hub")
-    folder = workshop.cloud.directory.hubs / hub / "Model"
-    folder.mkdir(parents=True)
-    for number in range(12):
-        (folder / f"model-{number:02}.json").write_text("{}", encoding="utf-8")
-    (folder / "long.json").write_text(" " * 327_681, encoding="utf-8")
-    client = workshop.sagemaker
-
-    def page(**more: Any) -> tuple[list[str], str | None]:
-        answer = client.list_hub_contents(HubName=hub, HubContentType="Model", **more)
-        return [one["HubContentName"] for one in answer["HubContentSummaries"]], answer.get("NextToken")
-
-    first, token = page()
-    second, end = page(NextToken=token)
-    assert (len(first), first + second, end) == (10, ["long", *(f"model-{number:02}" for number in range(12))], None)
-    assert page(NameContains="l-1", SortOrder="Descending", MaxResults=1)[0] == ["model-11"]
-    arn = client.describe_hub_content(HubName=hub, HubContentType="Model", HubContentName="model-01")["HubArn"]
-    assert client.list_hub_contents(HubName=arn, HubContentType="ModelReference")["HubContentSummaries"] == []
-
-    for change, code in (
-        ({"HubName": "none"}, "ResourceNotFound"),
-        ({"HubContentName": "long"}, "ResourceNotFound"),
-        ({"HubContentType": "Recipe"}, "ValidationException"),
-    ):
-        request = {"HubName": hub, "HubContentType": "Model", "HubContentName": "model-01", **change}
-        with pytest.raises(ClientError, match=code):
-            client.describe_hub_content(**request)
-    user = workshop.client_as("sagemaker", [allow("sagemaker:ListTrainingJobs", "*")])
-    with pytest.raises(ClientError, match="AccessDenied"):
-        user.describe_hub_content(HubName=hub, HubContentType="Model", HubContentName="model-01")
-    with pytest.raises(ClientError, match="AccessDenied"):
-        user.list_hub_contents(HubName=hub, HubContentType="Model")

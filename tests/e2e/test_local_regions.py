@@ -1,7 +1,5 @@
 """Regions and partitions on the embedded cloud: what is out of reach is refused as AWS refuses it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

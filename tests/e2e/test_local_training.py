@@ -1,7 +1,5 @@
 """Training jobs on the embedded cloud, through boto3 as everybody calls it."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

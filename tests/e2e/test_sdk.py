@@ -1,23 +1,17 @@
 """The SDK through botocore: finding a stack, what services answer, long logs. The rest is in tests/unit/client."""
 
-from __future__ import annotations
-
 import json
-import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import boto3
 import pytest
 
-from muster import Muster, MusterError
+from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.errors import (
-    DeniedError,
     ForeignStackError,
     SeveralStacksError,
     StackNotFoundError,
-    UnknownRunError,
 )
 from muster.client.logs.log_lines import LogQuery
 from muster.client.logs.log_reader import LogReader
@@ -82,22 +76,6 @@ def test_a_missing_stack_and_a_foreign_one_are_told_apart(place: Workshop) -> No
         Muster(deploy(place, prefix="")).launch(spec(place))
 
 
-def test_profile_and_region_are_chosen_by_name(stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MusterError, match=r"The config profile \(nobody\)"):
-        Muster(stack, profile="nobody")
-    config = tmp_path / "config"
-    names = ("aws_access_key_id", "aws_secret_access_key")
-    keys = "".join(f"{name} = {os.environ[name.upper()]}\n" for name in names)
-    config.write_text(f"[profile far]\nregion = eu-west-1\n{keys}")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    monkeypatch.delenv("AWS_REGION", raising=False)
-    with pytest.raises(UnknownRunError):
-        Muster(stack, profile="far", region="us-east-1").run("nobody").status()
-    with pytest.raises(StackNotFoundError, match="in eu-west-1"):
-        Muster("Nowhere", profile="far").run("nobody").status()
-
-
 def test_plan_looks_for_the_data_of_channels(stack: str, place: Workshop) -> None:
     bucket = place.bucket
     place.s3.put_object(Bucket=bucket, Key="data/one.csv", Body=b"1,2")
@@ -132,15 +110,6 @@ def test_a_role_is_found_by_its_name(stack: str, place: Workshop) -> None:
     assert run.spec()["role_arn"] == arn
     with pytest.raises(SpecError, match=r"role_arn: found 'nobody'"):
         Muster(stack).launch({**spec(place), "role_arn": "nobody"})
-
-
-def test_what_the_credentials_may_not_do_is_named(stack: str, place: Workshop) -> None:
-    run = Muster(stack).launch(spec(place))
-    allowed = {"Effect": "Allow", "Action": ["cloudformation:*", "states:*"], "Resource": "*"}
-    key = place.access_key([allowed])
-    session = boto3.Session(key["AccessKeyId"], key["SecretAccessKey"])
-    with pytest.raises(DeniedError, match="not allowed to call ListObjectsV2"):
-        Muster(stack, session).run(run.name).status()
 
 
 def test_equal_times_beyond_a_page_of_a_log_are_read_once_each(stack: str, place: Workshop) -> None:

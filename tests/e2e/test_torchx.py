@@ -1,7 +1,5 @@
 """A run through TorchX's own commands, in its stable version. tests/release/torchx has the nightly and the options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

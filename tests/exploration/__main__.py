@@ -6,8 +6,6 @@ python -m tests.exploration defects              # puts known defects in, one at
 python -m tests.exploration --show SEED          # one schedule, shrunk if it breaks an invariant
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

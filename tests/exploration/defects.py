@@ -1,7 +1,5 @@
 """Defects that the exploration must find."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

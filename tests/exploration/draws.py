@@ -1,7 +1,5 @@
 """What a seed stands for: the run, what goes wrong in it, and the order of its steps."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The invariants, judged when a schedule is over."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

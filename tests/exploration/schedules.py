@@ -1,7 +1,5 @@
 """Which process takes the next step: at random, in all orders close to a fair one, or as recorded; and the faults."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The replica's code on virtual time: its store, its threads and its clocks are those of the exploration meanwhile."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import re

@@ -1,7 +1,5 @@
 """torchft's own DiLoCo over the manager, as a process of the exploration: PyTorch and its hooks included."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The loops that the explored processes run: the global state alone, and DiLoCo. The world sees every mean."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 What is logged is counted by the names of events. A star: a thousand schedules reach it.
 """
 
-from __future__ import annotations
-
 _LINES = """
 logged: began
 logged: committed

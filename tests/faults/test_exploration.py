@@ -1,16 +1,12 @@
 """The exploration itself: it repeats a seed, finds what is broken, and shows it in few lines."""
 
-from __future__ import annotations
-
 import ast
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from tests.exploration.defects import DEFECTS, find
-from tests.exploration.draws import draw, run_seed
-from tests.exploration.shrink import kind_of, shrunk
+from tests.exploration.draws import run_seed
 from tests.exploration.simulated import simulated
 from tests.support.source_patch import ROOT
 
@@ -40,16 +36,6 @@ def test_a_seed_is_the_same_schedule_every_time() -> None:
         assert len(states) > 1
 
 
-def test_a_rank_has_a_rerun_left_when_those_come_back_that_its_quorum_needs() -> None:
-    plans = [draw(random.Random(seed), "torchft") for seed in range(2_000)]  # noqa: S311 - has to be repeatable
-    # While they are away the others may lack a quorum, and each time-out takes a rerun from them.
-    absent = [sum(event.after_seconds + event.stalls + event.cuts_off for event in plan.events) for plan in plans]
-    assert all(
-        plan.setting.timeout_seconds * plan.setting.reruns > away for plan, away in zip(plans, absent, strict=True)
-    )
-    assert max(absent) > 60
-
-
 def test_defects_that_are_put_back_are_found() -> None:
     assert [name for name in SAMPLED if find(DEFECTS[name], range(300)) is None] == []
 
@@ -58,17 +44,3 @@ def test_every_defect_still_fits_the_code() -> None:
     for name, defect in DEFECTS.items():
         text = (ROOT / defect.file).read_text(encoding="utf-8")
         assert ast.dump(ast.parse(defect.applied())) != ast.dump(ast.parse(text)), name
-
-
-def test_a_broken_schedule_is_shrunk_to_what_breaks_it() -> None:
-    defect = DEFECTS["a lost commit race is not noticed"]
-    found = find(defect, range(300))
-    assert found is not None
-    seed, problem = found
-    plan, world = run_seed(seed)
-    with defect.put_back():
-        smallest, trace = shrunk(seed, "arrays", tries=80)
-    assert kind_of(problem) in map(kind_of, trace)
-    assert len(smallest.plan.events) <= len(plan.events)
-    assert sum(map(bool, smallest.orders)) < len(world.choices.orders) / 3
-    assert any("create commits/" in line for line in trace)

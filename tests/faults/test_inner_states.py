@@ -1,7 +1,5 @@
 """Inner states between rounds under faults: a tier that fails costs states, never the training, and never a bit."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """kill -9 of whatever works for a run: it ends with a true verdict, and with the bytes of an undisturbed run."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,14 +1,11 @@
 """A sample of the mutants: the test of each fails without the code. `python -m tests.mutants` tries them all."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import main
 from tests.mutants.table import Mutant, mutants
 from tests.mutants.trial import Verdict, try_one
 from tests.support.source_patch import ROOT, Patch, copied_tree
@@ -49,10 +46,3 @@ def test_a_mutant_that_changes_nothing_survives_and_leaves_the_copy_as_it_was(co
     trial = try_one(copy, Mutant("nothing", test, patch))
     assert trial.verdict is Verdict.SURVIVED, trial.output
     assert (copy / patch.file).read_bytes() == source
-
-
-def test_a_word_that_no_mutant_contains_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["sweeep"])
-    assert ended.value.code == 2
-    assert "no mutant has 'sweeep' in its name, file or test" in capsys.readouterr().err

@@ -189,12 +189,6 @@ def test_memory_does_not_grow_with_what_an_archive_unpacks_to(s3: S3Client) -> N
         assert peak < 8 * MIB, name
 
 
-@settings(max_examples=150)
-@given(body=st.binary(max_size=2_000), key=st.sampled_from([PLAIN, ARCHIVE]), packed=st.booleans())
-def test_random_bytes_are_only_ever_refused(s3: S3Client, body: bytes, key: str, packed: bool) -> None:
-    assert kind_of(s3, key, gzip.compress(body) if packed else body) is not None
-
-
 def _honest() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -220,22 +214,3 @@ def test_a_changed_archive_resolves_to_a_manifest_or_is_refused(s3: S3Client, ch
         body[start + 148 : start + 156] = b"%06o\0 " % (sum(block[:148]) + 256 + sum(block[156:]))
     # An error of another kind is raised.
     kind_of(s3, ARCHIVE, gzip.compress(bytes(body), 1), Limits(unpacked_bytes=MIB))
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=200)
-@given(
-    value=st.fixed_dictionaries(
-        {"checkpoint_s3_bucket": st.just("s3://escrow/final") | json_values},
-        optional={"round": json_values, "checksum": json_values, "metrics": json_values, "version": json_values},
-    )
-)
-def test_a_manifest_of_random_fields_is_resolved_or_refused(s3: S3Client, value: dict[str, object]) -> None:
-    kind = kind_of(s3, PLAIN, json.dumps(value).encode())
-    assert kind in {None, ManifestProblem.NOT_JSON, ManifestProblem.NOT_A_MANIFEST}

@@ -1,7 +1,5 @@
 """A recovery that is read ahead: what it takes, what it leaves, and what may go wrong meanwhile."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Replicas that die at each step of a round, or are late, and the effect on the others and on their reruns."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

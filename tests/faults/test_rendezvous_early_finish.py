@@ -1,7 +1,5 @@
 """A trainer that returns while the others train on: they are told, and the run's rule decides what follows."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -116,20 +114,6 @@ def test_with_stop_a_replica_that_joins_later_ends_with_the_same_round(tmp_path:
     joiner = run.start(1, attempt=2)
     assert joiner.parameters() == peers[0].parameters()
     assert (joiner.outcomes, ended_in(joiner)) == ([], 3)
-
-
-def test_all_may_finish_at_any_time(tmp_path: Path) -> None:
-    cases: dict[str, tuple[dict[int, int], list[list[int]]]] = {
-        "before the first round": ({2: 1}, [[0, 1], [0, 1], [0, 1]]),
-        "one after the other": ({0: 2, 1: 3}, [[0, 1, 2], [1, 2], [2]]),
-        "in the same round": ({0: 2, 1: 2}, [[0, 1, 2], [2], [2]]),
-    }
-    for name, (early, expected) in cases.items():
-        run = run_of(tmp_path / name, OnEarlyFinish.CONTINUE, rounds=3)
-        peers = start(run, early)
-        with all_ended(peers):
-            assert [ended_in(peer) for peer in peers] == [early.get(rank, 4) - 1 for rank in range(3)], name
-        assert [members(run, round_) for round_ in (1, 2, 3)] == expected, name
 
 
 def test_a_finished_replica_counts_towards_the_quorum_and_a_dead_one_does_not(

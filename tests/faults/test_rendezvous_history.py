@@ -1,7 +1,5 @@
 """A run that continues another finds its rounds deleted: it ends with an error, and does not begin anew in silence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -7,8 +7,6 @@ and `make test-release` all of those here that are tried in part. Races that rea
 random schedules have found, are one schedule each: a process is held before a call until the test lets it go on.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator

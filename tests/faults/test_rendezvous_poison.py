@@ -1,7 +1,5 @@
 """Contributions that must not reach the parameters: their sender is excluded from the round, with a reason."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A killed replica restarts with its inner state, and every item enters the model exactly once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A change of who may do what therefore shows in a diff of the page, and a test fails until it does.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

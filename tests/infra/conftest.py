@@ -1,7 +1,5 @@
 """Stacks with different settings, all synthesized once per session, by one process."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

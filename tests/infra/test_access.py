@@ -1,7 +1,5 @@
 """Who may do what: the template against the table in docs/security.md, and the borders evaluated as IAM does."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The CDK app as a user meets it when something is missing or wrong, and an app that is begun before its cloud is."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The functions' code: what is in it, for which platform, and that the same inputs give the same bytes."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io

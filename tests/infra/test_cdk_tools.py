@@ -1,7 +1,5 @@
 """Where Muster builds, and the CDK on this machine: node is old or missing, the CLI is installed once."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

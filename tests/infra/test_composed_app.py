@@ -1,7 +1,5 @@
 """The stack in an app of somebody else, with constructs, feature flags and a package `infra` of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

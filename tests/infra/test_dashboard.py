@@ -1,7 +1,5 @@
 """The dashboard and the example: what they name is there, and what they offer can be started."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The deployed stack, what its roles may do there, and deployments that cannot work."""
 
-from __future__ import annotations
-
 import json
 import os
 import uuid

@@ -1,7 +1,5 @@
 """`muster deploy` and `muster destroy` with the real CDK CLI, once; and that the other tests' stacks are the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

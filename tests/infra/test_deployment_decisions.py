@@ -1,7 +1,5 @@
 """The decisions of a deployment without a cloud: what is kept, what changes, and what a bucket and a key lack."""
 
-from __future__ import annotations
-
 import copy
 import re
 import tomllib
@@ -111,54 +109,38 @@ def test_resources_are_listed_by_what_happens_to_them() -> None:
     ]
 
 
+RULES = [
+    {"Id": "source", "Prefix": "source/", "ExpirationInDays": 400, "Status": "Enabled"},
+    {
+        "Id": "colder",
+        "Prefix": "rendezvous/",
+        "ObjectSizeGreaterThan": 131072,
+        "Status": "Enabled",
+        "Transitions": [{"StorageClass": "STANDARD_IA", "TransitionInDays": 35}],
+    },
+]
+INBOX = {
+    "Event": "s3:ObjectCreated:*",
+    "Filter": {"S3Key": {"Rules": [{"Name": "suffix", "Value": ".json"}]}},
+    "Topic": {"Fn::Join": [":", ["arn", {"Ref": "AWS::Partition"}, "sns", "Muster-inbox"]]},
+}
+BUCKET = {
+    "LifecycleConfiguration": {"Rules": RULES},
+    "NotificationConfiguration": {"TopicConfigurations": [INBOX]},
+}
+ARN = {"Fn::GetAtt": ["B", "Arn"]}
+TLS = {
+    "Sid": "Tls",
+    "Effect": "Deny",
+    "Principal": {"AWS": "*"},
+    "Action": "s3:*",
+    "Resource": [ARN, {"Fn::Join": ["", [ARN, "/*"]]}],
+    "Condition": {"NumericLessThan": {"s3:TlsVersion": 1.2}},
+}
 TEMPLATE: dict[str, Any] = {
     "Resources": {
-        "B": {
-            "Type": "AWS::S3::Bucket",
-            "Properties": {
-                "LifecycleConfiguration": {
-                    "Rules": [
-                        {"Id": "source", "Prefix": "source/", "ExpirationInDays": 400, "Status": "Enabled"},
-                        {
-                            "Id": "colder",
-                            "Prefix": "rendezvous/",
-                            "ObjectSizeGreaterThan": 131072,
-                            "Transitions": [{"StorageClass": "STANDARD_IA", "TransitionInDays": 35}],
-                            "Status": "Enabled",
-                        },
-                    ]
-                },
-                "NotificationConfiguration": {
-                    "TopicConfigurations": [
-                        {
-                            "Event": "s3:ObjectCreated:*",
-                            "Filter": {"S3Key": {"Rules": [{"Name": "suffix", "Value": ".json"}]}},
-                            "Topic": {"Fn::Join": [":", ["arn", {"Ref": "AWS::Partition"}, "sns", "Muster-inbox"]]},
-                        }
-                    ]
-                },
-            },
-        },
-        "P": {
-            "Type": "AWS::S3::BucketPolicy",
-            "Properties": {
-                "PolicyDocument": {
-                    "Statement": [
-                        {
-                            "Sid": "Tls",
-                            "Effect": "Deny",
-                            "Principal": {"AWS": "*"},
-                            "Action": "s3:*",
-                            "Resource": [
-                                {"Fn::GetAtt": ["B", "Arn"]},
-                                {"Fn::Join": ["", [{"Fn::GetAtt": ["B", "Arn"]}, "/*"]]},
-                            ],
-                            "Condition": {"NumericLessThan": {"s3:TlsVersion": 1.2}},
-                        }
-                    ]
-                }
-            },
-        },
+        "B": {"Type": "AWS::S3::Bucket", "Properties": BUCKET},
+        "P": {"Type": "AWS::S3::BucketPolicy", "Properties": {"PolicyDocument": {"Statement": [TLS]}}},
     }
 }
 

@@ -1,7 +1,5 @@
 """The static gate: a finding fails it, unless an exception with a reason covers it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

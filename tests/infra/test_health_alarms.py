@@ -1,7 +1,5 @@
 """CloudWatch's alarms: each watches a metric that a resource of the stack has, and notifies people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stack with HyperPod clusters: its settings, what the template has for them, and what a stack without has not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -13,7 +11,6 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.infra.deploy.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
 from muster.infra.deploy.pinned_settings import pinned_changes
 from muster.infra.deploy.settings_changes import merge
-from muster.infra.functions.function_table import FUNCTIONS
 from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.completed_file import completed
 from muster.infra.settings.settings_file import parse_settings, parse_tables
@@ -24,7 +21,7 @@ from tests.support.template import Template
 
 BUCKET = "arn:aws:s3:::BUCKET"
 EKS = "arn:aws:eks:REGION:ACCOUNT"
-CALLERS = [row.name for row in FUNCTIONS if row.on_clusters is not None]
+CALLERS = ["plan", "attempt", "react", "settle", "stop", "sweep", "timer"]
 KINDS = ("AWS::EKS::AccessEntry", "Custom::MusterClusterAccess")
 RESEARCH = {"eks_cluster": "research-eks", "namespaces": ["team-a", "team-b"]}
 

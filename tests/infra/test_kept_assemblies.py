@@ -1,7 +1,5 @@
 """An assembly for the embedded cloud is synthesized once for the same inputs; one for AWS is always synthesized."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """uv is given the settings that pip has: indexes, certificates, proxies, time-outs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One template for every partition and region, and settings that name what another one has."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -41,26 +39,14 @@ def test_the_template_names_no_partition_and_no_domain(variant: Variant) -> None
 
 
 def test_settings_of_another_partition_or_region_are_refused_all_at_once() -> None:
-    settings = parse_settings(
-        {
-            "stack": {"kms_key_arn": f"arn:aws-us-gov:kms:us-gov-east-1:{ACCOUNT}:key/1"},
-            "replicas": {
-                "image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1",
-                "role_arn": f"arn:aws:iam::{ACCOUNT}:role/replicas",
-            },
-            "schedules": {
-                "nightly": {
-                    "at": "rate(1 day)",
-                    "spec": {
-                        "replicas": 1,
-                        "entrypoint": ["a"],
-                        "volume_kms_key_id": f"arn:aws:kms:eu-west-1:{ACCOUNT}:key/1",
-                    },
-                }
-            },
-        },
-        Platform.AWS,
-    )
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1"
+    spec = {"replicas": 1, "entrypoint": ["a"], "volume_kms_key_id": f"arn:aws:kms:eu-west-1:{ACCOUNT}:key/1"}
+    tables = {
+        "stack": {"kms_key_arn": f"arn:aws-us-gov:kms:us-gov-east-1:{ACCOUNT}:key/1"},
+        "replicas": {"image": image, "role_arn": f"arn:aws:iam::{ACCOUNT}:role/replicas"},
+        "schedules": {"nightly": {"at": "rate(1 day)", "spec": spec}},
+    }
+    settings = parse_settings(tables, Platform.AWS)
     place = Locality("aws-us-gov", "us-gov-west-1", ACCOUNT)
     session = boto3.Session(region_name=place.region)
     found = Preflight(Account(session), place, settings, None).problems()

@@ -1,7 +1,5 @@
 """What forbids a deployment, decided without a cloud."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

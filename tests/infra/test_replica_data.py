@@ -1,7 +1,5 @@
 """The data, policies and roles that a deployment gives its replicas beyond the stack's bucket."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.infra.settings.settings_file import SettingsError, parse_settings, parse_tables

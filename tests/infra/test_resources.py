@@ -1,7 +1,5 @@
 """Bucket, queue, functions and log groups as the template makes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.contract.layout import RunLayout

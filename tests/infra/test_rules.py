@@ -1,7 +1,5 @@
 """The rules against events as AWS sends them: ours pass, what only looks like ours does not."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

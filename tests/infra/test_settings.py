@@ -1,7 +1,5 @@
 """Settings: what a file may say, and the message for what it may not."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 
@@ -33,14 +31,6 @@ def refusal(text: str, target: Platform = Platform.AWS) -> list[str]:
     assert first.startswith(f"muster.toml: {len(lines)} problem")
     assert first.endswith("nothing was changed.")
     return [line.removeprefix("  - ") for line in lines]
-
-
-def test_nothing_set_gives_the_defaults() -> None:
-    settings = read("")
-    assert settings == StackSettings()
-    assert settings.runs.rearm_seconds == 21_600
-    assert settings.stack.name == "Muster"
-    assert settings.job_prefix == "muster"
 
 
 def test_what_the_tables_say_becomes_defaults_of_specs_and_schedules() -> None:

@@ -1,19 +1,15 @@
 """A stack with snapshots (`runs.snap_start`): versions, aliases, and that every call is of the alias."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
 
-from muster.infra.functions.function_table import FUNCTIONS
-from muster.infra.functions.handler_function import ALIAS, ASYNC_RETRIES
 from tests.infra.variants import Variant
-from tests.support.template import FUNCTIONS as NAMES
-from tests.support.template import Template, construct_name, function
+from tests.support.template import FUNCTIONS, Template, construct_name, function
 
 FROM_SNAPSHOTS = {"Attempt", "React"}
+ALIAS = "live"
 VERSION, ALIASES = "AWS::Lambda::Version", "AWS::Lambda::Alias"
 
 
@@ -33,8 +29,7 @@ def snapshots(variant: Variant) -> Template:
 
 
 def test_the_functions_between_the_end_of_a_job_and_the_next_launch_start_from_snapshots(snapshots: Template) -> None:
-    assert {row.name.capitalize() for row in FUNCTIONS if row.snap_start} == FROM_SNAPSHOTS
-    for name in NAMES:
+    for name in FUNCTIONS:
         properties = function(snapshots, name)
         wanted = {"ApplyOn": "PublishedVersions"} if name in FROM_SNAPSHOTS else None
         assert properties.get("SnapStart") == wanted
@@ -72,7 +67,7 @@ def test_asynchronous_events_of_the_alias_are_retried_like_those_of_a_function(s
     of_alias = [item for item in found if item["Qualifier"] != "$LATEST"]
     assert len(of_alias) == len(FROM_SNAPSHOTS)
     for item in of_alias:
-        assert (item["MaximumRetryAttempts"], item["MaximumEventAgeInSeconds"]) == (ASYNC_RETRIES, 6 * 3_600)
+        assert (item["MaximumRetryAttempts"], item["MaximumEventAgeInSeconds"]) == (2, 6 * 3_600)
 
 
 def calls(template: Template) -> list[Any]:
@@ -91,10 +86,10 @@ def test_every_call_is_of_the_alias(snapshots: Template) -> None:
     template = snapshots
     named = set(calls(template))
     assert named >= {arn("Attempt"), arn("React"), arn("Plan")}
-    assert named <= set(map(arn, NAMES))
+    assert named <= set(map(arn, FUNCTIONS))
     granted = [item for item in template.statements if "lambda:InvokeFunction" in item.actions]
     assert {item.role for item in granted} == {"Workflow", "TimerScheduler"}
     for statement in granted:
-        assert set(statement.resources) <= set(map(arn, NAMES))
+        assert set(statement.resources) <= set(map(arn, FUNCTIONS))
     assert template.allows("Workflow", "lambda:InvokeFunction", arn("Attempt"))
     assert not template.allows("Workflow", "lambda:InvokeFunction", arn("Attempt").removesuffix(f":{ALIAS}"))

@@ -1,7 +1,5 @@
 """The state machine: the definition that is deployed is the file, armed, and it is valid."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import datetime

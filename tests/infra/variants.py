@@ -3,8 +3,6 @@
 `python -m tests.infra.variants FOLDER` synthesizes all of them: node takes longer to start than to synthesize one.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping

@@ -16,8 +16,6 @@ document its behaviour, the stricter reading is built. tests/conformance holds i
 `tests.memory.harness` puts the control plane over it: functions are called as Lambda, the workflow and events do.
 """
 
-from __future__ import annotations
-
 from tests.memory.calls import AwsError, Call, Fault, lost_answer, server_error, throttle
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import ACCOUNT, REGION, MemoryCloud

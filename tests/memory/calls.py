@@ -1,7 +1,5 @@
 """How every call is made: checked, logged, met by faults, carried out, answered."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter

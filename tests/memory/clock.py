@@ -1,7 +1,5 @@
 """Virtual time: it passes only when a test, or the code under test by sleeping, lets it pass."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import threading

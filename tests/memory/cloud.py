@@ -1,7 +1,5 @@
 """The services of one account and region together, and clients of them shaped like boto3's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """EventBridge, as far as events are put on it: every entry that was taken is remembered."""
 
-from __future__ import annotations
-
 import json
 import threading
 from datetime import datetime

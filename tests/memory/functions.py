@@ -1,7 +1,5 @@
 """Lambda, as far as functions are called from outside: every event that was accepted is remembered."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Any, NamedTuple

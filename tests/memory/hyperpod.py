@@ -1,7 +1,5 @@
 """HyperPod clusters as SageMaker describes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.memory.calls import Operation, Parameters, refuse

@@ -1,7 +1,5 @@
 """CloudWatch Logs: the streams of training jobs and of clusters' nodes, written by the test, and how they are read."""
 
-from __future__ import annotations
-
 import re
 import threading
 from typing import Any

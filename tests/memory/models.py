@@ -1,7 +1,5 @@
 """Requests and answers held against botocore's models of the services."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime

@@ -3,8 +3,6 @@
 EventBridge promises neither order nor that an event comes once, or at all: the test decides.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import uuid

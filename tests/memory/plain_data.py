@@ -1,7 +1,5 @@
 """Copies of the documents that calls, answers and events are made of, without the price of `copy.deepcopy`."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, TypeVar
 

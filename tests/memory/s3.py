@@ -1,7 +1,5 @@
 """S3: strongly consistent objects with conditional writes, ranges and listings. Without versions and multipart."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

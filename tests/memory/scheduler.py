@@ -1,7 +1,5 @@
 """EventBridge Scheduler: one-time schedules, which fire when virtual time reaches them."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable

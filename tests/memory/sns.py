@@ -1,7 +1,5 @@
 """SNS: every message that was published."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """SQS: one standard queue. A message that is received is hidden for a time, and comes again unless it is deleted."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """STS: sessions of a role. This AWS has no policies: it checks only that a session has not ended."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """SageMaker training: jobs that live as the test says, and the events that their changes send."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -185,13 +183,6 @@ class Training:
         with self._lock:
             self._end(self._alive(name), "Stopped", secondary, None)
 
-    def interrupt(self, name: str) -> None:
-        """Managed spot takes the instance: Interrupted, then Restarting; `train` resumes from there."""
-        with self._lock:
-            job = self._alive(name)
-            self._enter(job, "Interrupted")
-            self._enter(job, "Restarting")
-
     def stop_by_user(self, name: str) -> None:
         """StopTrainingJob by a user; the call log does not have it."""
         self._stop({"TrainingJobName": name})
@@ -332,8 +323,6 @@ class Training:
 
 
 def _after(secondary: str) -> str:
-    if secondary == "Restarting":
-        return "Downloading"
     return _PHASES[_PHASES.index(secondary) + 1]
 
 

@@ -35,7 +35,6 @@ class Answer(NamedTuple):
 @dataclass
 class _Task:
     execution: _Execution | None
-    expires_at: datetime | None
     closed: bool = False
 
 
@@ -98,14 +97,12 @@ class Workflow:
         """The status of the execution of that name."""
         return self._executions[self.execution_arn(name)].status
 
-    def token(self, name: str | None = None, timeout_seconds: float | None = None) -> str:
-        """A task of the execution `name` begins to wait: its token. It is gone after `timeout_seconds`."""
+    def token(self, name: str | None = None) -> str:
+        """A task of the execution `name` begins to wait: its token."""
         with self._lock:
             execution = None if name is None else self._named(self.execution_arn(name))
-            expires = None if timeout_seconds is None else self._clock.now() + timedelta(seconds=timeout_seconds)
-            task = _Task(execution, expires)
             token = f"AQCsAAAAKgAAAAMAAAAAAAAAA{next(self._tokens):08}"
-            self._tasks[token] = task
+            self._tasks[token] = _Task(execution)
             return token
 
     def expire(self, token: str) -> None:
@@ -227,7 +224,7 @@ class Workflow:
             if task is None:
                 refuse("InvalidToken", "Invalid Token: 'Invalid token'")
             over = task.execution is not None and task.execution.status != "RUNNING"
-            if task.closed or over or (task.expires_at is not None and task.expires_at <= now):
+            if task.closed or over:
                 refuse("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
             task.closed = True
             self.answers.append(answer(token, now))

@@ -3,8 +3,6 @@
 Exit code 1 when a mutant survives or no longer fits the source.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """The table of faults in docs/failures.md: its rows, and the tests that they name."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.source_patch import ROOT

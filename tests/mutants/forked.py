@@ -4,8 +4,6 @@ The processes are forked from one that has imported what the tests need of other
 of the time of a short test.
 """
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

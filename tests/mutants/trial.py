@@ -1,7 +1,5 @@
 """Runs the tests of mutants, each in a copy of the tree that has the mutant."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

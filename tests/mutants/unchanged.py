@@ -1,7 +1,5 @@
 """How long the tests of mutants take without any mutant."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence

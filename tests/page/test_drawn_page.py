@@ -1,7 +1,5 @@
 """The page in a real browser: what is drawn, for few and for many replicas, by mouse, keyboard and screen reader."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`muster ui` in a real browser: the page follows the run, and leaves its reader where they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of many runs in a real browser: figures, charts, filter, order, three widths, light and dark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The embedded cloud for tests: one for the whole session, and a workshop for training jobs on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

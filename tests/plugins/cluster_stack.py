@@ -1,7 +1,5 @@
 """A HyperPod cluster for tests: in one embedded cloud for the session, with a stack that is deployed once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program `muster` for tests of what it prints: imported once for each worker."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How much memory pytest and its workers took, written to the file that an environment variable names."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """The whole of Muster for tests: an embedded cloud with the stack in it, once per session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ with what happened. `replay SEED` prints what happens in one schedule, `--only` 
 known defects in, one after the other, and finds them.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

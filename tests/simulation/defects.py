@@ -1,7 +1,5 @@
 """Defects that the exploration must find. Each is put in while the product is imported, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

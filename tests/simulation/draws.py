@@ -4,8 +4,6 @@ A choice is drawn from a hash of the seed and its name, not from a stream: so a 
 choices set back to the plain value, and the others stay what they were. That is how a violation is shrunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import TypeVar
 from zlib import crc32

@@ -1,7 +1,5 @@
 """Schedules by their seeds: one, many of them, and the fewest choices with which one breaks the same invariant."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.simulation.functions import installed

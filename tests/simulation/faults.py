@@ -1,7 +1,5 @@
 """What befalls calls: crashes, lost answers, late effects, slow ones, storms of refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 A process of its own: the defect is put in before anything of the product is imported.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

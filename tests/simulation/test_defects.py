@@ -1,7 +1,5 @@
 """The exploration finds defects: one of them here, all of them with `python -m tests.simulation defects`."""
 
-from __future__ import annotations
-
 import ast
 import json
 

@@ -1,7 +1,5 @@
 """A bounded part of `make explore`, and what makes its findings worth anything: replays and shrinking."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

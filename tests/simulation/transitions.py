@@ -1,7 +1,5 @@
 """What an exploration must reach: a schedule space in which one of these never happens proves nothing about it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

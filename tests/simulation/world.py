@@ -1,7 +1,5 @@
 """One schedule: a stack, its runs, their jobs and users, and what befalls them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Collection

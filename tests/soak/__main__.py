@@ -1,7 +1,5 @@
 """`python -m tests.soak [--runs N] [--seed S] [--at-once N]`: a night on the embedded cloud, under random faults."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """Whether what Muster says of a run is true, judged by what SageMaker and Step Functions have seen. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The night itself: runs on an embedded cloud, the faults planned for them, and what is left in the morning."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

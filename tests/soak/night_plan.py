@@ -1,7 +1,5 @@
 """What befalls each run of a night: decided by the seed alone. Pure."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

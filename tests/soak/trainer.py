@@ -1,7 +1,5 @@
 """What the replicas train: gradients that depend on rank and round alone, so that every success has the same bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from muster.replica.context import Context

@@ -4,8 +4,6 @@
 an earlier call with the same files was interrupted; a group that is named is run in any case.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

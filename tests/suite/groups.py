@@ -1,7 +1,5 @@
 """What `make test-release` runs: groups, from the quickest to the longest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

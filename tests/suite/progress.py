@@ -1,7 +1,5 @@
 """Which groups of the release's tests are green, so that an interrupted call is continued."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

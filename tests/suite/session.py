@@ -1,7 +1,5 @@
 """One session of pytest, and what came of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A stack on the embedded cloud with the three outputs that a client needs."""
 
-from __future__ import annotations
-
 import json
 
 from tests.support.workshop import Workshop

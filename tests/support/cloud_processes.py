@@ -1,7 +1,5 @@
 """Processes: which run, and those of an embedded cloud, found by their environment, so that a test can kill them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -17,10 +15,9 @@ def alive(pid: int) -> bool:
     return _read(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
 
 
-def of_job(cloud: LocalCloud, job: str, part: str = "") -> list[int]:
-    """The processes of a training job's containers, by number; only those whose environment contains `part`."""
-    found = _with_variable(cloud, f"TRAINING_JOB_NAME={job}")
-    return sorted(pid for pid in found if part.encode() in _read(pid, "environ"))
+def of_job(cloud: LocalCloud, job: str) -> list[int]:
+    """The processes of a training job's containers, by number."""
+    return sorted(_with_variable(cloud, f"TRAINING_JOB_NAME={job}"))
 
 
 def of_function(cloud: LocalCloud, physical_name: str) -> list[int]:

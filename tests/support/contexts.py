@@ -1,7 +1,5 @@
 """What a trainer receives, for replicas over a local directory that are threads of a test."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What tests of the control plane do with a run: launch it, let its jobs end, end it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, TypeVar

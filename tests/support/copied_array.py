@@ -1,7 +1,5 @@
 """A flat array in every process of a replica, each of which exchanges its part: for tests without PyTorch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A trainer's position in its data, which its checkpoints carry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -3,8 +3,6 @@
 A text that is not there exactly once is an error: a defect cannot silently stop being one.
 """
 
-from __future__ import annotations
-
 import importlib
 import textwrap
 import tomllib

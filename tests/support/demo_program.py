@@ -1,7 +1,5 @@
 """The demos as programs: a process each, with its files in a folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Node is not started. tests/infra/test_deploy_command.py compares what comes of it with what the CDK CLI deploys.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

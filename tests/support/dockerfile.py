@@ -1,7 +1,5 @@
 """Dockerfiles as far as their instructions can be held without Docker."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

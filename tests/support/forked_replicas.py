@@ -1,7 +1,5 @@
 """Replicas as processes over a directory, forked from one that has imported what takes most of their time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

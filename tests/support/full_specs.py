@@ -1,7 +1,5 @@
 """Specs that between them set everything that can be set."""
 
-from __future__ import annotations
-
 from typing import Any
 
 RULE = {

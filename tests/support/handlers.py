@@ -1,7 +1,5 @@
 """The handlers as Lambda loads them: the environment is set, the module is imported, `handler` is called."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

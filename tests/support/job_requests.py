@@ -1,7 +1,5 @@
 """The requests of a spec, and the service's validation errors for a request."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.contract.run.job_request import training_job_request

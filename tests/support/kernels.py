@@ -1,7 +1,5 @@
 """The compiled kernel of the tests, and what it must have in common with NumPy, whatever the values are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

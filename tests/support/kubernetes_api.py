@@ -1,7 +1,5 @@
 """Calls of the embedded API without a network: an ASGI application and its answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Groups of processes under Muster's launcher: in this process, and as the containers of a job's instances."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A run that makes progress on request, for the server of live pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

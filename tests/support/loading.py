@@ -1,7 +1,5 @@
 """Importing a file that is in no package."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

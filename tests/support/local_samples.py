@@ -1,7 +1,5 @@
 """A request and a state of an embedded cloud, for several tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

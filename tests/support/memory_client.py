@@ -1,7 +1,5 @@
 """A client whose calls reach the AWS in memory."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The in-memory checkpoint service of a HyperPod cluster, as AWS's client speaks to it, with faults."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """An invented run with replicas on both backends: training jobs, and jobs on a cluster to which everything happens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

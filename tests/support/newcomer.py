@@ -1,7 +1,5 @@
 """The shell of a new user: uv and node are there, an index has the wheel, and nothing of the clone is in reach."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

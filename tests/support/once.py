@@ -1,7 +1,5 @@
 """Folders that are slow to make and that all workers of a session share: the first one makes it, the others wait."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The data of a page as it was before it was packed: the inverse of `muster.report.packed_rows` in Python."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -228,6 +228,11 @@ class Run:
     on_early_finish: OnEarlyFinish | None = None
     name: str = RUN  # of the run in its lineage; everything is stored under RUN
 
+    @classmethod
+    def alone(cls, root: Path, **fields: Any) -> Self:
+        """A run of one replica."""
+        return cls(root, replicas=1, min_participants=1, **fields)
+
     @property
     def store(self) -> Store:
         return LocalStore(self.root)
@@ -238,6 +243,10 @@ class Run:
         return replace(
             context, snapshot_rounds=self.snapshot_rounds, trained_by=self.name, on_early_finish=self.on_early_finish
         )
+
+    def open(self, rank: int = 0, attempt: int = 1, **fields: Any) -> Rendezvous:
+        """The rendezvous of one process of a replica, whose context has these fields besides."""
+        return Rendezvous.open(replace(self.context(), **fields), rank, attempt, Metrics())
 
     def start(
         self,
@@ -318,7 +327,7 @@ def together(run: Run, work: Callable[[Rendezvous], Any], attempt: int = 1) -> l
 
     def replica(rank: int) -> None:
         try:
-            results[rank] = work(Rendezvous.open(run.context(), rank, attempt, Metrics()))
+            results[rank] = work(run.open(rank, attempt))
         except BaseException as error:
             errors.append(error)
 

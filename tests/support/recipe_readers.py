@@ -1,7 +1,5 @@
 """A reader of recipes whose files, objects and hubs are in memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

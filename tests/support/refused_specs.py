@@ -1,7 +1,5 @@
 """The error with which a spec is refused. A spec that is accepted fails the test, with its text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

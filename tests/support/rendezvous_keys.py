@@ -1,7 +1,5 @@
 """Objects of a rendezvous by kind and round, whatever rank or shard they belong to."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 
 

@@ -1,7 +1,5 @@
 """Commits of rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

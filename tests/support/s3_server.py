@@ -4,8 +4,6 @@ Below the ordinary answers lies `tests.memory.s3`, which the conformance tests c
 its form in HTTP, uploads in parts, and what can go wrong on the way.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import socket
@@ -119,7 +117,8 @@ class S3Server:
         self.unavailable: dict[str, int] = {}
         """How many of the next requests for a key are answered by 503."""
         self.cut: dict[str, list[int]] = {}
-        """After how many bytes each of the next answers with an object ends."""
+        """After how many bytes each of the next answers with an object breaks off. A shorter one, and its connection,
+        stay whole: a client that has all it asked for sends its next request over the connection that ends."""
         self.before: dict[tuple[str, str], Callable[[], None]] = {}
         """What is done before a request of this method and key is answered."""
         self.parts: dict[str, dict[int, bytes]] = {}
@@ -259,7 +258,8 @@ class S3Server:
             }
         sent = answer(200 if part is None else 206, body, **headers)
         cuts = self.cut.get(key)
-        return Raw(sent.data[: len(sent.data) - len(body) + cuts.pop(0)], ends=True) if cuts else sent
+        missing = len(body) - cuts.pop(0) if cuts else 0
+        return Raw(sent.data[:-missing], ends=True) if missing > 0 else sent
 
     def _put(self, request: Request) -> Raw:
         if "uploadId" in request.query:

@@ -1,7 +1,5 @@
 """A list of runs for tests and pictures: the same for the same number."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 

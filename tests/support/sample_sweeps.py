@@ -1,7 +1,5 @@
 """An invented sweep of any size, for the page in tests."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """How many random schedules and examples the tests try: few before a merge, all of them before a release."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Servers of tests, on the loopback interface, while a context lasts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from socketserver import BaseServer

@@ -1,7 +1,5 @@
 """A page of the documentation as its reader sees it: the files that it writes, and the commands with what they show."""
 
-from __future__ import annotations
-
 import re
 import stat
 import sys

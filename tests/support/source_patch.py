@@ -1,7 +1,5 @@
 """Changes to the source, each at the one place that it names, and copies of the tree that have them."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import os

@@ -1,7 +1,5 @@
 """A synthesized template as tests read it: intrinsic functions resolved, policies evaluated as IAM does."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A real terminal: types keys as a user does, and reads the screen. Bash runs in a tmux server of its own."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

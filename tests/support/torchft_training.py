@@ -1,7 +1,5 @@
 """A small model that torchft's algorithms train over the rendezvous, with data that follow from rank and round."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

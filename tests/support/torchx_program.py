@@ -1,7 +1,5 @@
 """TorchX's own command line, turned to the deployed stack."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

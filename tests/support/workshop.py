@@ -1,7 +1,5 @@
 """Training jobs on an embedded cloud, and queries of that cloud, for tests."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -3,8 +3,6 @@
 What the commands say is held by tests/unit/client and tests/e2e; here is what only a terminal shows.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """One process that has imported PyTorch, from which the processes of replicas are forked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The GPT example's parts: the text that is dealt out, the data's position, the model, the processes that share it."""
 
-from __future__ import annotations
-
 from threading import Event
 
 import pytest
@@ -54,7 +52,7 @@ def test_two_processes_that_share_a_model_reach_the_loss_of_one(containers: Fork
         code, _, error = containers.ended(process)
         assert code == ReplicaExit.DONE, error
     expected = dict(alone(Settings(**small), 1, 10, Event()))
-    run = Run(containers.meeting_place, replicas=1, min_participants=1)
+    run = Run.alone(containers.meeting_place)
     members = [run.commit(round_).members[0] for round_ in (2, 3)]
     # A contribution has the metrics of the round before it.
     assert [member.metrics["heldout"] for member in members] == pytest.approx([expected[10], expected[20]], rel=1e-3)

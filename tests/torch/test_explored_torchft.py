@@ -1,7 +1,5 @@
 """torchft's front end in the exploration of the rendezvous: its own DiLoCo, in virtual time and under faults."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Tensors on a GPU: what is read from them and written to them, while other work is queued there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

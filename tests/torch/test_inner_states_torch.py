@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ import pytest
 pytest.importorskip("torch", reason="make test installs it")
 
 import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_state import pack_torch, unpack_torch
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.tiers.state_buffer import Coding, Filling, Layout, state_in
 from muster.torch import Algorithm, DiLoCo
 from tests.support.inner_training import inner_states_written
@@ -51,15 +53,15 @@ class Life:
     outer: Any
 
     @classmethod
-    def begin(cls, root: Path, attempt: int, dtype: Any, tiers: CheckpointTiers | None) -> Life:
+    def begin(cls, root: Path, attempt: int, kind: str, tiers: CheckpointTiers | None) -> Life:
         torch.manual_seed(11)
-        run = Run(root / "run", replicas=1, min_participants=1)
-        context = replace(run.context(), checkpoints=tiers, local_states=root / "disk")
-        model = Network(dtype)
+        model = Network(torch.bfloat16 if kind == "bfloat16" else torch.float32)
+        if kind == "sharded":
+            fully_shard(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.99**step)
         outer = DiLoCo(
-            Rendezvous.open(context, 0, attempt, Metrics()),
+            Run.alone(root / "run").open(attempt=attempt, checkpoints=tiers, local_states=root / "disk"),
             model,
             optimizer,
             ALGORITHM,
@@ -86,23 +88,33 @@ class Life:
     def everything(self) -> list[bytes]:
         states = [*self.model.state_dict().values(), torch.get_rng_state()]
         states += [value for held in self.optimizer.state_dict()["state"].values() for value in held.values()]
-        return [state.float().numpy().tobytes() for state in states] + [str(self.schedule.state_dict()).encode()]
+        whole = [state.full_tensor() if isinstance(state, DTensor) else state for state in states]
+        return [state.float().numpy().tobytes() for state in whole] + [str(self.schedule.state_dict()).encode()]
 
 
+@pytest.fixture
+def connected(tmp_path: Path) -> Iterator[None]:
+    """PyTorch connects the process with itself: what `fully_shard` makes of a model is distributed."""
+    dist.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("connected")
 def test_a_killed_process_continues_with_the_same_bits(tmp_path: Path) -> None:
     often = CheckpointTiers(memory_every=10, s3_every=20)
     # Without inner states it goes on at the beginning of the phase.
     cases = {27: often, 41: often, 50: None}
-    for dtype in (torch.float32, torch.bfloat16):
-        whole = Life.begin(tmp_path / f"whole-{dtype}", 1, dtype, None)
+    for kind in ("float32", "bfloat16", "sharded"):
+        whole = Life.begin(tmp_path / f"whole-{kind}", 1, kind, None)
         whole.train(60)
         for killed_after, tiers in cases.items():
-            root = tmp_path / f"{dtype}-{killed_after}"
-            Life.begin(root, 1, dtype, tiers).train(killed_after)
-            again = Life.begin(root, 2, dtype, tiers)
-            assert 0 <= killed_after - again.done <= (10 if tiers else 0), (dtype, killed_after)
+            root = tmp_path / f"{kind}-{killed_after}"
+            Life.begin(root, 1, kind, tiers).train(killed_after)
+            again = Life.begin(root, 2, kind, tiers)
+            assert 0 <= killed_after - again.done <= (10 if tiers else 0), (kind, killed_after)
             again.train(60 - again.done)
-            assert again.everything == whole.everything, (dtype, killed_after)
+            assert again.everything == whole.everything, (kind, killed_after)
 
 
 def state() -> dict[str, Any]:
@@ -127,13 +139,10 @@ def test_every_state_comes_back_as_it_was() -> None:
     memory = coding.arrays.memory(layout.size + 100)
     layout.copy_to(memory, coding.arrays)
     found = state_in(memory[: layout.size].data, len(layout.tree), coding)
-    assert found["numbers"] == given["numbers"]
-    assert found["empty"] == {}
-    for number, tensor in given["tensors"].items():
-        assert torch.equal(found["tensors"][number], tensor)
-        assert found["tensors"][number].dtype == tensor.dtype
-    assert all(map(torch.equal, found["types"], given["types"]))
-    assert torch.equal(found["not contiguous"], given["not contiguous"])
+    for name in ("numbers", "empty"):
+        assert found[name] == given[name], name
+    for name in ("tensors", "types", "not contiguous"):
+        torch.testing.assert_close(found[name], given[name], rtol=0, atol=0)
     assert found["twice"][0] is found["twice"][1][0]
     np.testing.assert_array_equal(found["array"], given["array"])
     assert found["filled"].tolist() == [0, 1, 2, 3]

@@ -1,10 +1,8 @@
-"""Replicas whose processes share a model: sharded in different ways, resized, and killed between two rounds."""
+"""Replicas whose processes share a model: sharded in different ways, resized, killed, and launched by torch."""
 
-from __future__ import annotations
-
-import re
+import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +14,14 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.contract.run.exits import ReplicaExit
-from muster.contract.run.replica_variables import ENV_LOCAL_STATES
 from muster.contract.run.run_document import Manifest
-from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.replica.group.cause import Cause
 from muster.replica.group.group_folder import GroupFolder
+from muster.replica.group.spawning import spawn_with_torch
 from tests.support.command_server import Command
 from tests.support.forked_replicas import ForkedRun
+from tests.support.launched_groups import Launcher, instances_of_a_job, told
+from tests.support.source_patch import ROOT
 
 
 @dataclass
@@ -140,46 +140,41 @@ def test_parameters_and_optimizer_continue_whatever_the_number_of_processes(fork
             np.testing.assert_allclose(values, parameters[tensor], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-PROCESSES = 2
+# --- Groups of processes that torch's elastic launcher starts ---------------------------------------------------------
 
 
-def lives(
-    run: ForkedRun, attempt: int, tiers: CheckpointTiers | None = None, hold_at: int | None = None
-) -> list[Command]:
-    """The processes of a replica, in the tree that all attempts share; after the step `hold_at` they wait."""
-    kwargs = {"steps": 60, "hold_at": hold_at}
-    run.write_document("tests.support.jobs.inner_states:train", kwargs=kwargs, checkpoints=tiers)
-    places = {"SAGEMAKER_BASE_DIR": str(run.base()), ENV_LOCAL_STATES: str(run.root / "disk")}
-    return run.start_group(PROCESSES, 0, attempt, **places)
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
+    monkeypatch.setattr(os, "environ", {**os.environ, "PYTHONPATH": str(ROOT)})
+    launcher = Launcher()
+    yield launcher
+    launcher.end()
 
 
-def printed(run: ForkedRun, processes: Sequence[Command]) -> tuple[str, str]:
-    """What the processes have written until they ended well."""
-    ends = [run.ended(process) for process in processes]
-    assert [code for code, _, _ in ends] == [0] * PROCESSES, ends
-    return "".join(out for _, out, _ in ends), "".join(error for _, _, error in ends)
+def test_a_process_that_a_signal_kills_is_the_reason_and_not_what_its_peer_says(launch: Launcher) -> None:
+    one = launch(2, spawner=spawn_with_torch, _0="complains", _1="dies")
+    assert one.cause() == Cause(ReplicaExit.KILLED, "process 1 was killed by SIGKILL")
 
 
-def digests(out: str) -> set[str]:
-    return set(re.findall(r"digest=(\w+)", out))
+def test_when_the_job_is_stopped_all_have_time_to_save(launch: Launcher) -> None:
+    one = launch(2, spawner=spawn_with_torch)
+    one.pids(range(2))
+    one.stop.set()
+    cause = one.cause()
+    assert cause is not None
+    assert (cause.code, cause.text) == (ReplicaExit.STOPPED, "process 1: stopped when [0, 1] had saved")
 
 
-def test_processes_that_share_a_model_continue_from_the_same_step_with_the_same_bits(
-    forked: Callable[[str], ForkedRun],
-) -> None:
-    whole, _ = printed(run := forked("whole"), lives(run, 1))
-    assert len(digests(whole)) == 1
-    run, tiers = forked("killed"), CheckpointTiers(memory_every=5, s3_every=10)
-    first = lives(run, 1, tiers, hold_at=43)
-    for process in first:
-        assert "done=43\n" in process.stdout
-    for process in first:
-        run.kill(process)
-    out, log = printed(run, lives(run, 2, tiers))
-    begun = re.findall(r"begins_at=(\d+)", out)
-    assert len(begun) == PROCESSES
-    # The last state may have been on its way.
-    assert set(begun) in ({"35"}, {"40"})
-    assert "event=resumed tier=disk round=1" in log
-    assert digests(out) == digests(whole)
-    assert not list((run.root / "disk").rglob("*.state"))
+def test_torch_adds_up_over_the_two_instances_of_a_group(containers: ForkedRun) -> None:
+    containers.write_document("tests.support.jobs.group_trainers:add_up")
+    ends = [containers.ended(process) for process in instances_of_a_job(containers)]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    for rank, (_, out, _) in enumerate(ends):
+        assert f"[0.{rank}] sum=3\n" in out
+        place = told(out)[str(rank)]
+        assert place["group"] == [rank, 2, 0]
+        assert (place["RANK"], place["LOCAL_RANK"], place["WORLD_SIZE"]) == (str(rank), "0", "2")
+        assert place["agent"] == "job-of-the-test"
+        # One claim for both instances.
+        assert place["seat"] == [1, 1]
+    assert len({told(out)[str(rank)]["MASTER_ADDR"] for rank, (_, out, _) in enumerate(ends)}) == 1

@@ -1,7 +1,7 @@
-"""PyTorch models: what is exchanged, in which types, and what comes back with a replica."""
+"""PyTorch models: what is exchanged, in which types, what comes back with a replica, what is refused, what is left."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,24 @@ import pytest
 pytest.importorskip("torch", reason="make test installs it")
 
 import torch
+import torch.distributed as dist
+from safetensors import safe_open
+from safetensors.torch import load_file, load_model
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.array_diloco import DiLoCo as ArrayDiLoCo
+from muster.replica.group.inner_group import InnerGroup
 from muster.replica.legacy.arrays import FlatArrays
-from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
-from muster.torch import Algorithm, DiLoCo, LocalSGD
+from muster.replica.store.local_store import LocalStore
+from muster.torch import Algorithm, DiLoCo, FinalModel, LocalSGD
 from tests.support.peers import Run, together
 
 
-class Tied(torch.nn.Module):
-    """An embedding that is the output's weight as well, a norm with statistics, a mask, and a frozen part."""
+class Model(torch.nn.Module):
+    """Tied weights, a norm with statistics and a counter, a frozen part, a transposed weight, masks, a cache."""
 
     def __init__(self, dtype: Any = torch.float32) -> None:
         super().__init__()
@@ -31,8 +37,11 @@ class Tied(torch.nn.Module):
         self.norm = torch.nn.BatchNorm1d(4)
         self.output = torch.nn.Linear(4, 7, dtype=dtype)
         self.output.weight = self.embedding.weight
-        self.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+        self.frozen = torch.nn.Linear(2, 3, dtype=torch.float16).requires_grad_(False)
+        self.turned = torch.nn.Parameter(torch.arange(6.0).view(2, 3).t())
+        self.scale = torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
         self.register_buffer("mask", torch.full((3,), float("-inf")))
+        self.register_buffer("chosen", torch.tensor([True, False]))
         self.register_buffer("cache", torch.zeros(5), persistent=False)
 
     def forward(self, tokens: Any) -> Any:
@@ -66,7 +75,7 @@ def test_models_of_any_type_end_with_the_same_bits(tmp_path: Path) -> None:
     for (name, algorithm), dtype in product(algorithms.items(), dtypes):
 
         def work(rendezvous: Rendezvous, algorithm: Algorithm = algorithm, dtype: Any = dtype) -> dict[str, bytes]:
-            model = Tied(dtype)
+            model = Model(dtype)
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
             learn(model, optimizer, DiLoCo(rendezvous, model, optimizer, algorithm), rendezvous.rank, 6)
             assert model.output.weight is model.embedding.weight
@@ -81,16 +90,15 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
 
     def work(rendezvous: Rendezvous) -> Any:
         torch.manual_seed(0)
-        model = Tied()
+        model = Model()
         rank = rendezvous.rank
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         outer = DiLoCo(rendezvous, model, optimizer, Algorithm())
         training = rendezvous.training
         assert training is not None
-        # Embedding, norm (weight, bias), output's bias; behind them the norm's running mean and variance.
-        assert list(training.packing.shapes) == [
-            "embedding.weight", "norm.weight", "norm.bias", "output.bias", "norm.running_mean", "norm.running_var"
-        ]  # fmt: skip
+        # The statistics come behind the parameters.
+        parameters = ["turned", "scale", "embedding.weight", "norm.weight", "norm.bias", "output.bias"]
+        assert list(training.packing.shapes) == [*parameters, "norm.running_mean", "norm.running_var"]
         model.norm.running_mean.fill_(rank)
         model.norm.num_batches_tracked.fill_(rank + 5)
         model.frozen.weight.data.fill_(rank)
@@ -107,12 +115,12 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
 
 
 def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
-    rendezvous = Rendezvous.open(run.context(), 0, 1, Metrics())
+    run = Run.alone(tmp_path)
+    rendezvous = run.open()
     model = torch.nn.Linear(8, 8)
     half = torch.nn.Linear(8, 8).to(torch.bfloat16)
     DiLoCo(rendezvous, model, torch.optim.SGD(model.parameters(), lr=1), Algorithm())
-    again = Rendezvous.open(run.context(), 0, 2, Metrics())
+    again = run.open(attempt=2)
     outer = DiLoCo(again, half, torch.optim.SGD(half.parameters(), lr=1), Algorithm())
     assert again.training is not None
     before = again.training.state.parameters.copy()
@@ -140,11 +148,11 @@ def test_local_sgd_averages_by_samples(tmp_path: Path) -> None:
 
 
 def test_non_contiguous_parameters_are_written_in_place(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
+    run = Run.alone(tmp_path)
     model = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
     outer = DiLoCo(
-        Rendezvous.open(run.context(), 0, 1, Metrics()),
+        run.open(),
         model,
         optimizer,
         Algorithm(sync_every=3, fragments=3, momentum=0.0),
@@ -160,10 +168,10 @@ def test_non_contiguous_parameters_are_written_in_place(tmp_path: Path) -> None:
 
 
 def test_a_last_round_may_have_fewer_steps(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
+    run = Run.alone(tmp_path)
     model = torch.nn.Linear(1, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
-    outer = LocalSGD(Rendezvous.open(run.context(), 0, 1, Metrics()), model, optimizer, sync_every=4)
+    outer = LocalSGD(run.open(), model, optimizer, sync_every=4)
     assert outer.end_round() is None  # no step has been trained
     for _ in range(6):
         model.weight.data += 1
@@ -186,7 +194,7 @@ class DeepSpeedEngine(torch.nn.Module):
 
 
 def test_what_cannot_be_trained_is_refused_with_what_is_allowed(tmp_path: Path) -> None:
-    rendezvous = Rendezvous.open(Run(tmp_path, replicas=1, min_participants=1).context(), 0, 1, Metrics())
+    rendezvous = Run.alone(tmp_path).open()
     model, algorithm = torch.nn.Linear(2, 2), Algorithm()
     inner = torch.optim.SGD(model.parameters(), lr=1)
     wrong: list[tuple[tuple[Any, ...], str]] = [
@@ -202,35 +210,6 @@ def test_what_cannot_be_trained_is_refused_with_what_is_allowed(tmp_path: Path) 
             DiLoCo(*arguments)
 
 
-class Position:
-    """Where a replica's data are."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, _: dict[str, Any]) -> None: ...
-
-
-def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
-    model = torch.nn.Linear(2, 2)
-    inner = torch.optim.AdamW(model.parameters())
-
-    def begin(attempt: int, **trainer_state: Position) -> DiLoCo:
-        rendezvous = Rendezvous.open(run.context(), 0, attempt, Metrics())
-        folder = tmp_path / "checkpoints"
-        return DiLoCo(rendezvous, model, inner, Algorithm(), trainer_state=trainer_state, checkpoint_dir=folder)
-
-    outer = begin(1, data=Position())
-    state = outer.state_dict()
-    outer.step()
-    outer.load_state_dict(state)
-    with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
-        outer.load_state_dict({**state, "round": 9})
-    with pytest.raises(ParametersError, match="trainer_state has the names data, schedule; allowed: data"):
-        begin(2, data=Position(), schedule=Position())
-
-
 def test_the_tensors_of_an_all_reduce_are_overwritten_in_their_own_type() -> None:
     tensors = {dtype: torch.arange(6, dtype=dtype).reshape(2, 3).t() for dtype in (torch.float32, torch.bfloat16)}
     tensors["leaf"] = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3).t())
@@ -244,47 +223,196 @@ def test_the_tensors_of_an_all_reduce_are_overwritten_in_their_own_type() -> Non
         FlatArrays(torch.arange(3))
 
 
-def test_a_tensor_among_arrays_is_overwritten(tmp_path: Path) -> None:
-    alone = Run(tmp_path, replicas=1, min_participants=1).context()
-    tensor = torch.zeros(2, 3)
-    outer = ArrayDiLoCo(Rendezvous.open(alone, 0, 1, Metrics()), {"w": tensor})
-    tensor -= 1
-    outer.step()
-    # A first Nesterov step from rest with the pseudo-gradient 1: -0.7 * (1 + 0.9).
-    torch.testing.assert_close(tensor, torch.full((2, 3), -1.33))
-
-
 def test_a_batch_of_nan_takes_the_inner_optimizer_back_and_leaves_its_learning_rate(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=2, min_participants=1)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    outer = DiLoCo(Run.alone(tmp_path / "run").open(), model, optimizer, Algorithm(), checkpoint_dir=tmp_path / "own")
+    for batch in (1.0, torch.nan):
+        optimizer.zero_grad()
+        model(torch.full((2, 4), batch)).sum().backward()
+        optimizer.step()
+        if batch == 1.0:
+            outer.step()
+    optimizer.param_groups[0]["lr"] = 1e-3
+    outer._heal()
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    assert all(torch.isfinite(value).all() for value in moments)
+    assert (moments[0].item(), optimizer.param_groups[0]["lr"]) == (1, 1e-3)
 
-    def work(rendezvous: Rendezvous) -> Any:
-        torch.manual_seed(0)
-        model = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-        outer = DiLoCo(
-            rendezvous,
-            model,
-            optimizer,
-            Algorithm(sync_every=2),
-            trainer_state={"schedule": schedule},
-            checkpoint_dir=tmp_path / f"rank-{rendezvous.rank}",
-        )
-        participants = []
-        for step in range(12):
-            is_poisoned = rendezvous.rank == 1 and step == 3
-            optimizer.zero_grad()
-            (model(torch.full((2, 4), torch.nan if is_poisoned else 1.0)).sum()).backward()
-            optimizer.step()
-            schedule.step()
-            if (outcome := outer.step()) is not None:
-                participants.append(outcome.participants)
-        moments = [value for state in optimizer.state.values() for value in state.values()]
-        assert all(torch.isfinite(value).all() for value in moments)
-        assert optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0] == pytest.approx(1e-2 * 0.5**12)
-        return participants, moments[0].item()
 
-    (participants, _), (same, steps) = together(run, work)
-    assert participants == same == [(0, 1), (0,), (0, 1), (0, 1), (0, 1), (0, 1)]
-    # Two steps were taken back with the moments.
-    assert steps == 10
+# --- Models whose tensors change after DiLoCo was created: followed, or refused with the tensor's name ----------------
+
+
+@contextmanager
+def connected(folder: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=(folder / "store").as_uri(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    with connected(tmp_path):
+        yield
+
+
+def trained(model: torch.nn.Module, root: Path) -> tuple[DiLoCo, torch.optim.Optimizer]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return DiLoCo(Run.alone(root).open(), model, optimizer, Algorithm()), optimizer
+
+
+def test_a_model_that_is_cast_in_place_goes_on_in_its_new_type(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 2)
+    outer, _ = trained(model, tmp_path)
+    model.to(torch.bfloat16)
+    before = model.weight.detach().clone()
+    with torch.no_grad():
+        model.weight -= 1
+    outer.step()
+    # The first Nesterov step from rest moves by 0.7 * (1 + 0.9) times the pseudo-gradient.
+    moved = (before - model.weight).float()
+    assert torch.allclose(moved, torch.full_like(moved, 1.33), atol=0.02)
+
+
+def _assigned(model: torch.nn.Module) -> None:
+    model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+
+
+def _exchanged(model: torch.nn.Module) -> None:
+    model.weight = torch.nn.Parameter(torch.zeros(5, 3))
+
+
+def _removed(model: torch.nn.Module) -> None:
+    model.weight = None
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_tensor_that_was_replaced_is_refused_by_its_name(tmp_path: Path) -> None:
+    changes: dict[Callable[[torch.nn.Module], object], str] = {
+        _assigned: "weight was replaced, and the inner optimizer trains",
+        fully_shard: "weight was replaced, and the inner optimizer trains",
+        _exchanged: r"weight has the shape \(5, 3\), and had \(2, 3\)",
+        _removed: "weight is gone",
+    }
+    for change, words in changes.items():
+        model = torch.nn.Linear(3, 2, bias=False)
+        outer, _ = trained(model, tmp_path / change.__name__)
+        change(model)
+        with pytest.raises(ParametersError, match=words):
+            outer.step()
+
+
+def test_a_tensor_that_cannot_be_mapped_is_refused_by_its_name(tmp_path: Path, one_process: None) -> None:
+    model = torch.nn.Linear(3, 2)
+    mesh = init_device_mesh("cpu", (1,))
+    sums = DTensor.from_local(torch.zeros(2, 3), mesh, [Partial()], run_check=False)
+    model.weight = torch.nn.Parameter(sums)
+    model.bias = torch.nn.Parameter(DTensor.from_local(torch.zeros(2), mesh, [Replicate()], run_check=False))
+    with pytest.raises(ParametersError, match=r"weight is a sum that its processes have not added up"):
+        trained(model, tmp_path)
+
+
+def test_processes_that_torch_does_not_connect_or_muster_has_not_started_are_refused(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ParametersError, match=r"2 processes, and torch\.distributed does not connect them"):
+        DiLoCo(Run.alone(tmp_path / "1").open(group=InnerGroup(0, 2)), model, optimizer, Algorithm())
+    with connected(tmp_path), pytest.raises(ParametersError, match=r"1 processes .*Set `processes` in the spec"):
+        DiLoCo(Run.alone(tmp_path / "2").open(group=InnerGroup(0, 2)), model, optimizer, Algorithm())
+
+
+# --- The model as a run leaves it: which tensors, in which types, as the safetensors library and PyTorch read it ------
+
+
+def move(model: torch.nn.Module) -> None:
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.add_(1.0)
+    for name, buffer in model.named_buffers():
+        if name == "norm.num_batches_tracked":
+            buffer.fill_(12_345)
+
+
+def left_by(folder: Path, model: torch.nn.Module, final_model: FinalModel) -> Path:
+    """Train one round, in which the model moves, and leave; returns the folder of the run's model."""
+    rendezvous = Run.alone(folder / "rendezvous").open(results=LocalStore(folder))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer = DiLoCo(rendezvous, model, optimizer, Algorithm(momentum=0.0, learning_rate=1.0), final_model=final_model)
+    with torch.no_grad():
+        move(model)
+    outer.step()
+    outer.finish()
+    return folder / "model"
+
+
+def test_what_is_left_is_the_state_of_the_model_and_loads_into_a_new_one(tmp_path: Path) -> None:
+    model = Model(torch.bfloat16)
+    folder = left_by(tmp_path, model, FinalModel())
+    stored = load_file(folder / "model.safetensors")
+    expected = {name: value for name, value in model.state_dict().items() if name != "output.weight"}
+    assert stored.keys() == expected.keys()
+    for name, value in expected.items():
+        assert stored[name].dtype == value.dtype, name
+        assert torch.equal(stored[name], value), name
+    assert stored["norm.num_batches_tracked"].item() == 12_345
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    # Tied weights are stored once, as Hugging Face does it, and the library ties them again.
+    other = Model(torch.bfloat16)
+    load_model(other, folder / "model.safetensors")
+    assert torch.equal(other.output.weight, model.output.weight)
+    assert other.output.weight is other.embedding.weight
+
+
+def test_wrappers_change_no_name(tmp_path: Path) -> None:
+    inner = torch.nn.Sequential(torch.nn.Linear(3, 5))
+    folder = left_by(tmp_path, torch.compile(inner), FinalModel())
+    assert set(load_file(folder / "model.safetensors")) == {"0.weight", "0.bias"}
+
+
+class Adapted(torch.nn.Module):
+    """As PEFT names it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.Module()
+        layer.base_layer = torch.nn.Linear(4, 4)
+        layer.lora_A = torch.nn.ModuleDict({"default": torch.nn.Linear(4, 2, bias=False)})
+        layer.lora_B = torch.nn.ModuleDict({"default": torch.nn.Linear(2, 4, bias=False)})
+        self.base_model = torch.nn.Module()
+        self.base_model.model = torch.nn.Module()
+        self.base_model.model.layer = layer.requires_grad_(False)
+        for adapter in (layer.lora_A, layer.lora_B):
+            adapter.requires_grad_(True)
+
+
+class AdapterConfig:
+    """As PEFT's."""
+
+    def save_pretrained(self, folder: str) -> None:
+        (Path(folder) / "adapter_config.json").write_text("{}")
+
+
+def test_of_an_adapter_only_what_was_trained_is_left(tmp_path: Path) -> None:
+    model = Adapted()
+    folder = left_by(tmp_path, model, FinalModel([AdapterConfig()], adapter="default"))
+    assert sorted(path.name for path in folder.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    stored = load_file(folder / "adapter_model.safetensors")
+    layer = model.base_model.model.layer
+    assert stored.keys() == {f"base_model.model.layer.lora_{name}.weight" for name in "AB"}
+    assert torch.equal(stored["base_model.model.layer.lora_A.weight"], layer.lora_A["default"].weight)
+
+
+def test_a_tensor_that_cannot_be_stored_is_refused_before_training(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    model.register_buffer("rotation", torch.zeros(2, dtype=torch.complex64))
+    reason = r"cannot be stored as safetensors: rotation is torch.complex64 on cpu\."
+    with pytest.raises(ParametersError, match=reason):
+        left_by(tmp_path, model, FinalModel())
+    left_by(tmp_path / "adapter", model, FinalModel(adapter="default"))
+
+
+def test_a_model_is_no_file_beside_its_weights(tmp_path: Path) -> None:
+    wishes: Any = [torch.nn.Linear(2, 1)]
+    with pytest.raises(ParametersError, match=r"FinalModel.beside\[0\] is a model, whose weights Muster writes"):
+        FinalModel(wishes)

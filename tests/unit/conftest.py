@@ -1,7 +1,5 @@
 """A unit test starts no cloud, and no module of unit tests imports a framework."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

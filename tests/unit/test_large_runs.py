@@ -1,7 +1,5 @@
 """Large and long runs, in virtual time: they fit into a function's time, a workflow's history and a shard's writes."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench import scale
@@ -19,15 +17,6 @@ REPLICAS = 600
 AT_THE_RATE = REPLICAS / scale.JOB_RATE
 REARM = RunsTable().rearm_seconds
 RUN = {"replicas": 1, "trainer": "m:f"}
-
-
-def test_a_settlement_stays_within_its_share_of_time_and_memory() -> None:
-    settled = scale.settle_all(REPLICAS)
-    share = REPLICAS / scale.REPLICAS
-    assert settled.result_seconds < settled.seconds
-    assert settled.result_seconds <= share * scale.SETTLE_SECONDS
-    # What does not depend on the number of replicas is let out: the modules of the page, for instance.
-    assert settled.memory_mib <= 20 + share * scale.MEMORY_MIB
 
 
 def test_the_last_job_is_asked_to_stop_soon_after_the_rate_of_the_api_allows_it() -> None:

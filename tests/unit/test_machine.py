@@ -1,7 +1,5 @@
 """What `make` says of a machine that lacks something."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

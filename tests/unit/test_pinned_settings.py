@@ -1,7 +1,5 @@
 """Which changes of the settings wait until no run is in progress."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.infra.deploy.pinned_settings import pinned_changes

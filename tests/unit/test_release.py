@@ -3,8 +3,6 @@
 test_installed.py runs the commands of the Dockerfiles.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

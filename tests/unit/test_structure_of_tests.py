@@ -1,18 +1,10 @@
 """What tests import and start: no other tests, no cloud or framework in unit tests, only programs that are named."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-from muster.local import LocalCloud
-from tests.support.workshop import fast_settings
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
@@ -44,14 +36,6 @@ def test_no_test_imports_a_module_that_has_tests_or_fixtures() -> None:
 def test_no_module_of_unit_tests_imports_a_framework(frameworks_of_modules: dict[str, set[str]]) -> None:
     assert any(node.endswith(Path(__file__).name) for node in frameworks_of_modules)
     assert {node: found for node, found in frameworks_of_modules.items() if found} == {}
-
-
-def test_a_unit_test_starts_no_cloud(tmp_path: Path) -> None:
-    refused = "A unit test starts no embedded cloud"
-    with pytest.raises(pytest.fail.Exception, match=refused):
-        LocalCloud.start(tmp_path, fast_settings())
-    with pytest.raises(pytest.fail.Exception, match=refused):
-        subprocess.run([sys.executable, "-m", "muster.client.cli.program", "local", "up"], check=True, cwd=tmp_path)
 
 
 NAMED_BY = {

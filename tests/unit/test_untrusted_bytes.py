@@ -1,7 +1,5 @@
 """Whatever bytes a user or a replica writes, reading them gives a document or one clear error, in bounded time."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

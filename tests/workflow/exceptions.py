@@ -1,7 +1,5 @@
 """What the grand tour does not reach on the deployed stack, and why, or what shows it instead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 _HOURS = "its function would have to fail for hours: tests/simulation, tests/conformance/test_state_machines.py"
@@ -63,7 +61,6 @@ RIGHTS_NOT_USED: Mapping[str, tuple[str, str]] = {
     "s3:ListBucket": ("Admit Plan Start Timer", "without it S3 does not say that a key is missing; no call lists"),
     "s3:AbortMultipartUpload": ("Replica", "no contribution here has several parts: tests/unit/replica"),
     "sagemaker:DescribeHubContent": ("Plan", "a recipe of the public hub: tests/e2e/test_local_recipe_places.py"),
-    "sagemaker:StopTrainingJob": ("Attempt React Settle", "a job behind a fence: tests/unit/control/test_attempt.py"),
     "logs:DescribeLogStreams": ("Replica Stop Sweep", _ENDS_ELSEWHERE),
     "logs:GetLogEvents": ("Stop Sweep", _ENDS_ELSEWHERE),
     "states:DescribeExecution": ("Stop Sweep Workflow", _ENDS_ELSEWHERE),
@@ -88,6 +85,10 @@ _LOOKS = ("React Settle Stop Sweep Timer", "whether a look at a job is needed de
 RIGHTS_BY_CHANCE: Mapping[str, tuple[str, str]] = {
     "sagemaker:DescribeTrainingJob": _LOOKS,
     "sagemaker:ListTags": _LOOKS,
+    "sagemaker:StopTrainingJob": (
+        "Attempt React Settle",
+        "whether a job begins behind its run's fence: tests/unit/control/test_attempt.py",
+    ),
 }
 """By action: the roles that call it in some tours only."""
 

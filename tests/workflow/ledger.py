@@ -1,7 +1,5 @@
 """What the deployed stack declares, and what of it some runs have used: ways of the workflow, rights, triggers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

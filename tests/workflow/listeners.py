@@ -1,7 +1,5 @@
 """Who hears of a stack, as a user would set it up: a queue behind its bus, and one behind its topic for people."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

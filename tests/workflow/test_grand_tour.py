@@ -1,7 +1,5 @@
 """Some runs on the deployed stack, by which nearly all of its wiring is used; and the ledger of what that is."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Together they take the ways of the workflow, use the rights of the roles and set
 What Muster decides is tested below; here it is shown that the parts are connected as they are deployed.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """The control plane's way into a cluster, over TLS: tokens, jobs, faults, errors."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

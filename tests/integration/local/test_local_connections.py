@@ -1,7 +1,5 @@
 """Connections to the embedded cloud are kept, as AWS keeps them."""
 
-from __future__ import annotations
-
 import http.client
 import ssl
 from urllib.parse import urlsplit

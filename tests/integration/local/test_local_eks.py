@@ -1,7 +1,5 @@
 """EKS of the embedded cloud: who may associate what with pods, and what a template says of access entries."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

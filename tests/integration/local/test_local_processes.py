@@ -1,7 +1,5 @@
 """Children of the keeper: started, signalled, and never left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One process from which the processes of replicas are forked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

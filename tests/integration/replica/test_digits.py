@@ -1,7 +1,5 @@
 """The example: what it learns, and that it learns as well as one process that sees all the data."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m muster.replica` as SageMaker sees it: exit codes, the failure file, the manifest, SIGTERM and SIGKILL."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -75,24 +73,6 @@ def test_a_replica_with_less_data_ends_alone_and_the_others_as_the_run_says(
     # The one that finished early leaves the model to the other.
     written = sorted(path.name for path in (containers.meeting_place / "output").glob("*.json"))
     assert written == [f"model-{last:08d}.json"]
-
-
-def test_a_replica_that_is_killed_comes_back_as_another_process_and_all_hold_the_same_bits(
-    containers: ForkedRun,
-) -> None:
-    containers.write_document(TRAIN, replicas=3, kwargs={"rounds": 40})
-    first = [containers.start(rank) for rank in range(3)]
-    wait_until("the commit of round 5", (containers.meeting_place / keys.commit(5)).exists)
-    containers.kill(first[1])
-    for process in (first[0], containers.start(1), first[2]):
-        code, _, error = containers.ended(process)
-        assert code == ReplicaExit.DONE, error
-    claims = sorted((containers.meeting_place / "claims" / "00001").iterdir())
-    said = [json.loads(claim.read_text()) for claim in claims]
-    # It claims its rank before it loads the state, and again when it can contribute.
-    assert [(claim["incarnation"], claim.get("loads", False)) for claim in said] == [(1, False), (2, True), (2, False)]
-    checksums = {containers.manifest(rank).checksum for rank in range(3)}
-    assert checksums == {hashlib.sha256(Run(containers.root, rounds=40).replayed_by_hand()).hexdigest()}
 
 
 def test_what_a_rerun_loads_is_read_while_its_trainer_is_imported(containers: ForkedRun) -> None:

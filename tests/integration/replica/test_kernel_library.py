@@ -1,7 +1,5 @@
 """Which library of the kernel a process loads: from a folder or a zip file, or none, which one line of the log says."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The launcher of a replica's processes, in this process; they are real, but train nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,17 +1,10 @@
 """The former entrypoint's flags and variables start a replica of today."""
 
-from __future__ import annotations
-
-import importlib
 import json
-from pathlib import Path
-
-import pytest
 
 from muster.contract.run.exits import ReplicaExit
 from tests.support.command_server import Command
 from tests.support.forked_replicas import ForkedRun
-from tests.support.waiting import wait_until
 
 PROGRAMS = "tests.support.jobs.trainers"
 
@@ -44,36 +37,6 @@ def test_replicas_meet_and_leave_the_same(containers: ForkedRun) -> None:
     manifests = [containers.manifest(rank) for rank in range(2)]
     assert [manifest.round for manifest in manifests] == [3, 3]
     assert manifests[0].checksum == manifests[1].checksum
-
-
-def test_a_replica_with_its_own_loop_that_is_killed_starts_again_and_all_end_with_the_same_bytes(
-    containers: ForkedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def model(rank: int) -> Path:
-        (folder := containers.root / f"model-{rank}").mkdir(exist_ok=True)
-        return folder
-
-    def launch(rank: int) -> Command:
-        kwargs = json.dumps({"rounds": 6, "pause": 0.05, "model_dir": str(model(rank))})
-        return start(
-            containers, rank, *flags(containers, kwargs, "tests.support.jobs.own_loop"), REPLICA_RANK=str(rank)
-        )
-
-    started = [launch(rank) for rank in range(2)]
-    wait_until("the second round", (containers.meeting_place / "commits" / "00000002.json").exists)
-    containers.kill(started[1])
-    errors = []
-    for process in (started[0], launch(1)):
-        code, _, error = containers.ended(process)
-        assert code == ReplicaExit.DONE, error
-        errors.append(error)
-    assert "event=replayed" in errors[1]
-    monkeypatch.setenv("REPLICA_RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    own_loop = importlib.import_module("tests.support.jobs.own_loop")
-    models = [(model(rank) / "weights.npy").read_bytes() for rank in range(2)]
-    assert models[0] == models[1]
-    assert models[0].endswith(own_loop.expected(6, 2))
 
 
 def test_what_is_wrong_is_said_at_once(containers: ForkedRun) -> None:

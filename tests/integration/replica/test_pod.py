@@ -1,7 +1,5 @@
 """The first process of a pod and the agent's worker, as processes; the operator is the test."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """A signal for a pod that comes just when its agent ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

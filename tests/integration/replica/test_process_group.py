@@ -4,8 +4,6 @@ What the launcher does with processes that fail, hang or are stopped is in test_
 processes PyTorch connects.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every store promises, kept by a directory and by S3 (the embedded cloud, over TLS with its own authority)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,29 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.local import LocalCloud
 from muster.replica.store import s3_store
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.s3_store import S3ObjectStore
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Store, StoreDeniedError
+from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Store
 from tests.support.workshop import Workshop, turn_to
 
 
-@pytest.fixture
-def in_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process's environment is that of a container in the embedded cloud."""
-    turn_to(monkeypatch, cloud)
-
-
 @pytest.fixture(params=["directory", "S3", "S3 in bulk"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     if request.param == "directory":
         yield LocalStore(tmp_path)
         return
-    request.getfixturevalue("in_cloud")
-    if request.param == "S3 in bulk":
-        request.getfixturevalue("monkeypatch").setattr(s3_store, "BULK_BYTES", 1)
     workshop: Workshop = request.getfixturevalue("workshop")
+    turn_to(monkeypatch, workshop.cloud)
+    if request.param == "S3 in bulk":
+        monkeypatch.setattr(s3_store, "BULK_BYTES", 1)
     in_s3 = S3ObjectStore(workshop.bucket, f"rendezvous/{workshop.name('run')}/")
     yield in_s3
     assert in_s3._bulk is None or in_s3._bulk.are_possible, "the other client made the large requests"
@@ -99,19 +90,6 @@ def test_an_object_is_created_once(store: Store) -> None:
         won = list(pool.map(create, range(16)))
     assert won.count(True) == 1
     assert bytes(store.read("race").body) == str(won.index(True)).encode()
-
-
-def test_a_role_without_the_permission_is_denied_at_once(
-    in_cloud: None, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = workshop.access_key([{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}])
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
-    store = S3ObjectStore(workshop.bucket, "")
-    with pytest.raises(StoreDeniedError, match="check the replica role"):
-        store.read("anything")
-    with pytest.raises(StoreDeniedError):
-        store.create("anything", b"")
 
 
 def test_what_is_large_is_uploaded_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

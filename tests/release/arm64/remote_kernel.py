@@ -1,7 +1,5 @@
 """The functions of a kernel in a program of its own, which another processor may run."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import subprocess

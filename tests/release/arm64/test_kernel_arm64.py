@@ -1,7 +1,5 @@
 """The kernel for arm64 makes the same bits as NumPy: an emulator of that processor runs it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Replicas, and the processes of one, that are forked from a test: they have imported what it has."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence

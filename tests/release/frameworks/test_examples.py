@@ -1,7 +1,5 @@
 """The examples of frameworks train as they are."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -1,7 +1,5 @@
 """Unmodified programs of Hugging Face and Lightning train together."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

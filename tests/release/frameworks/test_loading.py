@@ -1,7 +1,5 @@
 """The commands of docs/model.md that load a run's model are run, on a small model."""
 
-from __future__ import annotations
-
 import re
 from contextlib import chdir
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Metrics where people look: read back with the readers of TensorBoard and W&B, and from a server of MLflow."""
 
-from __future__ import annotations
-
 import json
 import struct
 import threading

@@ -1,7 +1,5 @@
 """The trainers that `muster init` writes for frameworks train two rounds as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

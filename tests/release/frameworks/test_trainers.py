@@ -1,7 +1,5 @@
 """The trainers of Hugging Face and Lightning: a rerun continues at the run's step, what cannot work is refused."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

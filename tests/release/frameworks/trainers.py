@@ -3,8 +3,6 @@
 Eleven batches of two examples are an epoch. With two batches to a step, it has five whole steps and one of one batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

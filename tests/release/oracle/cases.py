@@ -3,8 +3,6 @@
 The examples of `examples.yaml` show what differs from the SageMaker SDK: each is run on both sides.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 A difference that is not listed fails the tests, and so does a listed one that does not occur any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

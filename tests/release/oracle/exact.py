@@ -1,7 +1,5 @@
 """Values as JSON that keeps what JSON loses: keys that are no text, and the difference between 1 and 1.0."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

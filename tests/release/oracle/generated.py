@@ -1,7 +1,5 @@
 """Generated recipes: trees with references of every form, and scalars on the edge between number and text."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What Muster makes of the same recipes: the resolved document, and the request of the spec's training job."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -1,7 +1,5 @@
 """Muster and AWS's own SDK on the same recipes: equal field by field, except for the differences that are listed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,12 +1,10 @@
 """The stack in the partitions aws-cn and aws-us-gov: deployed with the real CDK CLI, and one run from start to page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 
-from muster import Muster, Run, SpecError
+from muster import Muster, Run
 from muster.contract.aws.partitions import CONSOLE_DOMAINS, Locality
 from muster.infra.deploy.deployment import deploy
 from muster.infra.settings.settings_file import parse_settings
@@ -72,14 +70,3 @@ def test_every_arn_and_registry_of_the_stack_is_of_its_partition(cloud: LocalClo
     outputs = {item["OutputKey"]: item["OutputValue"] for item in stack["Outputs"]}
     assert not [value for value in outputs.values() if "arn:aws:" in value]
     assert Locality.of_arn(outputs["StateMachineArn"]) == Locality(REGIONS[region], region, cloud.state.account_id)
-
-
-def test_what_another_partition_has_is_refused_before_anything_is_made(muster: Muster, region: str) -> None:
-    key, role = "arn:aws:kms:us-east-1:123456789012:key/1", "arn:aws:iam::123456789012:role/replicas"
-    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.7.1"
-    spec = {"replicas": 1, "entrypoint": ["true"], "image": image, "volume_kms_key_id": key, "role_arn": role}
-    with pytest.raises(SpecError) as refused:
-        muster.plan(spec)
-    assert {problem.field for problem in refused.value.problems} == {"image", "volume_kms_key_id", "role_arn"}
-    remarks = muster.plan({"replicas": 1, "entrypoint": ["true"]}).remarks
-    assert any(remark.startswith(f"accounts of {REGIONS[region]} cannot ask for prices") for remark in remarks)

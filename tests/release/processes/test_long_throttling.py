@@ -4,8 +4,6 @@ A minute is a second here: functions that have 15 minutes on AWS beside their re
 again after one second.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

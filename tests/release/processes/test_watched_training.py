@@ -1,7 +1,5 @@
 """A replica that hangs, on the deployed stack: it is told, rerun, and the run succeeds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The pages say $BUCKET for the stack's bucket and my-run for a run of the reader; here both are there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

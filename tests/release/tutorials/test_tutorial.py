@@ -1,7 +1,5 @@
 """The tutorial, typed into a terminal in an empty folder, with Muster installed from its wheel."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

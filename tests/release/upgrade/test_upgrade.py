@@ -4,8 +4,6 @@ The newer version is this tree with another replica package, another workflow an
 and it is deployed with other settings. The older one is this tree itself, or the commit that BASE names.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

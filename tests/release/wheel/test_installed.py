@@ -1,7 +1,5 @@
 """Muster as it is installed: from the wheel, into an environment of its own, in a folder without a clone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Rules, log lines and bodies for the comparison of our agent with hyperpod-elastic-agent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Steps = list[tuple[float, str | None]]

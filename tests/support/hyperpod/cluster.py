@@ -1,7 +1,5 @@
 """An embedded HyperPod cluster inside the test's own process, without the service round it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

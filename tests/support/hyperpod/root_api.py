@@ -1,7 +1,5 @@
 """The API of an embedded cluster, called by the cloud's root user, and what its pods say."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Trainers of two runs side by side: one goes its way, the other does to the first run what its rights allow."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A trainer whose first attempt ends differently in every rank; a later one trains a round and succeeds."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """The program of a server that forks processes of replicas: `replica`, `legacy FLAG...`, `impatient` or `member`."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Trainers for replicas of several processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A trainer as they were written for the former executor: it knows nothing of Muster, and brings its own loop."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trainer that ends itself in the middle of a phase, and continues with as many processes as its replica has then."""
 
-from __future__ import annotations
-
 import os
 import signal
 

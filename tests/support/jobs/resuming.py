@@ -1,7 +1,5 @@
 """A trainer that logs every round, and whose first run ends with an error after `fail_after` rounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A trainer of models that the processes of a replica share: an element moves as its place says, on any process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

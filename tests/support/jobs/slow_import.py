@@ -1,7 +1,5 @@
 """A trainer whose import lasts until the test lets it end."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

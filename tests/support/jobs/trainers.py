@@ -1,7 +1,5 @@
 """Trainers that replica processes run in tests."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

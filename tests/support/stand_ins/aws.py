@@ -1,7 +1,5 @@
 """What pages show of `aws s3` and `aws lambda`, on the cloud of the shell. The AWS CLI itself is not installed."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`docker build` and `docker push` as far as a page can get them wrong: the Dockerfile and the folder exist."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

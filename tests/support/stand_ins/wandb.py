@@ -1,7 +1,5 @@
 """`wandb sync`, the folders must be offline runs. The program itself needs its service."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tests of the client share: a stack's control plane over an AWS in memory, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

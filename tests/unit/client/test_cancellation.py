@@ -1,7 +1,5 @@
 """Cancelling follows the continuations of a run, and waits for one that is about to start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The lines of pods, merged with those of training jobs; and what is said where a cluster ships none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

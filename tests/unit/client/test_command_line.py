@@ -1,7 +1,5 @@
 """The command as a user meets it, without a cloud: its exit code, its lines, and what it imports."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -63,6 +61,9 @@ def test_plan_needs_no_cloud(muster: Muster, tmp_path: Path) -> None:
     answer = muster("plan", "-", "--json", stdin="replicas: 0\ntrainer: m:f\n")
     error = json.loads(answer.output)["error"]
     assert (answer.code, error["code"], error["problems"][0]["field"]) == (2, "Muster.SpecError", "replicas")
+    for words, code, name in (("nothing", 2, "UsageError"), ("status told --profile nobody", 3, "CredentialsError")):
+        answer = muster(*words.split(), "--json")
+        assert (answer.code, json.loads(answer.output)["error"]["code"]) == (code, f"Muster.{name}"), words
 
 
 def test_trouble_on_the_way_to_the_cloud_is_one_line(muster: Muster) -> None:

@@ -1,7 +1,5 @@
 """`muster deadletters`: what a letter says, and what becomes of it when it is replayed or dropped."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace as changed
 from typing import Any

@@ -1,24 +1,17 @@
 """What an execution says of its run, and the event log of a run."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-import pytest
 
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.runs.event_log import EventKind, Traces, event_log
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.errors import SpecError
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
-from muster.contract.run.execution_input import execution_input
 from muster.contract.run.record import Decision, Next
-from muster.contract.spec.spec_reader import parse_spec
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
@@ -107,12 +100,6 @@ def test_quota_restarts_and_scaling_of_a_job_on_a_cluster_are_events() -> None:
         ("REPLICA_INTERRUPTED", "is restarted by the operator: NodeFault"),
         ("REPLICA_SCALED", "trains on 2 instances"),
     ]
-
-
-def test_an_input_beyond_the_quota_is_refused_before_it_is_sent() -> None:
-    spec = parse_spec({"replicas": 1, "trainer": "m:f", "kwargs": {"text": "x" * 262_144}})
-    with pytest.raises(SpecError, match="keep data in S3"):
-        execution_input(spec)
 
 
 def test_the_message_of_a_cause_is_found() -> None:

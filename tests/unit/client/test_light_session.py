@@ -1,7 +1,5 @@
 """The client's own session chooses as boto3's does, and its loader of models reads what botocore's does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import boto3

@@ -1,7 +1,5 @@
 """Reading, following and showing a run's log: nothing is lost, nothing comes twice, and no line steers a terminal."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

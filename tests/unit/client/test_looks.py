@@ -1,7 +1,5 @@
 """What a look at a run costs, and that it shows what the control plane has recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -13,15 +11,13 @@ from muster.client.runs.observer import Observer
 from muster.client.runs.run_state import RunState
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
-from muster.contract.run.commit import Commit, Member
 from muster.contract.run.result import Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_count, shard_of
 from muster.control.admission import AdmitRequest, admit
 from muster.control.finish import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.memory_client import client_of, muster_of, put
-
-AGAIN = "InternalServerError: again"
+from tests.support.round_commits import commit_of
 
 
 def training(rank: int, secondary: str = "Training") -> ReplicaEntry:
@@ -49,9 +45,7 @@ def change(harness: ControlHarness, replicas: int, shards: int) -> None:
 
 
 def commit(harness: ControlHarness, round_: int) -> None:
-    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={})
-    document = Commit(run=RUN, round=round_, committed_at="", count=1, members=(member,), epochs=(1,))
-    put(harness.cloud, f"{RunLayout(RUN).commits}{round_:08d}.json", document.to_json())
+    put(harness.cloud, f"{RunLayout(RUN).commits}{round_:08d}.json", commit_of([0], run=RUN, round=round_).to_json())
 
 
 def calls(harness: ControlHarness, look: Callable[[], object]) -> dict[str, int]:
@@ -109,45 +103,6 @@ def test_a_run_that_was_refused_because_an_old_run_has_its_name_shows_nothing_of
     assert [item.kind for item in observer.event_log()] == [EventKind.RUN_STARTED, EventKind.RUN_ENDED]
     with pytest.raises(NoResultError, match="choose another name"):
         handle.result()
-
-
-def test_a_life_is_seen_without_a_call_of_sagemaker(harness: ControlHarness) -> None:
-    run = harness.plan(replicas=2, reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 0}})
-    observer = Observer(client_of(harness.cloud), RUN)
-    seen = []
-
-    def look() -> None:
-        status = observer.look()
-        seen.append([(one.attempt, one.status, one.secondary) for one in status.replicas])
-
-    look()
-    for rank in range(2):
-        harness.arm(rank)
-    look()
-    harness.deliver()
-    look()
-    harness.cloud.training.fail(harness.job(0), AGAIN)
-    harness.cloud.training.complete(harness.job(1))
-    harness.deliver()
-    look()
-    harness.arm(0, 2)
-    harness.cloud.training.complete(harness.job(0, 2))
-    harness.deliver()
-    harness.cloud.workflow.succeed(RUN)
-    finish_run(harness.plane, run, budget())
-    harness.cloud.calls.reset()
-    look()
-    assert observer.look().state is RunState.SUCCEEDED
-    assert len(observer.event_log()) == 18
-    assert not {call.operation for call in harness.cloud.calls.log if call.service == "sagemaker"}
-    assert seen == [
-        [],  # the input of an execution in memory is empty
-        [(1, None, ""), (1, None, "")],
-        [(1, "InProgress", "Starting")] * 2,
-        # The end of an attempt is written with the attempt that follows at once.
-        [(1, "InProgress", "Starting"), (1, "Completed", "Completed")],
-        [(2, "Completed", "Completed"), (1, "Completed", "Completed")],
-    ]
 
 
 def test_a_client_expects_the_stacks_bucket_to_be_its_accounts(harness: ControlHarness) -> None:

@@ -1,7 +1,5 @@
 """Fetching a run's model: whole, verified, continued after an interruption, and nothing overwritten."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The live page's server: on the loopback interface alone, for its own name alone, one look for all windows."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

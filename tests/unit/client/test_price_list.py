@@ -1,11 +1,9 @@
-"""The Price List API, as an HTTP server that answers like it."""
-
-from __future__ import annotations
+"""The prices of today, from a Price List API whose answers are given here."""
 
 import json
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import boto3
 import pytest
@@ -16,7 +14,6 @@ from muster.client.aws.price_list import PricesUnknownError, listed_prices
 from muster.client.errors import DeniedError
 from muster.client.launch.dry_run import DeploymentContext
 from muster.contract.spec.spec_reader import parse_spec
-from tests.support.serving import serving
 
 
 def offer(usage: str, usd: str, unit: str = "Hrs") -> str:
@@ -36,45 +33,36 @@ OFFERS = {
 }
 
 
-class PriceList(BaseHTTPRequestHandler):
-    """Answers GetProducts, one offer to a page."""
+@dataclass
+class PriceList:
+    """Answers GetProducts in the place of the service, one offer to a page."""
 
-    asked: ClassVar[list[dict[str, Any]]] = []
-    refuses: ClassVar[bool] = False
+    asked: list[dict[str, str]] = field(default_factory=list)
+    refuses: bool = False
 
-    def do_POST(self) -> None:
-        assert self.headers["X-Amz-Target"] == "AWSPriceListService.GetProducts"
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        filters = {item["Field"]: item["Value"] for item in body["Filters"]}
-        self.asked.append(filters)
-        offers, page = OFFERS.get(filters["instanceName"], []), int(body.get("NextToken", 0))
+    def answer(self, params: dict[str, Any], **_: object) -> tuple[SimpleNamespace, dict[str, Any]]:
+        body = json.loads(params["body"])
+        self.asked.append({item["Field"]: item["Value"] for item in body["Filters"]})
+        if self.refuses:
+            return SimpleNamespace(status_code=400), {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+        offers, page = OFFERS.get(self.asked[-1]["instanceName"], []), int(body.get("NextToken", 0))
         following = {"NextToken": str(page + 1)} if page + 1 < len(offers) else {}
-        answer = {"PriceList": offers[page : page + 1], "FormatVersion": "aws_v1", **following}
-        refusal = {"__type": "AccessDeniedException", "Message": "not authorized to perform: pricing:GetProducts"}
-        content = json.dumps(refusal if self.refuses else answer).encode()
-        self.send_response(400 if self.refuses else 200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        return SimpleNamespace(status_code=200), {"PriceList": offers[page : page + 1], **following}
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def session(self, region: str | None = None) -> boto3.Session:
+        session = boto3.Session("key", "secret", region_name=region)
+        session.events.register("before-call.pricing.GetProducts", self.answer)
+        return session
 
 
 @pytest.fixture
-def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PriceList]]:
-    server = HTTPServer(("127.0.0.1", 0), PriceList)
-    monkeypatch.setattr(PriceList, "asked", [])
-    monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+def price_list(monkeypatch: pytest.MonkeyPatch) -> PriceList:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    with serving(server):
-        yield PriceList
+    return PriceList()
 
 
-def test_the_price_is_that_of_training_by_the_hour_in_the_region(price_list: type[PriceList]) -> None:
-    prices = listed_prices(boto3.Session(), "us-west-2", ["ml.g5.xlarge", "ml.new.xlarge", "ml.g5.xlarge"])
+def test_the_price_is_that_of_training_by_the_hour_in_the_region(price_list: PriceList) -> None:
+    prices = listed_prices(price_list.session(), "us-west-2", ["ml.g5.xlarge", "ml.new.xlarge", "ml.g5.xlarge"])
     assert prices.usd_per_hour == {"ml.g5.xlarge": 1.408}
     assert (prices.region, prices.source) == ("us-west-2", "AWS Price List API")
     assert {(asked["regionCode"], asked["instanceName"]) for asked in price_list.asked} == {
@@ -83,22 +71,22 @@ def test_the_price_is_that_of_training_by_the_hour_in_the_region(price_list: typ
     }
 
 
-def test_a_refusal_is_one_error(price_list: type[PriceList], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price_list, "refuses", True)
-    with pytest.raises(DeniedError, match="pricing:GetProducts"):
-        listed_prices(boto3.Session(), "us-west-2", ["ml.g5.xlarge"])
+def test_a_refusal_is_one_error(price_list: PriceList) -> None:
+    price_list.refuses = True
+    with pytest.raises(DeniedError, match="GetProducts"):
+        listed_prices(price_list.session(), "us-west-2", ["ml.g5.xlarge"])
 
 
-def test_accounts_of_another_partition_ask_for_no_prices(price_list: type[PriceList]) -> None:
+def test_accounts_of_another_partition_ask_for_no_prices(price_list: PriceList) -> None:
     for region, partition in (("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")):
         with pytest.raises(PricesUnknownError, match=f"accounts of {partition}"):
-            listed_prices(boto3.Session(), region, ["ml.g5.xlarge"])
+            listed_prices(price_list.session(), region, ["ml.g5.xlarge"])
     assert price_list.asked == []
 
 
-def test_a_plan_has_the_prices_of_the_region_in_which_the_stack_was_found(price_list: type[PriceList]) -> None:
+def test_a_plan_has_the_prices_of_the_region_in_which_the_stack_was_found(price_list: PriceList) -> None:
     spec = parse_spec({"replicas": 1, "entrypoint": ["true"], "image": "i:1", "instance_type": "ml.g5.xlarge"})
-    cloud = Cloud(None, boto3.Session(region_name="us-west-2"))
+    cloud = Cloud(None, price_list.session("us-west-2"))
     machine = "arn:aws:states:us-west-2:123456789012:stateMachine:Runs"
     vars(cloud.connection)["stack"] = Stack("Muster", machine, "the-bucket", "muster")
     found = DeploymentContext.of(cloud, spec)

@@ -1,7 +1,5 @@
 """The names of `muster`: complete, documented, typed, imported only when they are used; what an extra brings."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

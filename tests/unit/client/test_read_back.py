@@ -1,7 +1,5 @@
 """What people read of failed attempts and of what SageMaker reports: status, logs, result, events, refused names."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What replicas write into the rendezvous: findings are shown, reading is bounded, and what is none is left out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -14,13 +12,14 @@ from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import changes
 from muster.contract.layout import RunLayout
-from muster.contract.run.commit import Commit, Member, commit_bytes_max
+from muster.contract.run.commit import commit_bytes_max
 from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument
 from muster.contract.spec.watch_rules import Rule
 from muster.control.finish import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support import memory_client
 from tests.support.memory_client import client_of
+from tests.support.round_commits import commit_of, member
 
 COMMITS = RunLayout(RUN).commits
 TEXT = "process 3 of 4 has made no step for 612 s"
@@ -33,8 +32,7 @@ def planned(harness: ControlHarness) -> None:
 
 
 def commit(round_: int) -> bytes:
-    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={"loss": 1.0})
-    return Commit(run=RUN, round=round_, committed_at="", count=1, members=(member,), epochs=(1,)).to_json()
+    return commit_of([member(0, metrics={"loss": 1.0})], run=RUN, round=round_).to_json()
 
 
 def put(harness: ControlHarness, name: str, body: bytes) -> None:

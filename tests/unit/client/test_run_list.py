@@ -1,7 +1,5 @@
 """`muster list`: what it shows of each run, which runs it shows, and what it asks of AWS."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The SDK over an AWS in memory: starting, looking, waiting, cancelling, continuing, results."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The source of a spec: which folder is meant; the same bytes for the same files, what is left out, what is refused."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """What `plan` and `launch` find out about a trainer, a script and an image, without running anything."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What `muster init` writes: specs that plan accepts, and trainers that train."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """What `muster verify` decides about a right and a limit, and its clean-up; tests/e2e/test_verify.py runs all of it."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What people read of a run: rows, notes, headlines, log lines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -21,11 +19,12 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
-from muster.contract.run.commit import Commit, Finish, Member
+from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.pace import Pace
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
+from tests.support.round_commits import commit_of, member
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 NO_PROGRESS = Progress()
@@ -191,11 +190,8 @@ def test_a_run_has_ended_when_its_jobs_have_and_it_is_settled() -> None:
 
 
 def commit(round_: int, losses: dict[int, float]) -> Commit:
-    members = tuple(
-        Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics={"loss": loss})
-        for rank, loss in losses.items()
-    )
-    return Commit(run="digits", round=round_, committed_at="now", count=1, members=members, epochs=(1, 1))
+    members = [member(rank, metrics={"loss": loss}) for rank, loss in losses.items()]
+    return commit_of(members, run="digits", round=round_, committed_at="now", epochs=(1, 1))
 
 
 def test_progress_keeps_the_round_of_a_replica_that_was_left_out() -> None:

@@ -1,7 +1,5 @@
 """Continuations: which runs get one, its name, and what the two runs share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.contract.aws.failure_classes import FailureClass

@@ -1,7 +1,5 @@
 """The class of a job's end and of a refused request, and what a reason says beside it."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, classify_request_error, explained

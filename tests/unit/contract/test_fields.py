@@ -1,13 +1,10 @@
 """Fields with rules of their own: metrics, checkpoints, hooks, exact prefixes, roles, and names that others use."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
 from typing import Any
 
-from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.run.job_request import REPLICA_ENTRYPOINT
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.source_delivery import BOOTSTRAP
@@ -15,10 +12,9 @@ from muster.contract.spec import hook
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.hook import HOOKED, hooked_program
 from muster.contract.spec.own_loop import OWN_LOOP
-from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.training.hints import FORMER, OF_CLUSTERS
+from muster.contract.training.hints import FORMER
 from muster.replica.algorithms.algorithm import Algorithm
 from tests.support.job_requests import plan_of, requests
 from tests.support.refused_specs import refusal, refused_fields
@@ -29,7 +25,6 @@ PROGRAM: dict[str, Any] = {"trainer": None, "entrypoint": ["python", "train.py",
 HOOKED_SPEC = {**PROGRAM, "hook": "huggingface", "kwargs": {"sync_every": 100, "momentum": 0.5}}
 EXACT: dict[str, Any] = {"checkpoint_uri_exact": True}
 ROLE = "arn:aws:iam::123456789012:role/path/train"
-SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
 
 
 def spec(**fields: Any) -> Spec:
@@ -77,13 +72,6 @@ def test_metrics_for_cloudwatch_become_metric_definitions_beside_the_users_own()
     ):
         hits = [re.search(one["Regex"], line) for one in found[1:]]
         assert [hit and hit[1] for hit in hits] == [loss, eval_loss], line
-
-
-def test_a_managed_server_needs_a_right_that_the_remark_shows() -> None:
-    [remark] = ReplicaAccess(data=[]).remarks(spec(metrics={"mlflow": {"tracking_uri": SERVER}}), "stack-bucket")
-    assert f'"Action": ["sagemaker-mlflow:*"], "Resource": "{SERVER}"' in remark
-    own = spec(metrics={"mlflow": {"tracking_uri": "https://own"}})
-    assert ReplicaAccess(data=[]).remarks(own, "stack-bucket") == []
 
 
 def test_the_replica_runs_a_hooked_program() -> None:
@@ -174,6 +162,12 @@ REFUSED: list[tuple[dict[str, Any], dict[str, str]]] = [
         },
     ),
     ({**PROGRAM, "hook": "keras"}, {"hook": "keras"}),
+    # Options of the former schedulers and of HyperPod's command line are answered with their names here.
+    ({"training_image": "i"}, {"training_image": "unknown field; its name here is image"}),
+    (
+        {"backend": "hyperpod", "hyperpod": {"node_count": 2}},
+        {"hyperpod.node_count": "instance_count, beside hyperpod"},
+    ),
     *(({"role_arn": role}, {"role_arn": "found"}) for role in ("path/train", "two words", "x" * 65, "")),
 ]
 
@@ -209,16 +203,3 @@ def test_an_option_of_the_former_schedulers_is_a_field_or_answered_with_it() -> 
         text = answers(**{name: "x"})[name]
         assert text.startswith("unknown field; "), (name, text)
         assert any(field in text for field in Spec.model_fields), text
-
-
-def test_an_option_of_hyperpods_command_line_is_answered_with_its_name_here() -> None:
-    assert set(OF_CLUSTERS) & set(HyperPod.model_fields) == set()
-    for name in OF_CLUSTERS:
-        section = {"hyperpod": {name: "x"}}
-        for fields in (section, {"overrides": {"0": section}}):
-            found = answers(backend="hyperpod", **fields)
-            (text,) = [said for field, said in found.items() if field.endswith(f"hyperpod.{name}")]
-            _, unknown, remedy = text.partition("unknown field; ")
-            known = (Spec if "beside hyperpod" in remedy else HyperPod).model_fields
-            assert unknown, text
-            assert any(word in known for word in [name, *re.findall(r"\w+", remedy)]), text

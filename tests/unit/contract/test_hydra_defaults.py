@@ -1,7 +1,5 @@
 """Recipes that are composed of other files, as in a checkout of the public recipes."""
 
-from __future__ import annotations
-
 import posixpath
 
 import pytest

@@ -1,7 +1,5 @@
 """What DescribeTrainingJob says of a job beside its status, read into bounded documents."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The last lines of a failed attempt: which are read, what is hidden in them, and the place that they name."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode, urlsafe_b64encode
 from urllib.parse import quote, quote_plus

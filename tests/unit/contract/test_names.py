@@ -1,7 +1,5 @@
 """Names of runs and jobs: what AWS accepts, what is read back, and what two runs never share."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

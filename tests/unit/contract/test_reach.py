@@ -1,7 +1,5 @@
 """What a run can reach: the resources of its partition and region, and what its replicas' role allows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -137,6 +135,10 @@ def test_a_field_that_needs_a_right_comes_with_what_to_add_and_nothing_is_said_o
     rows: list[tuple[dict[str, Any], str]] = [
         ({"remote_debug_config": {"enable_remote_debug": True}}, "ssmmessages:OpenDataChannel"),
         ({"mlflow_config": {"mlflow_resource_arn": app}}, "sagemaker-mlflow:*"),
+        (
+            {"entrypoint": None, "trainer": "m:f", "metrics": {"mlflow": {"tracking_uri": app}}},
+            f'"Action": ["sagemaker-mlflow:*"], "Resource": "{app}"',
+        ),
         (vpc, f'"lambda:InvokeFunction"], "Resource": "{login}"'),
         ({"output_data_config": {"s3_output_path": "s3://team/results/"}}, "write to s3://team/results/: "),
     ]

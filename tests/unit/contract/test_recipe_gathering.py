@@ -1,7 +1,5 @@
 """Gathering: what is read for a request, in which order, and everything that is wrong with it, at once."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Documents of a run that several write or read: its roll-up, the queue of runs, its events."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.contract.aws.failure_classes import FailureClass

@@ -1,7 +1,5 @@
 """A spec: what its defaults are, how YAML is read, and what is refused, each problem with its field."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """What a run costs: what its replicas rent now, and what was billed for those that have ended."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

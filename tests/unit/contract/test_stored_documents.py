@@ -4,8 +4,6 @@
 that were stored then are read by today's code. A new document, or a new form, gets a new sample.
 """
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from importlib import import_module

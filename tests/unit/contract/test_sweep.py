@@ -1,19 +1,12 @@
 """`sweep`: each rank has its own values, documents and rendezvous; what cannot be swept is refused, all at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from muster.contract.errors import SpecError
 from muster.contract.names import APART_MAX
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.sweep_values import best_rank, short_names, value_text, values_of
 from muster.contract.spec.policies import OnReplicaFailure
-from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from tests.support.job_requests import plan_of
 from tests.support.refused_specs import refusal
@@ -36,15 +29,6 @@ PROGRAM: dict[str, Any] = {
 
 def refused(**changes: Any) -> list[str]:
     return [str(problem) for problem in refusal({**SWEEP, **changes}).problems]
-
-
-def test_each_rank_has_its_own_arguments() -> None:
-    spec = parse_spec(SWEEP)
-    assert [spec.of_rank(rank).kwargs for rank in range(3)] == [
-        {"rounds": 5, "optimizer": {"name": "adamw", "lr": rate}, "seed": seed}
-        for rate, seed in zip(RATES, [1, 2, 3], strict=True)
-    ]
-    assert spec.kwargs == SWEEP["kwargs"]
 
 
 def test_each_rank_has_its_own_environment_and_hyper_parameters() -> None:
@@ -142,37 +126,3 @@ def test_what_cannot_be_swept_is_refused() -> None:
     # A token of a text is no secret.
     for name in ("kwargs.eos_token", "kwargs.max_tokens", "kwargs.tokens"):
         assert parse_spec({**SWEEP, "sweep": {name: ["1", "2", "3"]}}).sweep, name
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=5,
-)
-_NAMES = st.one_of(
-    st.text(max_size=12),
-    st.builds(
-        "{}.{}".format, st.sampled_from(["kwargs", "environment", "hyper_parameters"]), st.text("ab._", max_size=6)
-    ),
-)
-
-
-@given(
-    sweep=st.dictionaries(_NAMES, st.lists(_JSON, min_size=2, max_size=2) | _JSON, max_size=4) | _JSON,
-    kwargs=st.dictionaries(st.text("ab", max_size=2), _JSON, max_size=3),
-)
-def test_a_sweep_is_refused_in_words_or_gives_each_rank_its_values(sweep: Any, kwargs: dict[str, Any]) -> None:
-    try:
-        spec = parse_spec({"replicas": 2, "trainer": "m:f", "kwargs": kwargs, "sweep": sweep})
-    except SpecError:
-        return
-    for rank in range(2):
-        own = spec.of_rank(rank)
-        assert own.of_rank(rank) == own
-        for name, values in spec.sweep.items():
-            found: Any = own.model_dump()
-            field, _, key = name.partition(".")
-            for part in [field, *(key.split(".") if field == "kwargs" else [key])]:
-                found = found[part]
-            assert found == values[rank]
-    assert Spec.model_validate(spec.model_dump(mode="json")) == spec

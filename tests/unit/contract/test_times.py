@@ -1,7 +1,5 @@
 """Times of a run: how they are written, its pace and its end, and what its replicas spend them on."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -10,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from muster.contract import timestamps
-from muster.contract.run.commit import Commit, Member
 from muster.contract.run.pace import Pace, TimedRound, end_of, has_stalled, pace_of
 from muster.contract.run.time_use import Activity, RoundTimes, TimeUse, seconds_of, spent_on, time_use
+from tests.support.round_commits import commit_of, member
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds
@@ -133,8 +131,6 @@ def test_a_stalled_run_has_no_end() -> None:
 
 # --- what it is spent on, added up from round to round --------------------------------------------------
 
-MEMBER = {"rank": 0, "attempt": 1, "incarnation": 1, "epoch": 1, "weight": 1.0, "checksum": "0" * 8}
-
 
 def test_a_contribution_says_milliseconds_in_the_order_of_the_activities() -> None:
     spent = spent_on({Activity.TRAINING: 1.2344, Activity.EXCHANGING: 0.05})
@@ -148,9 +144,9 @@ def test_what_a_contribution_says_is_bounded(subtests: pytest.Subtests) -> None:
     assert spent_on({Activity.TRAINING: -3.0, Activity.SAVING: 1e300}) == (0, 0, 0, 10**11)
     for wrong in ([-1], [10**11 + 1], [0.5], list(range(17)), ["1"]):
         with subtests.test(time=wrong), pytest.raises(ValidationError):
-            Member.model_validate({**MEMBER, "time": tuple(wrong)})
+            member(0, time=tuple(wrong))
     with pytest.raises(ValidationError):
-        Member.model_validate({**MEMBER, "logged": (0,) * 33})
+        member(0, logged=(0,) * 33)
     for text in ('{"rounds": %s}', '{"rounds": 1, "last": [%s]}'):
         with subtests.test(text=text), pytest.raises(ValidationError):
             TimeUse.model_validate_json(text.replace("%s", "9" * 4_000))
@@ -168,7 +164,6 @@ def test_waiting_counts_for_the_one_for_whom_the_round_before_waited() -> None:
 
 
 def test_a_round_waits_for_one_that_gave_nothing_or_else_for_the_last_one() -> None:
-    members = (Member.model_validate(MEMBER),)
-    commit = Commit(run="run", round=1, committed_at="2026", count=1, members=members, epochs=(1,), last=0)
+    commit = commit_of([0], last=0)
     for changes, waited_for in (({}, 0), ({"absent": (2, 3)}, 2), ({"last": None}, None)):
         assert commit.model_copy(update=changes).waited_for == waited_for

@@ -1,7 +1,5 @@
 """The control plane over the AWS in memory, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The run queue in its bucket: the token first, then the look, so that a run that is admitted gets its answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is told of a run: events, messages about them to people, and the output of its execution."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,29 +7,16 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from bench.sample_run import sample_run
-from muster.contract.errors import PROBLEMS_SHOWN, Problem, RunNameTakenError, SpecError
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run.run_events import TEXT_MAX
 from muster.control.finish import Finished
-from muster.control.reporting.announcements import announce_refusal, announce_rerun
+from muster.control.reporting.announcements import announce_rerun
 from muster.control.reporting.execution_output import execution_output
 from muster.control.reporting.notifications import SUBJECT_MAX, notification
 from tests.memory import Fault
-from tests.memory.harness import BUS, RUN, ControlHarness
+from tests.memory.harness import BUS, ControlHarness
 from tests.support.control_steps import complete, launched
-
-
-def test_a_refusal_says_all_that_is_wrong_within_the_size_of_an_event(harness: ControlHarness) -> None:
-    problems = [Problem(f"field{number}", "x" * 5_000, "mend it") for number in range(300)]
-    announce_refusal(harness.plane.bus, "the request", SpecError(problems))
-    announce_refusal(harness.plane.bus, "another", RunNameTakenError(RUN, "arn:other"))
-    many, one = harness.cloud.events.of("Run Refused")
-    assert len(many["problems"]) <= PROBLEMS_SHOWN + 1
-    assert max(map(len, many["problems"])) <= TEXT_MAX
-    assert many["problems"][-1] == f"and {300 - len(many['problems']) + 1} more"
-    assert (one["error"], len(one["problems"])) == ("Muster.RunNameTakenError", 1)
 
 
 def test_only_a_rerun_that_was_decided_is_announced(harness: ControlHarness, caplog: pytest.LogCaptureFixture) -> None:
@@ -57,7 +42,6 @@ def test_a_message_says_what_happened_and_what_to_do() -> None:
             "one failed",
             ["Reason: out of memory", "Replicas: 4", "Reruns of all replicas: 2", "Time: t"],
         ),
-        ("Run Rerun", {"run": "one", "continued_by": "one-x2"}, "one gets a continuation", ["Continued by: one-x2"]),
         (
             "Run Refused",
             {"request": "s3://bucket/inbox/a.yaml", "problems": ["replicas: 0", "image: none"]},

@@ -1,7 +1,5 @@
 """Attempt: token first, job second, look third; called again, it repairs what was lost."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +14,7 @@ from muster.contract.run.attempt import NOT_CREATED
 from muster.contract.run.result import Verdict
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.attempt import AttemptRequest, Launch
-from tests.memory import AwsError, Fault, lost_answer, server_error, throttle
+from tests.memory import AwsError, Fault, lost_answer, server_error
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import (
     AGAIN,
@@ -107,18 +105,15 @@ def test_a_job_whose_creation_was_not_answered_is_found_although_the_next_try_is
             assert harness.emitted() == ["Replica Launched"]
 
 
-def test_a_creation_that_may_pass_later_goes_back_to_the_workflow_and_spends_no_budget(row: Row) -> None:
-    for fault, error in (
-        (throttle("CreateTrainingJob"), ClientError),
-        (refusal("ResourceInUse"), ConnectionError),  # The name is in use, and cannot be found.
-    ):
-        with row(error.__name__) as harness:
-            harness.plan()
-            harness.cloud.calls.inject(fault)
-            with pytest.raises(error, match=r"ThrottlingException|muster-one-r0-a1"):
-                harness.arm()
-            assert harness.record().decision is None
-            assert (harness.arm(), len(harness.record().attempts)) == (Launch.CREATED, 1)
+def test_a_creation_whose_name_is_in_use_and_cannot_be_found_goes_back_to_the_workflow_and_spends_no_budget(
+    harness: ControlHarness,
+) -> None:
+    harness.plan()
+    harness.cloud.calls.inject(refusal("ResourceInUse"))
+    with pytest.raises(ConnectionError, match="muster-one-r0-a1"):
+        harness.arm()
+    assert harness.record().decision is None
+    assert (harness.arm(), len(harness.record().attempts)) == (Launch.CREATED, 1)
 
 
 def test_a_job_that_a_rearm_creates_is_announced(harness: ControlHarness) -> None:

@@ -1,7 +1,5 @@
 """What replicas wrote is read within bounds, and what cannot be read is skipped and told."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -11,7 +9,7 @@ from typing import Any
 
 from bench.sample_run import sample_run
 from muster.contract.layout import RunLayout
-from muster.contract.run.commit import COMMIT_BYTES_MAX, Commit, Member, commit_bytes_max
+from muster.contract.run.commit import COMMIT_BYTES_MAX, commit_bytes_max
 from muster.contract.run.model import MANIFEST_BYTES_MAX, ModelEvaluation, ModelFile, ModelKind, ModelManifest
 from muster.contract.run.result import ReplicaResult, Verdict
 from muster.control.active_run import ActiveRun
@@ -22,6 +20,7 @@ from muster.report.page_contents import make_page
 from muster.report.page_html import page_json
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.control_steps import Row, finished, found
+from tests.support.round_commits import commit_of, member
 
 MANIFEST = {"checkpoint_s3_bucket": "s3://bucket/final", "round": 7, "checksum": "ab" * 32}
 LAYOUT = RunLayout(RUN)
@@ -108,19 +107,14 @@ def test_the_metrics_of_ten_thousand_manifests_do_not_fill_the_page() -> None:
 # --- commits --------------------------------------------------------------------------------------
 
 
-def member(rank: int, **metrics: float) -> Member:
-    return Member(rank=rank, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8, metrics=metrics)
-
-
 def commit(round_: int) -> bytes:
-    at = f"2026-05-04T03:01:{round_:02}Z"
-    return Commit(run=RUN, round=round_, committed_at=at, count=1, members=(member(0),), epochs=(1,)).to_json()
+    return commit_of([0], run=RUN, round=round_, committed_at=f"2026-05-04T03:01:{round_:02}Z", epochs=(1,)).to_json()
 
 
 def test_a_commit_has_room_for_every_replica_and_an_end() -> None:
     metrics = {f"{number:048}": -1.2345678901234567e-300 for number in range(32)}
-    full = tuple(member(rank, **metrics) for rank in range(100))
-    document = Commit(run=RUN, round=1, committed_at="", count=1, members=full, epochs=(999_999,) * 100)
+    full = [member(rank, metrics=metrics) for rank in range(100)]
+    document = commit_of(full, run=RUN, epochs=(999_999,) * 100)
     assert len(document.to_json()) < commit_bytes_max(100) < COMMIT_BYTES_MAX == commit_bytes_max(10_000)
 
 

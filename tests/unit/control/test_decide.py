@@ -1,7 +1,5 @@
 """What follows the end of an attempt: decided once, and announced as often as it takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

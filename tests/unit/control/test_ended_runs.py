@@ -1,7 +1,5 @@
 """What the control plane leaves of a run for lists of runs: an entry among those of its day."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

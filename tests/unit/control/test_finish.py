@@ -1,7 +1,5 @@
 """The end of a run: the result comes first, and nothing that fails after it changes or hides how the run ended."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import partial
 

@@ -4,8 +4,6 @@ Each step is done in a fresh cloud, cut off at its first call of AWS, then in an
 up to the last; and then repeated, as Lambda, the workflow or the next event does.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

@@ -1,8 +1,5 @@
 """What AWS says of a job is read at the end of its attempt, and again at the settlement, with the last log lines."""
 
-from __future__ import annotations
-
-from datetime import timedelta
 from typing import Any
 
 from muster.contract.run.attempt import Attempt
@@ -62,16 +59,6 @@ def test_a_run_that_asks_for_nothing_costs_no_call(harness: ControlHarness) -> N
     assert (counts["DescribeTrainingJob"], counts["DescribeLogStreams"]) == (0, 0)
 
 
-def test_a_spot_attempt_has_what_was_trained_and_what_was_billed(harness: ControlHarness) -> None:
-    launched(harness, spot=True)
-    harness.cloud.training.train(harness.job())
-    harness.cloud.clock.advance(500)
-    harness.cloud.training.set_billable_seconds(harness.job(), 100)
-    complete(harness)
-    attempt = harness.record().current
-    assert (found(attempt.details).training_seconds, attempt.billable_seconds) == (500, 100)
-
-
 def test_an_end_is_decided_although_its_details_cannot_be_read_and_the_settlement_reads_them(row: Row) -> None:
     for name, fault in (("throttled", throttle), ("down", server_error)):
         with row(name) as harness:
@@ -91,13 +78,6 @@ def test_a_rule_that_was_still_evaluated_is_read_again_at_the_settlement(row: Ro
             [attempt] = settled(harness).attempts
             assert [one.status for one in found(attempt.details).rules] == [after]
             assert harness.cloud.calls.counts()["DescribeTrainingJob"] == looks
-
-
-def test_a_warm_pool_is_known_with_its_end(harness: ControlHarness) -> None:
-    harness.plan(keep_alive_period_in_seconds=1_800)
-    attempt = end(harness, WarmPoolStatus={"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 0})
-    ends_at = harness.cloud.clock.now() + timedelta(seconds=1_800)
-    assert found(found(attempt.details).warm_pool).until == ends_at.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def test_a_message_of_any_form_is_bounded_and_replaced_by_a_newer_one(harness: ControlHarness) -> None:

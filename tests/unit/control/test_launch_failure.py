@@ -1,7 +1,5 @@
 """A replica that cannot be launched is lost like one whose retry budget is used up: the others train on."""
 
-from __future__ import annotations
-
 import pytest
 from botocore.exceptions import ClientError
 

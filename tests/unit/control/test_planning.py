@@ -1,7 +1,5 @@
 """Plan: written once, and the same however often the execution asks."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A secret in a refused spec is in none of the places that show the refusal. One is planted in each private field."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """React: events may come twice, late, out of order or not at all; only the name is trusted, and only after the tags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -133,7 +131,7 @@ def test_a_job_that_appears_after_its_replica_was_lost_is_stopped(harness: Contr
 def test_only_an_event_with_the_tags_of_the_plan_is_believed_and_they_may_be_a_list_or_an_object(
     harness: ControlHarness,
 ) -> None:
-    launched(harness)
+    launched(harness, tags={"owner": "me"})
     before, event = harness.record(), harness.last_event(harness.job())
     tags = {"muster:run": RUN, "muster:rank": "0", "muster:attempt": "1"}
     for status in ("InProgress", "Failed"):
@@ -141,7 +139,9 @@ def test_only_an_event_with_the_tags_of_the_plan_is_believed_and_they_may_be_a_l
         assert harness.react(foreign).what == NOT_OURS, status
         assert harness.record() == before, status
     assert event.Tags
-    for known in (dict(event.Tags), [{"Key": key, "Value": value} for key, value in event.Tags.items()]):
+    # The user's own tags may change.
+    changed = {**event.Tags, "owner": "ME"}
+    for known in (changed, [{"Key": key, "Value": value} for key, value in event.Tags.items()]):
         again = JobStateChange.model_validate({**event.model_dump(), "Tags": known})
         assert harness.react(again).what == "noted: InProgress/Starting", known
 

@@ -1,7 +1,5 @@
 """A dead letter that is replayed twice has the effect of one, for every function that gets events."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,14 +1,11 @@
 """The page of a run is written once, with what can be read in time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from bench.sample_run import sample_run
 from muster.contract.run.attempt import Attempt, Transition
-from muster.contract.run.commit import Commit, Member
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
@@ -21,6 +18,7 @@ from tests.memory import Fault
 from tests.memory.harness import ControlHarness
 from tests.support.control_steps import found
 from tests.support.page_data import data_in
+from tests.support.round_commits import commit
 
 PLAN = sample_run(1, 1).plan
 LAYOUT = PLAN.layout
@@ -37,11 +35,8 @@ RESULT = Result(
 @pytest.fixture
 def run(harness: ControlHarness) -> ActiveRun:
     store = harness.plane.store
-    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8)
     for number in range(1, 21):
-        at = f"2026-05-04T03:01:{number:02}Z"
-        commit = Commit(run=PLAN.run, round=number, committed_at=at, count=1, members=(member,), epochs=(1,))
-        store.create(f"{LAYOUT.commits}{number:08d}.json", commit.to_json())
+        store.create(f"{LAYOUT.commits}{number:08d}.json", commit(number, {0: {}}, second=number).to_json())
     return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.backends, JobLogs(harness.plane.clients))
 
 

@@ -1,7 +1,5 @@
 """The roll-up is written after the records, before the workflow hears of them, and never lags behind for good."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Settle: what came of every replica, weighed and written down once."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 
 from muster.contract.errors import NewerDocumentError
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Commit, Finish, Member
+from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.pace import Pace
@@ -36,12 +34,12 @@ from tests.support.control_steps import (
     launched,
 )
 from tests.support.control_steps import complete as complete_job
+from tests.support.round_commits import commit_of
 
 MUSTER_FAILED = QUORUM_LOST.model_copy(update={"cause": FenceCause.EXECUTION_FAILED, "reason": "the execution ended"})
 CONTINUE = {"on_replica_failure": "continue", "min_replicas": 1}
 PROGRAM = {"entrypoint": ["python", "-c", "pass"], "trainer": None}
 MANIFEST = f"output/{RUN}/muster-one-r0-a1/manifest.json"
-MEMBER = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=1.0, checksum="0" * 8)
 
 
 def complete(harness: ControlHarness, rank: int = 0, checksum: str | None = None) -> None:
@@ -198,8 +196,7 @@ def test_a_foreign_job_is_not_taken_for_that_of_a_replica(harness: ControlHarnes
 
 
 def last_commit(**fields: Any) -> Commit:
-    values: dict[str, Any] = {"run": RUN, "round": 3, "committed_at": "t", "count": 1, "epochs": (1,)}
-    return Commit(members=(MEMBER,), **{**values, **fields})
+    return commit_of([0], **{"run": RUN, "round": 3, "committed_at": "t", "epochs": (1,), **fields})
 
 
 def commit_rounds(run: ActiveRun, last: Commit, body: bytes | None = None) -> None:

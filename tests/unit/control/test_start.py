@@ -1,7 +1,5 @@
 """Start: what asks for a run names its execution, so that what comes twice starts nothing twice."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -101,13 +99,6 @@ def test_an_object_in_the_inbox_starts_a_run_that_begins_with_its_name(harness: 
     assert "mine" in complaint(harness)
 
 
-def test_a_recipe_in_s3_is_resolved_by_the_run_itself(harness: ControlHarness) -> None:
-    spec = {"replicas": 1, "instance_type": "ml.p5.48xlarge", "recipe": {"file": "s3://team/recipes/a.yaml"}}
-    assert put_and_start(harness, json.dumps(spec)) == STARTED
-    [started] = harness.cloud.calls.of("StartExecution")
-    assert json.loads(started["input"]) == spec
-
-
 def test_an_object_that_is_gone_or_was_replaced_starts_nothing(harness: ControlHarness) -> None:
     etag = put(harness, TEXT)
     put(harness, json.dumps({**SPEC, "replicas": 2}))
@@ -194,17 +185,11 @@ def test_a_schedule_starts_one_run_a_tick(harness: ControlHarness) -> None:
     assert harness.executions.live_runs() == {"nightly-202601010200", "nightly-202601020200"}
 
 
-def test_a_schedule_whose_spec_cannot_be_run_is_refused(row: Row) -> None:
-    for fields, words in (
-        ({"spec_key": "inbox/gone.yaml"}, "put it at s3://bucket/inbox/gone.yaml"),
-        ({"spec": json.dumps({**SPEC, "name": "mine"})}, "name"),
-        ({"spec": ""}, "the spec"),
-    ):
-        with row(fields) as harness:
-            assert outcomes(harness, scheduled(**fields)) == REFUSED
-            assert words in problems(harness)
-            [refused] = harness.cloud.events.of("Run Refused")
-            assert refused["request"] == "nightly-202601010200"
+def test_a_schedule_names_its_runs_itself_and_a_refusal_by_its_tick(harness: ControlHarness) -> None:
+    assert outcomes(harness, scheduled(spec=json.dumps({**SPEC, "name": "mine"}))) == REFUSED
+    assert "name" in problems(harness)
+    [refused] = harness.cloud.events.of("Run Refused")
+    assert refused["request"] == "nightly-202601010200"
 
 
 def test_an_event_that_is_none_of_these_is_an_error(row: Row) -> None:

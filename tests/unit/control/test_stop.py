@@ -1,7 +1,5 @@
 """Stop: the fence, then every job, then a check that none is left; and the timers that ask for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Sweep: what a lost event left behind is found by comparing what there is with what should be."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from contextlib import suppress

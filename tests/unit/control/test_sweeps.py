@@ -1,7 +1,5 @@
 """A sweep from plan to page: what each replica does is its own, and nothing of one is taken for that of another."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -14,7 +12,6 @@ from muster.client.runs.run_state import RunState
 from muster.client.runs.status_text import headline
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.run.commit import Commit, Member
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.run_document import Manifest, RunDocument
@@ -24,6 +21,7 @@ from muster.control.settle import settle
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import complete, fail, finished, found
 from tests.support.memory_client import client_of
+from tests.support.round_commits import commit_of, member
 
 RATES = [0.1, 0.2, 0.4]
 SWEEP: dict[str, Any] = {"replicas": 3, "sweep": {"kwargs.optimizer.lr": RATES, "kwargs.seed": [1, 2, 3]}}
@@ -37,10 +35,8 @@ def put(harness: ControlHarness, key: str, body: bytes) -> None:
 def commit(harness: ControlHarness, rank: int, round_: int) -> None:
     """A round of a replica of the sweep, in which it is rank 0."""
     metrics = {"loss": RATES[rank] / round_, "tokens": 9}
-    member = Member(rank=0, attempt=1, incarnation=1, epoch=1, weight=8.0, checksum="0" * 8, metrics=metrics)
-    counts = {"count": 1, "samples": 8.0 * round_, "expected_rounds": 5}
-    values = {"committed_at": f"2026-11-21T09:00:{round_:02}Z", "members": (member,), "epochs": (1,), **counts}
-    document = Commit.model_validate({"run": RUN, "round": round_, **values})
+    when = {"round": round_, "committed_at": f"2026-11-21T09:00:{round_:02}Z", "epochs": (1,), "expected_rounds": 5}
+    document = commit_of([member(0, weight=8.0, metrics=metrics)], run=RUN, samples=8.0 * round_, **when)
     put(harness, RunLayout(RUN).of_rank(rank).commit(round_), document.to_json())
 
 

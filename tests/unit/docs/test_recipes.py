@@ -1,7 +1,5 @@
 """The files and commands of docs/recipes.md: every command shows what the page promises."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

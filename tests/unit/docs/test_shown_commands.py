@@ -1,7 +1,5 @@
 """Every `muster …` that a page, an example or an error message shows is a command line that can be read."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages follow the code; tables promise a test for each row, or a row for each name."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from functools import cache
@@ -10,7 +8,6 @@ from docs.generate import BEGIN, DOCS, END, pages
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.run_events import OUT
 from muster.contract.spec.spec import Spec
-from muster.executor import MusterExecutor
 from muster.replica.context import Context
 from tests.mutants.fault_table import NO_CODE, fault_rows, named_tests
 from tests.mutants.table import mutants
@@ -71,13 +68,6 @@ def test_every_name_of_the_former_executor_has_a_row_with_a_test_that_exists() -
     rows = table("executor.md", "## Every name of the former executor")
     assert [row for row in rows if not (row[0] and (row[1] or row[2]))] == []
     assert [row[0] for row in rows if list(map(is_there, named_tests(row[3]))) != [True]] == []
-
-
-def test_every_public_name_of_the_executor_is_in_its_page() -> None:
-    page = (DOCS / "executor.md").read_text(encoding="utf-8")
-    public = [name for name in vars(MusterExecutor) if not name.startswith("_")]
-    assert len(public) == 7
-    assert [name for name in public if f"`{name}" not in page] == []
 
 
 def test_every_option_of_torchx_is_mapped_to_a_field_of_the_spec() -> None:

@@ -1,7 +1,5 @@
 """The demos claim success only for runs that truly succeeded; their processes and helpers compute what one does."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from threading import Thread

@@ -1,10 +1,8 @@
 """The executor: from the former protocol's arguments to a spec, its handles, and single replicas of a run.
 
 Tests with a number hold defects of the former SageMakerExecutor: each fails for an executor with the defect. Where one
-shows in a run's life (3, 8, 10, 13), tests/release/executor/test_executor.py holds it on the stack.
+shows in a run's life (3, 10, 13), tests/release/executor/test_executor.py holds it on the stack.
 """
-
-from __future__ import annotations
 
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Code of functions is unpacked once and shared."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from pathlib import Path

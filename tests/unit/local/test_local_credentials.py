@@ -1,7 +1,5 @@
 """The endpoint of the credentials of a job's process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What processes see: the embedded cloud, and nothing that leads elsewhere."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The fault book: which calls and jobs a fault hits, how often, and what is left; and the commands for it."""
 
-from __future__ import annotations
-
 import typer.main
 from pydantic import ValidationError
 from typer.testing import CliRunner

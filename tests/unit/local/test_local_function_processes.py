@@ -1,7 +1,5 @@
 """The processes of functions, of which all but the first are forked: each is like a new interpreter."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

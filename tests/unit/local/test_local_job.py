@@ -1,7 +1,5 @@
 """A job's statuses in time, and what DescribeTrainingJob says of it: billing, warm pool, rules, MLflow."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A log file on its way to CloudWatch Logs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper

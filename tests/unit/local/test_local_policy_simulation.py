@@ -1,7 +1,5 @@
 """SimulatePrincipalPolicy in the form in which AWS answers."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Variables in policies, as IAM documents them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The state directory, the certificates in it, and the directory that a shell means."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

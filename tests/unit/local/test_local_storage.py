@@ -1,7 +1,5 @@
 """Where a job's files lie, in its tree and in S3."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

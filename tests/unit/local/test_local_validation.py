@@ -43,29 +43,17 @@ OF_THE_MODEL: list[tuple[str, Any, str]] = [
     ("TrainingJobName", "ends-", "regular expression pattern"),
     ("TrainingJobName", "", "length greater than or equal to 1"),
     ("TrainingJobName", 7, "must be a string"),
-    ("RoleArn", "arn:aws:iam::123456789012:user/somebody", "regular expression pattern"),
     ("AlgorithmSpecification.TrainingInputMode", "Disk", "enum value set: [Pipe, File, FastFile]"),
-    ("AlgorithmSpecification.ContainerEntrypoint", [], "length greater than or equal to 1"),
     ("AlgorithmSpecification.ContainerArguments", ["a", "b" * 257], "'algorithmSpecification.containerArguments.2"),
     ("AlgorithmSpecification.ContainerArguments", "-m", "must be a list"),
-    ("AlgorithmSpecification.MetricDefinitions", many(41, Name="n", Regex="r"), "less than or equal to 40"),
     ("HyperParameters", {str(number): "v" for number in range(101)}, "less than or equal to 100"),
     ("HyperParameters", {"k" * 257: "v"}, "Map keys must satisfy constraint"),
-    ("HyperParameters", {"k": "v" * 2501}, "Map value must satisfy constraint"),
     ("Environment", {"K": "v" * 513}, "less than or equal to 512"),
     ("InputDataConfig", [], "greater than or equal to 1"),
-    ("InputDataConfig.0.ChannelName", "c" * 65, "'inputDataConfig.1.member.channelName'"),
-    ("InputDataConfig.0.DataSource.S3DataSource.S3Uri", "file:///data", "regular expression pattern"),
-    ("ResourceConfig.InstanceType", "ml.abacus.large", "enum value set"),
     ("ResourceConfig.InstanceCount", -1, "value greater than or equal to 0"),
     ("ResourceConfig.InstanceCount", True, "of type integer"),
-    ("StoppingCondition.MaxRuntimeInSeconds", 0, "value greater than or equal to 1"),
-    ("StoppingCondition.MaxPendingTimeInSeconds", 1799, "value greater than or equal to 1800"),
     ("RetryStrategy.MaximumRetryAttempts", 31, "value less than or equal to 30"),
     ("EnableManagedSpotTraining", "yes", "must be a boolean"),
-    ("Tags", many(51, Key="k", Value="v"), "less than or equal to 50"),
-    ("Tags.0.Value", "semi;colon", "regular expression pattern"),
-    ("VpcConfig.Subnets", ["subnet-1"] * 17, "less than or equal to 16"),
     ("Colour", "blue", "one of the members of the operation"),
     ("StoppingCondition.Colour", "blue", "'stoppingCondition.colour'"),
     ("StoppingCondition", "soon", "must be a structure"),
@@ -142,14 +130,11 @@ def test_all_violations_are_told_at_once() -> None:
 def test_the_other_operations_are_checked_too() -> None:
     arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/a"
     for operation, request, expected in (
-        ("ListTrainingJobs", {"MaxResults": 101}, "value less than or equal to 100"),
         ("ListTrainingJobs", {"StatusEquals": "Done"}, "enum value set"),
         ("ListTrainingJobs", {"CreationTimeAfter": "yesterday"}, "must be a number"),
         ("DescribeTrainingJob", {}, "'trainingJobName'"),
-        ("StopTrainingJob", {"TrainingJobName": "ends-"}, "regular expression pattern"),
         ("AddTags", {"ResourceArn": arn}, "'tags'"),
         ("DescribeHubContent", {"HubName": "a", "HubContentType": "Model"}, "'hubContentName'"),
-        ("ListHubContents", {"HubName": "a", "HubContentType": "Model", "MaxResults": 0}, "greater than or equal"),
     ):
         [violation] = violations(operation, request)
         assert expected in violation, operation
@@ -157,21 +142,38 @@ def test_the_other_operations_are_checked_too() -> None:
     assert len(tag_violations([{"Key": "aws:a", "Value": "1"}])) == 1
 
 
-def test_what_a_hub_answers_has_the_members_of_the_model(tmp_path: Path) -> None:
-    file = tmp_path / "hub" / "ModelReference" / "llama.json"
-    file.parent.mkdir(parents=True)
-    file.write_text("{}", encoding="utf-8")
+def test_what_a_hub_answers_has_the_members_of_the_model_and_its_lists_have_pages(tmp_path: Path) -> None:
+    folder, names = tmp_path / "hub" / "ModelReference", [f"llama-{number:02}" for number in range(12)]
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / f"{name}.json").write_text("{}", encoding="utf-8")
+    (folder / "zlong.json").write_text(" " * 327_681, encoding="utf-8")
     account: Any = SimpleNamespace(account_id="123456789012", region="us-east-1", partition="aws")
-    hubs, caller = Hubs(account, tmp_path), cast("Caller", SimpleNamespace(authorise=lambda *_: None))
-    request = {"HubName": "hub", "HubContentType": "ModelReference", "HubContentName": "llama"}
+    hubs, asked = Hubs(account, tmp_path), list[str]()
+    caller = cast("Caller", SimpleNamespace(authorise=lambda action, *_: asked.append(action.partition(":")[2])))
+    request = {"HubName": "hub", "HubContentType": "ModelReference", "HubContentName": "llama-01"}
     found = hubs.operations["DescribeHubContent"](request, caller)
     shape = operation_model("DescribeHubContent").output_shape
     assert shape is not None
     assert set(shape.required_members) <= found.keys() <= shape.members.keys()
-    listed: Any = hubs.operations["ListHubContents"](request, caller)["HubContentSummaries"]
-    [summary] = listed
+    for change in ({"HubName": "none"}, {"HubContentName": "zlong"}, {"HubContentName": "none"}):
+        with pytest.raises(ServiceError) as refused:
+            hubs.operations["DescribeHubContent"]({**request, **change}, caller)
+        assert refused.value.code == "ResourceNotFound", change
+
+    def page(**more: Any) -> tuple[list[Any], Any]:
+        answer = hubs.operations["ListHubContents"]({**request, "HubName": found["HubArn"], **more}, caller)
+        return answer["HubContentSummaries"], answer.get("NextToken")  # type: ignore[return-value]
+
+    first, token = page()
+    second, end = page(NextToken=token)
+    listed = [one["HubContentName"] for one in (*first, *second)]
+    assert (len(first), listed, end) == (10, [*names, "zlong"], None)
+    [last], _ = page(NameContains="a-1", SortOrder="Descending", MaxResults=1)
+    assert last["HubContentName"] == "llama-11"
     shape = operation_model("ListHubContents").output_shape
     assert shape is not None
     row: Any = shape.members["HubContentSummaries"]
-    row = row.member
-    assert set(row.required_members) <= summary.keys() <= row.members.keys()
+    assert set(row.member.required_members) <= last.keys() <= row.member.members.keys()
+    assert page(HubContentType="Model") == ([], None)
+    assert set(asked) == {"DescribeHubContent", "ListHubContents"}

@@ -1,7 +1,5 @@
 """Algorithms and the trainer's side: what is exchanged when, arrays of any library, the trainer's own state."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +13,7 @@ from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimat
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import AlgorithmError, ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import METRICS_MAX, Metrics
+from muster.replica.metrics import METRICS_MAX
 from muster.replica.model.final_model import FinalModel
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import outliers
@@ -31,11 +29,11 @@ COUNT = 103
 def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_comes(tmp_path: Path) -> None:
     run, algorithm = Run(tmp_path, replicas=2, min_participants=2), Algorithm(sync_every=4, delay=3)
     a, b = (np.zeros(COUNT, np.float32) for _ in range(2))
-    first = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), a, algorithm)
+    first = DiLoCo(run.open(), a, algorithm)
     a -= 1
     # It gives and continues, although no other replica has come.
     assert (first.step(), first.step(), first.round) == (None, None, 1)
-    second = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), b, algorithm)
+    second = DiLoCo(run.open(1), b, algorithm)
     b -= 3
     second.step()
     assert first.step() is None
@@ -47,19 +45,16 @@ def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_c
     second.finish()
 
 
-def test_utilisation_is_measured_and_goes_along_without_the_trainers_doing(tmp_path: Path) -> None:
-    run, metrics = Run(tmp_path, replicas=1, min_participants=1), Metrics()
-    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, metrics), np.zeros(4, np.float32), Algorithm(sync_every=2))
-    # As many names as a trainer may use: what is measured has room beside them.
+def test_what_is_measured_has_room_beside_as_many_metrics_as_a_trainer_may_log(tmp_path: Path) -> None:
+    run = Run.alone(tmp_path)
+    outer, metrics = DiLoCo(rendezvous := run.open(), np.zeros(4, np.float32)), rendezvous.metrics
     metrics.log(**{f"metric{index}": index for index in range(METRICS_MAX)})
-    for _ in range(4):
+    for _ in range(2):
         outer.step()
     assert 0 <= metrics.latest()["utilisation"] == outer.utilisation < 1
     assert outer.blocked_seconds > 0
     # What was measured of the first round goes with the second.
-    first, second = (run.commit(round_).members[0].metrics for round_ in (1, 2))
-    assert "utilisation" not in first
-    assert (len(second), second["utilisation"] < 1) == (METRICS_MAX + 1, True)
+    assert [len(run.commit(round_).members[0].metrics) for round_ in (1, 2)] == [METRICS_MAX, METRICS_MAX + 1]
     with pytest.raises(ValueError, match="a trainer can log at most 31 metrics"):
         metrics.log(one_more=1)
 
@@ -100,9 +95,7 @@ def test_mixing_keeps_alpha_of_the_local_parameters_and_an_estimate_renews_ones_
     assert eager_estimate(own, (mean, given, 0.25)).tolist() == [6, 6]  # 5 + (6 - 2) / 4
 
 
-def test_settings_that_make_no_sense_or_contradict_each_other_are_refused(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
+def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"sync_every": 0, "momentum": 1.0, "alpha": -1}, "sync_every is 0; .*momentum is 1.0; .*alpha is -1; "),
         ({"sync_every": 10, "fragments": 3}, "sync_every is 10; allowed: a multiple of"),
@@ -117,16 +110,15 @@ def test_settings_that_make_no_sense_or_contradict_each_other_are_refused(
     for settings, reason in refused:
         with subtests.test(reason), pytest.raises(AlgorithmError, match=reason):
             Algorithm(**settings)
-    rendezvous = Rendezvous.open(Run(tmp_path).context(), 0, 1, Metrics())
     with pytest.raises(ParametersError, match="fragments is 4; allowed: 1 to 2"):
-        DiLoCo(rendezvous, np.zeros(2, np.float32), Algorithm(sync_every=4, fragments=4))
+        DiLoCo(Run(tmp_path).open(), np.zeros(2, np.float32), Algorithm(sync_every=4, fragments=4))
 
 
 def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), np.zeros(5, np.float32), Algorithm(learning_rate=0.7))
+    DiLoCo(run.open(), np.zeros(5, np.float32), Algorithm(learning_rate=0.7))
     with pytest.raises(AlgorithmError, match=r"learning_rate is 0\.5 here and 0\.7 in the run"):
-        DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), np.zeros(5, np.float32), Algorithm(learning_rate=0.5))
+        DiLoCo(run.open(1), np.zeros(5, np.float32), Algorithm(learning_rate=0.5))
 
 
 def test_nesterov_follows_its_formula_and_its_schedule() -> None:
@@ -144,20 +136,8 @@ def test_nesterov_follows_its_formula_and_its_schedule() -> None:
     found = [optimizer.at(update) for update in range(6)]
     np.testing.assert_allclose([each.learning_rate for each in found], [0.8, 0.7, 0.6, 0.5, 0.4, 0.4])
     np.testing.assert_allclose([each.momentum for each in found], [0, 0.3, 0.6, 0.9, 0.9, 0.9])
-
-
-def test_a_replica_that_joins_later_replays_the_schedule(tmp_path: Path) -> None:
-    algorithm = Algorithm(decay_rounds=3, final_learning_rate=0.1, momentum_rounds=2)
-    run, found = Run(tmp_path, replicas=1, min_participants=1), [np.zeros(5, np.float32) for _ in range(2)]
-    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), found[0], algorithm)
-    by_hand, optimizer = GlobalState(0, *(np.zeros(5, np.float32) for _ in range(2))), Nesterov(0.7, 0.9, 3, 0.1, 2)
-    for step in range(5):
-        found[0] -= np.float32(step)
-        outer.step()
-        optimizer.at(step).step(by_hand.parameters, by_hand.momentum, np.full(5, step, np.float32))
-    np.testing.assert_allclose(found[0], by_hand.parameters, rtol=1e-5)
-    DiLoCo(Rendezvous.open(run.context(), 0, 2, Metrics()), found[1], algorithm)
-    assert found[1].tobytes() == found[0].tobytes()
+    settings = {"decay_rounds": 3, "final_learning_rate": 0.1, "momentum_rounds": 2}
+    assert Algorithm(**settings).outer.optimizer == Nesterov(0.7, 0.9, 3, 0.1, 2)  # type: ignore[arg-type]
 
 
 def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[Outcome | None]]:
@@ -215,7 +195,7 @@ def test_outliers_are_those_far_above_the_median() -> None:
 
 
 def test_a_replica_of_several_processes_is_scaled_by_the_norm_of_all_of_it(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1, count=100_000)
+    run = Run.alone(tmp_path, count=100_000)
     algorithm = Algorithm(learning_rate=1.0, momentum=0.0, clip_norm=1.0)
     group, found = ThreadGroup(2), list[Floats]()
 
@@ -240,7 +220,7 @@ ONE_STEP = -1.33
 
 
 def alone(root: Path, attempt: int = 1) -> Rendezvous:
-    return Rendezvous.open(Run(root, replicas=1, min_participants=1).context(), 0, attempt, Metrics())
+    return Run.alone(root).open(attempt=attempt)
 
 
 def zeros(*shape: int) -> Floats:
@@ -263,23 +243,12 @@ def test_named_arrays_are_updated_in_place_and_the_result_does_not_depend_on_the
     np.testing.assert_allclose(results[0][1], 2 * ONE_STEP, rtol=1e-6)
 
 
-def test_everything_that_is_wrong_with_the_parameters_is_said_at_once(tmp_path: Path) -> None:
-    fixed = zeros(2)
-    fixed.flags.writeable = False
-    said = "a is float64, not float32; b is read-only; c is of type list, neither "
-    with pytest.raises(ParametersError, match=said):
-        DiLoCo(alone(tmp_path), {"a": np.zeros(3), "b": fixed, "c": [1.0]})
-
-
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     rendezvous = alone(tmp_path)
-    with pytest.raises(ParametersError, match="there are no parameters"):
-        DiLoCo(rendezvous, {})
     outer = DiLoCo(rendezvous, {"a": zeros(3)})
     with pytest.raises(ParametersError, match="has already joined the rendezvous"):
         DiLoCo(rendezvous, zeros(3))
-    others = [{"a": zeros(4)}, {"b": zeros(3)}, {"a": zeros(3, 1)}]
-    for other in others:
+    for other in ({"a": zeros(4)}, {"b": zeros(3)}, {"a": zeros(3, 1)}):
         with pytest.raises(ParametersError, match="Every replica must build the same model"):
             DiLoCo(alone(tmp_path), other)
     for samples in (-1, float("nan"), float("inf")):
@@ -301,10 +270,14 @@ def test_a_round_without_samples_is_declined_and_a_step_without_any_is_not(tmp_p
 
 
 def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
-    rendezvous = alone(tmp_path)
+    rendezvous, fixed = alone(tmp_path), zeros(2)
+    fixed.flags.writeable = False
+    of_types = {"a": np.zeros(3), "b": fixed, "c": [1.0]}
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"rendezvous": "s3://bucket/run/"}, "rendezvous is of type str; allowed: the context's rendezvous"),
         ({"parameters": [zeros(3), zeros(3)]}, "parameters is of type list; allowed: a float32 array, or a dict"),
+        ({"parameters": of_types}, "a is float64, not float32; b is read-only; c is of type list, neither "),
+        ({"parameters": {}}, "there are no parameters"),
         ({"algorithm": 500}, "algorithm is of type int; allowed: an Algorithm"),
         ({"trainer_state": {"data": 3}}, r"trainer_state\['data'\] is of type int; allowed: an object with state_dict"),
         ({"final_model": ["config.json"]}, "final_model is of type list; allowed: a FinalModel"),
@@ -326,26 +299,23 @@ def begin(root: Path, attempt: int, **trainer_state: DataPosition) -> DiLoCo:
     return DiLoCo(alone(root, attempt), zeros(3), trainer_state=trainer_state, checkpoint_dir=root / "checkpoints")
 
 
-def test_a_name_of_the_trainers_state_that_was_not_stored_is_named(tmp_path: Path) -> None:
+def test_a_state_is_restored_and_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     begin(tmp_path, 1, data=at(7)).step()
     with pytest.raises(ParametersError, match="trainer_state has the names data, schedule; allowed: data"):
         begin(tmp_path, 2, data=DataPosition(), schedule=DataPosition())
     with pytest.raises(ParametersError, match="trainer_state has the names none; allowed: data"):
         begin(tmp_path, 3)
-    data = DataPosition()
-    begin(tmp_path, 4, data=data)
+    outer = begin(tmp_path, 4, data=(data := DataPosition()))
     assert data.position == 7
-
-
-def test_a_state_can_be_kept_elsewhere(tmp_path: Path) -> None:
-    first = DiLoCo(alone(tmp_path), zeros(3), trainer_state={"data": at(5)})
-    state = first.state_dict()
-    data = DataPosition()
-    second = DiLoCo(alone(tmp_path, 2), zeros(3), trainer_state={"data": data})
-    second.load_state_dict(state)
-    assert data.position == 5
+    # A trainer may also keep it elsewhere.
+    state = outer.state_dict()
+    data.position = 9
+    outer.load_state_dict(state)
+    assert data.position == 7
     with pytest.raises(ParametersError, match="state_dict has the keys data; allowed: round, trainer"):
-        second.load_state_dict({"data": 1})
+        outer.load_state_dict({"data": 1})
+    with pytest.raises(ParametersError, match="belongs to round 9, but the run is in round 1"):
+        outer.load_state_dict({**state, "round": 9})
 
 
 # --- arrays of other libraries --------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Large requests to S3, against a server that sends what a script says, byte by byte."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -163,9 +161,7 @@ def test_a_server_that_is_silent_is_given_up(s3: S3Server, monkeypatch: pytest.M
         assert s3.methods == ["GET", "HEAD"]
 
 
-def test_large_objects_lie_below_the_path_of_the_service_as_small_ones_do(
-    s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_objects_lie_below_the_path_of_the_service(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.script(answer(200))
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}/storage/v1/s3")
     store = opened()

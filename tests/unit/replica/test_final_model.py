@@ -1,12 +1,10 @@
 """The model that replicas leave: what is written, by whom, and that the safetensors library reads it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from muster.contract.run.model import ModelEvaluation, ModelFile, ModelKind, Mod
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.errors import FencedError, ParametersError, TrainerError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
 from muster.replica.model import weight_files as weight_files_module
 from muster.replica.model import weights_writer
 from muster.replica.model.final_model import FinalModel, adapter_name
@@ -111,9 +108,7 @@ def check_numbers(folder: Path) -> None:
         np.testing.assert_array_equal(found[name], array, strict=True, err_msg=name)
 
 
-def test_the_bytes_do_not_depend_on_how_many_processes_hold_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_files_module, "FILE_BYTES_MAX", 300)
     monkeypatch.setattr(weights_writer, "window_elements", lambda *_: WINDOW)
     alone = written_by(tmp_path / "alone", 1)
@@ -185,9 +180,7 @@ class Saved:
         (Path(folder) / "tokenizer.json").write_text("{}")
 
 
-def test_wishes_that_cannot_be_met_are_refused_before_training_and_foreign_weights_when_they_are_found(
-    tmp_path: Path,
-) -> None:
+def test_wishes_that_cannot_be_met_are_refused_before_training(tmp_path: Path) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"beside": "config.json"}, "FinalModel.beside is of type str; allowed: a list"),
         ({"beside": [3]}, r"FinalModel.beside\[0\] is of type int"),
@@ -226,8 +219,7 @@ class ModelRun:
     ) -> Rendezvous:
         """Train and leave; returns what the replica left with."""
         results = FaultyStore(LocalStore(self.results), faults or Faults())
-        context = replace(self.run.context(), results=results)
-        rendezvous = Rendezvous.open(context, rank, attempt, Metrics())
+        rendezvous = self.run.open(rank, attempt, results=results)
         weights = np.zeros(COUNT, np.float32)
         outer = DiLoCo(rendezvous, {"weights": weights}, final_model=final_model)
         while outer.round < rounds:
@@ -368,8 +360,8 @@ def test_a_rerun_that_comes_after_the_model_writes_nothing_and_makes_no_step(tmp
     before = file.stat().st_mtime_ns
     run.replica(0, attempt=2)
     assert (run.writers(), file.stat().st_mtime_ns) == ([0], before)
-    context = replace(run.run.context(), results=LocalStore(run.results))
-    outer = DiLoCo(Rendezvous.open(context, 0, 3, Metrics()), {"weights": np.zeros(COUNT, np.float32)})
+    third = run.run.open(attempt=3, results=LocalStore(run.results))
+    outer = DiLoCo(third, {"weights": np.zeros(COUNT, np.float32)})
     outer.finish()
     assert outer.finish() is None
     with pytest.raises(ParametersError, match=r"finish\(\) has ended"):

@@ -1,7 +1,5 @@
 """The pure parts of a replica's process group: who is where, how many there are, why they ended, what they write."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -30,8 +28,6 @@ from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, Net
 from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
 from muster.replica.group.spawning import Crew, group_variables, omp_threads
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
 from tests.support.peers import Run
 
 
@@ -205,17 +201,6 @@ def test_lines_are_named_when_they_are_complete_and_the_last_one_at_the_end() ->
     assert lines.take(endless) == b"[2.5] " + endless + b"\n"
 
 
-def test_a_folder_never_shows_half_a_report(tmp_path: Path) -> None:
-    folder = GroupFolder(tmp_path)
-    assert (folder.pid(0), folder.reported(0)) == (None, None)
-    folder.register(0)
-    folder.report(0, ReplicaExit.FENCED, "a newer process has claimed the rank")
-    found = folder.reported(0)
-    assert found is not None
-    assert (found.code, found.text) == (ReplicaExit.FENCED, "a newer process has claimed the rank")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.failure", "0.pid"]
-
-
 def test_a_board_is_the_same_over_the_network() -> None:
     served = LocalBoard()
     value: JsonValue = {"a": [1, None, "ü"]}
@@ -248,17 +233,16 @@ def test_a_board_listens_everywhere_if_its_address_is_known_outside_only() -> No
 
 
 def test_a_group_holds_one_claim_and_renews_it_once(tmp_path: Path) -> None:
-    run, board = Run(tmp_path, replicas=1, min_participants=1), LocalBoard()
+    run, board = Run.alone(tmp_path), LocalBoard()
     members = [InnerGroup(rank, 3, rank) for rank in range(3)]
-    contexts = [replace(run.context(), group=member, board=board) for member in members]
-    seats = [Rendezvous.open(context, 0, 1, Metrics()) for context in contexts]
+    seats = [run.open(group=member, board=board) for member in members]
     assert {seat.claim.epoch for seat in seats} == {1}
     for seat in seats:
         seat.rejoin()
     assert {seat.claim for seat in seats} == {seats[0].claim}
     assert seats[0].claim.epoch == 2
     # A new container has a new board, and fences the whole group.
-    assert Rendezvous.open(run.context(), 0, 1, Metrics()).claim.epoch == 3
+    assert run.open().claim.epoch == 3
 
 
 def test_the_plain_spawner_serves_where_there_is_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Inner states between two rounds: what is saved when, what a restart continues from, and that nothing is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -80,9 +78,7 @@ def test_the_newest_state_wins_and_of_two_the_one_of_the_faster_tier(tmp_path: P
     assert (third.place, third.tier) == ((0, 21), "s3")
 
 
-def test_the_memory_of_the_cluster_is_used_where_there_is_the_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_the_cluster_is_used_where_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with memory_service() as service:
         monkeypatch.setenv("MUSTER_MEMORY_ENDPOINT", service.url)
         lives = Lives(tmp_path)

@@ -1,7 +1,5 @@
 """The compiled kernel makes the same bits as NumPy. `tests/release/arm64` checks it for another processor."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import shutil

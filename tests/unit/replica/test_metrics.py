@@ -1,7 +1,5 @@
 """What a replica measures and logs: sinks of metrics until its end, what it spends its time on, whom it waits for."""
 
-from __future__ import annotations
-
 import logging
 import math
 import signal
@@ -10,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +17,6 @@ from unittest.mock import ANY, Mock
 import numpy as np
 import pytest
 
-from muster.contract.run.commit import Commit
 from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.time_use import Activity, TimeUse, seconds_of
@@ -34,7 +31,6 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.member import Member
 from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.sinks import open_sinks as sinks_of_document
 from muster.replica.sinks import writer
 from muster.replica.sinks.identity import Identity
@@ -52,18 +48,46 @@ from tests.support.waiting import wait_until
 TRAINERS = "tests.support.jobs.trainers"
 
 
-class Kept:
-    """Keeps what it gets, and asks the process to end once it gets the metric `waiting`."""
+PATIENT_SECONDS = 30.0
 
-    name = "kept"
+
+@dataclass
+class Sink:
+    """Keeps what it gets; waits for `may_write` before, and fails on the values in `fails_on`."""
+
+    name: str = "kept"
+    may_write: threading.Event = field(default_factory=threading.Event)
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    fails_on: tuple[float, ...] = ()
+    written: list[Record] = field(default_factory=list)
+    ended: list[Ending] = field(default_factory=list)
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.has_begun.set()
+        assert self.may_write.wait(PATIENT_SECONDS)
+        if any(value in self.fails_on for record in records for value in record.values.values()):
+            message = "no connection"
+            raise OSError(message)
+        self.written += records
+
+    def close(self, ending: Ending) -> None:
+        self.ended.append(ending)
+
+    @property
+    def values(self) -> list[float]:
+        return [value for record in self.written for value in record.values.values()]
+
+
+class Kept(Sink):
+    """A sink that asks the process to end once it gets the metric `waiting`."""
 
     def __init__(self) -> None:
-        self.written: list[Record] = []
-        self.ending: Ending | None = None
+        super().__init__()
+        self.may_write.set()
         self._over, self._asking = threading.Event(), threading.Thread(target=self._ask, daemon=True)
 
     def write(self, records: Sequence[Record]) -> None:
-        self.written += records
+        super().write(records)
         if any("waiting" in record.values for record in records) and not self._asking.is_alive():
             self._asking.start()
 
@@ -79,9 +103,6 @@ class Kept:
         self._over.set()
         if self._asking.is_alive():
             self._asking.join()
-
-    def close(self, ending: Ending) -> None:
-        self.ending = ending
 
     def steps_of(self, name: str) -> list[int]:
         return [record.step for record in self.written if name in record.values]
@@ -132,15 +153,14 @@ def test_metrics_reach_the_sinks_with_the_step_of_the_run_and_with_the_rates(tmp
     assert kept.steps_of("loss") == [1, 2, 3]
     assert kept.steps_of("utilisation") == [1, 2, 3]
     assert len(kept.steps_of("samples_per_second")) == len(kept.steps_of("run_samples_per_second")) == 2
-    assert kept.ending is Ending.DONE
     assert run_here(tmp_path / "failed", "fail_after", {"rounds": 1}) is ReplicaExit.USER_CODE
-    assert kept.ending is Ending.FAILED
+    assert kept.ended == [Ending.DONE, Ending.FAILED]
 
 
 def test_what_a_stopped_replica_has_logged_is_written_before_it_ends(tmp_path: Path, kept: Kept) -> None:
     assert run_here(tmp_path, "wait_to_be_stopped", {"rounds": 1}) is ReplicaExit.STOPPED
     assert kept.steps_of("waiting") == [1]
-    assert kept.ending is Ending.STOPPED
+    assert kept.ended == [Ending.STOPPED]
 
 
 def test_what_a_replica_that_hangs_has_logged_is_written_after_its_reason(
@@ -154,7 +174,7 @@ def test_what_a_replica_that_hangs_has_logged_is_written_after_its_reason(
 
     def exited(code: int) -> None:
         assert kept.steps_of("loss") == [0]
-        assert kept.ending is Ending.FAILED
+        assert kept.ended == [Ending.FAILED]
         assert (tmp_path / "opt" / "output" / "failure").exists()
         raise SystemExit(code)
 
@@ -217,14 +237,16 @@ def test_the_names_of_a_replicas_series_follow_from_its_lineage() -> None:
     assert one.unique_name == again.unique_name != elsewhere.unique_name
 
 
-def steps_logged(run: Run, algorithm: Algorithm, rounds: int) -> list[int]:
-    """The steps of a metric that a trainer logs after every inner step."""
+def train_alone(run: Run, algorithm: Algorithm, last: int, samples: int = 1, **expected: Any) -> list[int]:
+    """Train with so many samples in a step; the steps of a metric that a trainer logs after every inner step."""
     seen: list[int] = []
 
     def train(context: Context) -> None:
-        outer = DiLoCo(context.rendezvous, {"weights": np.zeros(run.count, np.float32)}, algorithm)
-        while outer.round < rounds:
-            outer.step()
+        for name, value in expected.items():
+            context.expect(**{name: value})
+        outer = DiLoCo(context.rendezvous, {name: np.zeros(run.count, np.float32) for name in "ab"}, algorithm)
+        while outer.round < last:
+            outer.step(samples)
             seen.append(context.metrics.step)
         outer.finish()
 
@@ -234,77 +256,30 @@ def steps_logged(run: Run, algorithm: Algorithm, rounds: int) -> list[int]:
 
 def test_steps_are_counted_over_rounds_and_restarts(tmp_path: Path) -> None:
     for name, options in {"plain": {}, "delayed": {"delay": 1}, "eager": {"eager": True}}.items():
-        run = Run(tmp_path / name, replicas=1, min_participants=1)
-        steps = steps_logged(run, Algorithm(sync_every=3, **options), 3)
+        steps = train_alone(Run.alone(tmp_path / name), Algorithm(sync_every=3, **options), 3)
         assert steps == list(range(1, len(steps) + 1)), name
     # A later process continues at the run's step.
-    run = Run(tmp_path / "plain", replicas=1, min_participants=1)
-    assert steps_logged(run, Algorithm(sync_every=3), 4) == [10, 11, 12]
-
-
-def commits_of(run: Run, algorithm: Algorithm, last: int, samples: int, **expected: Any) -> list[Commit]:
-    """The commits of a replica that trains alone, with so many samples in a step."""
-
-    def train(context: Context) -> None:
-        for name, value in expected.items():
-            context.expect(**{name: value})
-        outer = DiLoCo(context.rendezvous, {name: np.zeros(run.count, np.float32) for name in "ab"}, algorithm)
-        while outer.round < last:
-            outer.step(samples)
-        outer.finish()
-
-    trained(train, [context_of(run)])
-    return [run.commit(round_) for round_ in range(1, last + 1)]
+    assert train_alone(Run.alone(tmp_path / "plain"), Algorithm(sync_every=3), 4) == [10, 11, 12]
 
 
 def test_what_a_trainer_expects_is_in_the_commits(tmp_path: Path) -> None:
-    run = Run(tmp_path / "store", replicas=1, min_participants=1)
-    commits = commits_of(run, Algorithm(sync_every=2), 3, 500, rounds=80, unit="tokens")
+    run = Run.alone(tmp_path / "store")
+    train_alone(run, Algorithm(sync_every=2), 3, 500, rounds=80, unit="tokens")
+    commits = [run.commit(round_) for round_ in (1, 2, 3)]
     assert {(commit.expected_rounds, commit.unit) for commit in commits} == {(80, "tokens")}
     assert [commit.samples for commit in commits] == [1_000.0, 2_000.0, 3_000.0]
-    first, _, last = (commit.pace for commit in commits)
-    assert first is None
-    assert last is not None
-    assert last.rounds == 2
-    other = Run(tmp_path / "other", replicas=1, min_participants=1)
+    assert commits[0].pace is None
+    assert commits[2].pace is not None
+    assert commits[2].pace.rounds == 2
+    other = Run.alone(tmp_path / "other")
     with pytest.raises(ParametersError, match=r"rounds is 0; allowed: 1 to .*; unit is 'Tokens/s'; allowed: "):
         context_of(other).expect(rounds=0, unit="Tokens/s")
     # Each sample is part of two rounds, but for those of the first interval, which one fragment alone carries.
-    last_round = commits_of(other, Algorithm(sync_every=4, fragments=2), 6, 100)[-1]
-    assert (last_round.fragments, last_round.samples) == (2, 6 * 2 * 100 - 100)
+    train_alone(other, Algorithm(sync_every=4, fragments=2), 6, 100)
+    assert (other.commit(6).fragments, other.commit(6).samples) == (2, 6 * 2 * 100 - 100)
 
 
 # --- Metrics on their way to their sinks: the training loop never waits, and nothing that a sink does ends it -------
-
-
-PATIENT_SECONDS = 30.0
-
-
-@dataclass
-class Sink:
-    """Keeps what it gets; waits for `may_write` before, and fails on the values in `fails_on`."""
-
-    name: str = "kept"
-    may_write: threading.Event = field(default_factory=threading.Event)
-    has_begun: threading.Event = field(default_factory=threading.Event)
-    fails_on: tuple[float, ...] = ()
-    written: list[Record] = field(default_factory=list)
-    ended: list[Ending] = field(default_factory=list)
-
-    def write(self, records: Sequence[Record]) -> None:
-        self.has_begun.set()
-        assert self.may_write.wait(PATIENT_SECONDS)
-        if any(value in self.fails_on for record in records for value in record.values.values()):
-            message = "no connection"
-            raise OSError(message)
-        self.written += records
-
-    def close(self, ending: Ending) -> None:
-        self.ended.append(ending)
-
-    @property
-    def values(self) -> list[float]:
-        return [value for record in self.written for value in record.values.values()]
 
 
 def willing(**options: object) -> Sink:
@@ -436,9 +411,8 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
         wait_until("its wait", lambda: clocks[0].seconds > given + 1)
 
     def train(rank: int) -> None:
-        context = replace(run.context(), clock=clocks[rank])
-        metrics = Metrics()
-        rendezvous = Rendezvous.open(context, rank, 1, metrics)
+        rendezvous = run.open(rank, clock=clocks[rank])
+        metrics = rendezvous.metrics
         clocks[rank].seconds += 5  # the trainer builds its model
         outer = DiLoCo(rendezvous, np.zeros(run.count, np.float32), Algorithm(sync_every=2))
         metrics.log(start=0.0)
@@ -479,9 +453,9 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
 
 
 def test_ranks_that_a_run_does_not_have_are_not_counted_on(tmp_path: Path) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
+    run = Run.alone(tmp_path)
     for attempt in (1, 2):
-        DiLoCo(Rendezvous.open(run.context(), 0, attempt, Metrics()), np.zeros(run.count, np.float32)).step()
+        DiLoCo(run.open(attempt=attempt), np.zeros(run.count, np.float32)).step()
         use = run.commit(attempt).time_use
         assert use is not None
         assert (len(use.last), len(use.held_up), use.rounds) == (1, attempt - 1, attempt)

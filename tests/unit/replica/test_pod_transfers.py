@@ -1,7 +1,5 @@
 """What a pod's first process and its worker copy from S3 and to it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tarfile
@@ -58,9 +56,7 @@ def test_bytes_without_their_checksum_are_no_file(s3: S3Server, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_download_continues_where_its_connection_broke_a_bounded_number_of_times(
-    s3: S3Server, tmp_path: Path
-) -> None:
+def test_a_download_continues_where_it_broke_a_bounded_number_of_times(s3: S3Server, tmp_path: Path) -> None:
     s3.put("key", b"0123456789")
     for cuts in ([0], [2, 1, 3], [5]):
         s3.requests.clear()
@@ -100,9 +96,7 @@ def test_only_one_of_two_new_objects_is_written(s3: S3Server) -> None:
     assert s3.body("key") == b"first"
 
 
-def test_a_large_file_is_written_in_parts_and_none_is_left(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_is_written_in_parts(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects_module, "PART_BYTES", 4)
     path = tmp_path / "large"
     path.write_bytes(b"0123456789")
@@ -152,9 +146,7 @@ def test_a_restarted_container_downloads_only_what_is_missing_or_newer(s3: S3Ser
     }  # fmt: skip
 
 
-def test_no_file_moves_from_one_mount_of_the_pod_to_another(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_moves_from_a_mount_to_another(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folders below /opt/ml are mounts of their own: Linux renames nothing from one of them to another."""
     replace = Path.replace
 

@@ -1,7 +1,5 @@
 """Replicas of several processes: what each holds and sends, and that another number of them changes no byte."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import tracemalloc
@@ -60,9 +58,9 @@ def meshes(draw: st.DrawFn) -> list[list[LocalShard]]:
     return tensors
 
 
-def flattened(shard: LocalShard, whole: np.ndarray) -> np.ndarray:
+def held_by(shard: LocalShard, whole: np.ndarray) -> np.ndarray:
     indices = [[index for run in runs for index in run] for runs in shard.held]
-    return whole.reshape(shard.shape)[np.ix_(*indices)].reshape(-1)
+    return whole.reshape(shard.shape)[np.ix_(*indices)]
 
 
 @given(meshes(), st.data())
@@ -79,14 +77,14 @@ def test_slices_are_read_from_shards_and_written_to_them(tensors: list[list[Loca
         for source in range(size):
             for run in plan.reads(source, holder, span):
                 assert np.isnan(values[run.places]).all(), "an element is sent twice"
-                values[run.places] = flattened(tensors[run.tensor][source], wholes[run.tensor])[run.local]
+                values[run.places] = held_by(tensors[run.tensor][source], wholes[run.tensor]).reshape(-1)[run.local]
         assert values.tobytes() == flat[span].tobytes()
         for target in range(size):
             for run in plan.writes(target, span):
                 written[target][run.tensor][run.local] = values[run.places]
     for rank in range(size):
         for held, whole, found in zip(tensors, wholes, written[rank], strict=True):
-            assert found.tobytes() == flattened(held[rank], whole).tobytes()
+            assert found.tobytes() == held_by(held[rank], whole).tobytes()
 
 
 def test_of_copies_a_process_reads_its_own_and_of_statistics_the_first_ones() -> None:
@@ -142,28 +140,23 @@ def test_a_group_continues_from_the_newest_state_that_all_its_processes_have(tmp
     old=st.integers(1, 5),
     new=st.integers(1, 5),
 )
-def test_every_element_of_a_sharded_tensor_comes_from_where_it_was(
-    shape: tuple[int, ...], dimension: int, old: int, new: int
-) -> None:
+def test_every_element_comes_from_where_it_was(shape: tuple[int, ...], dimension: int, old: int, new: int) -> None:
     dimension %= len(shape)
     whole = np.arange(np.prod(shape)).reshape(shape)
 
     def part(rank: int, size: int) -> LocalShard:
         return LocalShard.whole(shape).split(dimension, size, rank)
 
-    def values(shard: LocalShard) -> np.ndarray:
-        return whole[np.ix_(*[[index for run in held for index in run] for held in shard.held])]
-
     for rank in range(new):
         own = part(rank, new)
         made = np.full(own.local_shape, -1)
         for former in range(old):
-            found = values(part(former, old))
+            found = held_by(part(former, old), whole)
             theirs = stored_shard(shape, found.shape, former, old)
             assert theirs is not None
             for source, place in shared_blocks(theirs, own):
                 made[place] = found[source]
-        assert np.array_equal(made, values(own))
+        assert np.array_equal(made, held_by(own, whole))
 
 
 def test_a_part_of_two_dimensions_is_not_guessed() -> None:
@@ -191,7 +184,7 @@ class Replica:
     """The processes of a replica that trains without others and saves what it has when it is stopped."""
 
     def __init__(self, place: Path, codec: str = "fp32", fragments: int = 1) -> None:
-        self.run = Run(place / "run", replicas=1, min_participants=1, rounds=4, count=5_000, codec=codec)
+        self.run = Run.alone(place / "run", rounds=4, count=5_000, codec=codec)
         self.algorithm = Algorithm(4 * fragments, codec=codec, fragments=fragments)
         self.folder = place / "checkpoints"
 

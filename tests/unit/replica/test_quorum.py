@@ -1,7 +1,5 @@
 """When a round can be committed: quorum, claims, exclusions, and the grace, which follows what rounds have needed."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,7 +18,6 @@ from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec import Spec
 from muster.contract.training.overrides import Override
 from muster.replica.errors import FencedError, RendezvousError
-from muster.replica.metrics import Metrics
 from muster.replica.rounds import agreement
 from muster.replica.rounds.claims import (
     Claim,
@@ -33,7 +30,7 @@ from muster.replica.rounds.claims import (
 )
 from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
 from muster.replica.rounds.quorum import Decision, Quorum, QuorumTally
-from muster.replica.rounds.rendezvous import LocalUpdate, Rendezvous
+from muster.replica.rounds.rendezvous import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions
 from muster.replica.store.local_store import LocalStore
@@ -258,9 +255,7 @@ def test_a_straggler_that_was_given_up_and_came_back_widens_the_window() -> None
     st.integers(1, 4),
     st.floats(0, 1e5),
 )
-def test_whatever_was_seen_the_window_lies_within_its_bound(
-    arrivals: list[list[float]], least: int, longest: float
-) -> None:
+def test_the_window_lies_within_its_bound(arrivals: list[list[float]], least: int, longest: float) -> None:
     rounds = [round_of(number, each) for number, each in enumerate(arrivals, start=1)]
     assert 0 <= grace_window(longest, least, rounds) <= longest
 
@@ -268,8 +263,7 @@ def test_whatever_was_seen_the_window_lies_within_its_bound(
 def test_the_round_is_committed_when_its_window_closes_and_no_poll_later(tmp_path: Path) -> None:
     for seconds in (0.7, 2.0, 2.3):
         clock, run = HandClock(passes=True), Run(tmp_path / f"{seconds}", replicas=2)
-        context = replace(run.context(), clock=clock, quorum=Quorum(2, 1, seconds))
-        rendezvous = Rendezvous.open(context, 0, 1, Metrics())
+        rendezvous = run.open(clock=clock, quorum=Quorum(2, 1, seconds))
         rendezvous.exchange(1, LocalUpdate(np.ones(8, np.float32), 1.0))
         assert clock.seconds == pytest.approx(seconds, abs=1e-6)
 
@@ -348,9 +342,7 @@ class WithClusters(Run):
         )
 
 
-def test_a_commit_without_an_expected_rank_of_a_cluster_is_reported_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_without_a_clusters_rank_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing_only_in(monkeypatch, 2)
     run = WithClusters(tmp_path / "run", replicas=3, min_participants=2, rounds=4)
     run.notices = LocalStore(tmp_path / "notices")

@@ -1,7 +1,5 @@
 """A store whose objects are read ahead: each range is handed out once, and everything else passes through."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rounds: the order of their steps, who counts in them and how often, and what makes them void."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from contextlib import suppress
@@ -9,7 +7,6 @@ from functools import partial
 from itertools import pairwise
 from math import floor
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -18,19 +15,14 @@ import pytest
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import FencedError, OtherStateError, RendezvousError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
 from muster.replica.rounds.agreement import commit_time
 from muster.replica.rounds.claims import claim_rank
 from muster.replica.rounds.contribution import Notes, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
-from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
-from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import last_committed
-from muster.replica.store.local_store import LocalStore
-from muster.replica.store.transport import Store
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
 from tests.support.data_position import DataPosition
@@ -54,15 +46,13 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Run:
-    return Run(tmp_path, replicas=1, min_participants=1)
+    return Run.alone(tmp_path)
 
 
-def trained_alone(store: Store, checkpoints: Path, attempt: int) -> bytes:
+def trained_alone(run: Run, attempt: int, faults: Faults) -> bytes:
     """The parameters of a replica after five rounds, with error feedback."""
-    context = RoundContext(store, RUN, Quorum(1, 1, 1.0), 20.0, Event())
-    parameters = np.zeros(1000, np.float32)
-    rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
-    outer = DiLoCo(rendezvous, parameters, Algorithm(codec="int4"), checkpoint_dir=checkpoints)
+    rendezvous, parameters = run.open(attempt=attempt, store=FaultyStore(run.store, faults)), np.zeros(1000, np.float32)
+    outer = DiLoCo(rendezvous, parameters, Algorithm(codec="int4"), checkpoint_dir=run.root / "checkpoints")
     while outer.round < 5:
         parameters -= gradient_of(0, outer.round, parameters.size)
         outer.step()
@@ -70,11 +60,11 @@ def trained_alone(store: Store, checkpoints: Path, attempt: int) -> bytes:
 
 
 def test_the_residual_is_not_lost_with_a_process_that_dies_once_its_contribution_counts(tmp_path: Path) -> None:
-    unbroken = trained_alone(LocalStore(tmp_path / "a"), tmp_path / "b", attempt=1)
-    store, checkpoints = LocalStore(tmp_path / "run"), tmp_path / "checkpoints"
+    unbroken = trained_alone(Run.alone(tmp_path / "unbroken"), 1, Faults())
+    run = Run.alone(tmp_path / "run")
     with pytest.raises(Killed):
-        trained_alone(FaultyStore(store, Faults(after_create=kill_at(keys.commit(2)))), checkpoints, attempt=1)
-    assert trained_alone(store, checkpoints, attempt=2) == unbroken
+        trained_alone(run, 1, Faults(after_create=kill_at(keys.commit(2))))
+    assert trained_alone(run, 2, Faults()) == unbroken
 
 
 def test_a_superseded_process_makes_no_shard_in_the_place_of_its_successor(alone: Run) -> None:
@@ -89,7 +79,7 @@ def test_a_superseded_process_makes_no_shard_in_the_place_of_its_successor(alone
 
 
 def test_a_superseded_process_uploads_no_contribution(alone: Run) -> None:
-    older = Rendezvous.open(alone.context(), 0, 1, Metrics())
+    older = alone.open()
     claim_rank(alone.store, RUN, 0, 2)
     update = LocalUpdate(gradient_of(0, 1, alone.count), 1.0)
     for contributes in (older.exchange, older.give):
@@ -105,7 +95,7 @@ def test_a_replicas_own_state_is_saved_before_its_contribution_can_be_seen(alone
         alone.start(0).join()
     saved: list[str] = []
     store = FaultyStore(alone.store, Faults(before_create=kill_at(keys.CONTRIBUTIONS)))
-    rendezvous = Rendezvous.open(alone.context(store), 0, 2, Metrics())
+    rendezvous = alone.open(attempt=2, store=store)
     update = LocalUpdate(np.ones(alone.count, np.float32), 1.0, before_giving=lambda _: saved.append("saved"))
     if committed:
         rendezvous.exchange(1, update)
@@ -241,7 +231,7 @@ def test_a_replica_that_comes_when_the_round_is_committed_finds_its_other_bits(t
     peers = run.start_all()
     with all_ended(peers):
         assert len({peer.parameters() for peer in peers}) == 1
-    rendezvous = Rendezvous.open(run.context(), 0, 2, Metrics())
+    rendezvous = run.open(attempt=2)
     with pytest.raises(OtherStateError):
         rendezvous.exchange(1, LocalUpdate(gradient_of(0, 1, run.count), 1.0, state="00000000"))
 
@@ -255,7 +245,7 @@ def test_a_process_whose_claim_an_earlier_round_has_seen_is_read_in_the_next_one
     missing_only_in(monkeypatch, 1)
     run = Run(tmp_path, replicas=2, min_participants=1, rounds=2)
     # Rank 1 has claimed its rank and loads. Round 1 knows of it, and does not have it.
-    rendezvous = Rendezvous.open(run.context(), 1, 1, Metrics())
+    rendezvous = run.open(1)
 
     def after_the_joiner(round_: int) -> None:
         if round_ == 2:
@@ -285,7 +275,7 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
     def loaded(round_: int) -> None:
         if round_ == 3:
             # It claims its rank after the second commit, which does not have it.
-            rendezvous.append(Rendezvous.open(run.context(), 1, 2, Metrics()))
+            rendezvous.append(run.open(1, 2))
         if round_ == 5:
             DiLoCo(rendezvous[0], np.zeros(run.count, np.float32))
 
@@ -310,8 +300,8 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_fragment_weighs_the_tokens_since_it_was_last_exchanged(tmp_path: Path) -> None:
-    run, algorithm = Run(tmp_path, replicas=1, min_participants=1), Algorithm(sync_every=4, fragments=2, delay=1)
-    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), np.zeros(run.count, np.float32), algorithm)
+    run, algorithm = Run.alone(tmp_path), Algorithm(sync_every=4, fragments=2, delay=1)
+    outer = DiLoCo(run.open(), np.zeros(run.count, np.float32), algorithm)
     # Sent after steps 1, 3, 5 and 7: in turn the first and the second half.
     for tokens in (1, 2, 4, 8, 16, 32, 64, 128):
         outer.step(tokens)
@@ -339,13 +329,14 @@ def dies_at_commit(commits: list[bytes]) -> Faults:
 def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
     tmp_path: Path, algorithm: Algorithm
 ) -> None:
-    run = Run(tmp_path, replicas=1, min_participants=1)
+    run = Run.alone(tmp_path)
     commits: list[bytes] = []
 
     def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, Floats]:
         parameters = np.zeros(run.count, np.float32)
-        rendezvous = Rendezvous.open(run.context(FaultyStore(run.store, faults)), 0, attempt, Metrics())
-        return DiLoCo(rendezvous, parameters, algorithm), parameters
+        return DiLoCo(
+            run.open(attempt=attempt, store=FaultyStore(run.store, faults)), parameters, algorithm
+        ), parameters
 
     first, parameters = begin(1, dies_at_commit(commits))
     for _ in range(algorithm.sync_every - algorithm.delay):
@@ -379,14 +370,13 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
 def test_a_rerun_that_ends_before_the_round_counts_its_predecessor_repeats_nothing(
     tmp_path: Path, steps: int, is_stopped: bool, codec: str
 ) -> None:
-    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    run = Run.alone(tmp_path / "run")
     commits: list[bytes] = []
 
     def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, DataPosition, threading.Event]:
         stop, reader = threading.Event(), DataPosition()
-        context = run.context(FaultyStore(run.store, faults), stop)
         outer = DiLoCo(
-            Rendezvous.open(context, 0, attempt, Metrics()),
+            run.open(attempt=attempt, store=FaultyStore(run.store, faults), stop=stop),
             np.zeros(run.count, np.float32),
             Algorithm(sync_every=4, codec=codec),
             trainer_state={"reader": reader},
@@ -420,9 +410,9 @@ def test_an_eager_replica_whose_round_is_deleted_ends_with_the_run(
     missing_only_in(monkeypatch, 1)
     run = Run(tmp_path, replicas=2, min_participants=1, rounds=5, snapshot_rounds=1)
     parameters = np.zeros(run.count, np.float32)
-    late = DiLoCo(Rendezvous.open(run.context(), 1, 1, Metrics()), parameters, Algorithm(eager=True))
+    late = DiLoCo(run.open(1), parameters, Algorithm(eager=True))
     other = np.zeros(run.count, np.float32)
-    outer = DiLoCo(Rendezvous.open(run.context(), 0, 1, Metrics()), other, Algorithm(eager=True))
+    outer = DiLoCo(run.open(), other, Algorithm(eager=True))
     while outer.round < run.rounds:
         other -= 1
         outer.step()

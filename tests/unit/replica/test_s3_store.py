@@ -1,7 +1,5 @@
 """The S3 store: its region, and its requests to a server that answers as a script says."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -233,9 +231,7 @@ def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory() -> No
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_large_object_that_cannot_be_written_ends_while_it_is_made(
-    s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_object_that_is_refused_ends_while_it_is_made(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(s3_store._PART_RETRIES, "backoff", {"init_backoff": timedelta(milliseconds=1)})
     monkeypatch.setitem(s3_store._PART_RETRIES, "max_retries", 2)
     for status, expected in ((403, StoreDeniedError), (503, StoreUnavailableError)):

@@ -1,7 +1,5 @@
 """Shards of means and of snapshots: who makes and reads them, what is damaged, and how long they are kept."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

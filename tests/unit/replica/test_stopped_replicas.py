@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from muster.replica.entry.main import Stops
 from muster.replica.errors import StoppedError
 from muster.replica.frontends import saved_state
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
 from muster.replica.rounds import agreement, lookout
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.lookout import Lookout
@@ -45,8 +44,8 @@ class Replica:
         self, run: Run, rank: int, folder: Path, algorithm: Algorithm | None = None, faults: Faults | None = None
     ) -> None:
         self.stop = threading.Event()
-        context = run.context(FaultyStore(run.store, faults or Faults()), self.stop)
-        self.rendezvous = Rendezvous.open(replace(context, trainer_stop=self.stop), rank, 1, Metrics())
+        store = FaultyStore(run.store, faults or Faults())
+        self.rendezvous = run.open(rank, store=store, stop=self.stop, trainer_stop=self.stop)
         self.counts = np.zeros((run.replicas, ROUNDS * STEPS * 2), np.float32)
         self.reader = DataPosition()
         self.rank, self.drawn = rank, list[int]()
@@ -194,7 +193,7 @@ def test_a_replica_that_is_stopped_while_it_waits_for_others_loses_nothing(tmp_p
 def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorithm) -> None:
     for steps in (1, 3, 5, 7):
         # Alone, so nobody commits a round meanwhile.
-        run, folder = Run(tmp_path / f"run-{steps}", replicas=1, min_participants=1), tmp_path / f"checkpoints-{steps}"
+        run, folder = Run.alone(tmp_path / f"run-{steps}"), tmp_path / f"checkpoints-{steps}"
         Replica(run, 0, folder, algorithm).train(steps).stopped()
         second = Replica(run, 0, folder, algorithm)
         assert second.reader.position == steps
@@ -204,10 +203,10 @@ def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorit
 
 
 def test_a_stopped_replica_stays_in_the_run(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=1, min_participants=1, on_early_finish=OnEarlyFinish.STOP)
+    run = Run.alone(tmp_path / "run", on_early_finish=OnEarlyFinish.STOP)
     stop, results = threading.Event(), tmp_path / "results"
-    context = replace(run.context(stop=stop), results=LocalStore(results))
-    outer = DiLoCo(Rendezvous.open(context, 0, 1, Metrics()), np.zeros(4, np.float32), Algorithm(sync_every=STEPS))
+    rendezvous = run.open(stop=stop, results=LocalStore(results))
+    outer = DiLoCo(rendezvous, np.zeros(4, np.float32), Algorithm(sync_every=STEPS))
     outer.step()
     stop.set()
     outer.finish()
@@ -219,7 +218,7 @@ def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saved_state, "SMALL_BYTES", 1000)
-    run = Run(tmp_path / "run", replicas=1, min_participants=1)
+    run = Run.alone(tmp_path / "run")
     loaded: list[int] = []
 
     class Optimizer(DataPosition):
@@ -233,10 +232,9 @@ def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
 
     def train(steps: int) -> tuple[int, int]:
         """The position of the data before and after the steps; then the process is killed."""
-        context = replace(run.context(run.store), checkpoint_rounds=3)
         reader, optimizer = DataPosition(), Optimizer()
         outer = DiLoCo(
-            Rendezvous.open(context, 0, 1, Metrics()),
+            run.open(checkpoint_rounds=3),
             np.zeros(4, np.float32),
             Algorithm(sync_every=STEPS, codec="int8"),
             trainer_state={"reader": reader, "optimizer": optimizer},
@@ -284,7 +282,7 @@ class StoppedGroup(ThreadGroup):
 
 
 def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> None:
-    run, group = Run(tmp_path / "run", replicas=1, min_participants=1, count=100_000), StoppedGroup()
+    run, group = Run.alone(tmp_path / "run", count=100_000), StoppedGroup()
     stops, steps, warned = group.stops, group.steps, 5
 
     def work(index: int) -> None:
@@ -311,9 +309,7 @@ def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> 
 
 
 def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_step(tmp_path: Path) -> None:
-    run = Run(
-        tmp_path / "run", replicas=2, min_participants=2, rounds=9, on_early_finish=OnEarlyFinish.STOP, count=100_000
-    )
+    run = Run(tmp_path / "run", replicas=2, min_participants=2, on_early_finish=OnEarlyFinish.STOP, count=100_000)
     group, other, inner = StoppedGroup(), ThreadGroup(1), threading.Barrier(2, timeout=20)
     processes: list[Rendezvous | None] = [None, None]
     steps, returned = group.steps, threading.Event()
@@ -383,9 +379,13 @@ LONG_STEPS = 2_000  # inner steps of a phase: a slow replica does not come that 
 SLOW = 2  # the rank of the slow replica
 
 
-def window_of(monkeypatch: pytest.MonkeyPatch, module: Any, seconds: float) -> None:
-    """Let `module` take the grace window for so long."""
-    monkeypatch.setattr(module, "grace_window", lambda _longest, _least, _recent: seconds)
+Window = Callable[[Any, float], None]
+
+
+@pytest.fixture
+def window(monkeypatch: pytest.MonkeyPatch) -> Window:
+    """Lets a module take the grace window for so long."""
+    return lambda module, seconds: monkeypatch.setattr(module, "grace_window", lambda *_: seconds)
 
 
 class SteadyReplica:
@@ -393,7 +393,7 @@ class SteadyReplica:
 
     def __init__(self, run: Run, rank: int, algorithm: Algorithm, attempt: int = 1) -> None:
         self.stop = threading.Event()
-        self.rendezvous = Rendezvous.open(run.context(stop=self.stop), rank, attempt, Metrics())
+        self.rendezvous = run.open(rank, attempt, stop=self.stop)
         self.parameters = np.zeros(run.count, np.float32)
         self.outer = DiLoCo(self.rendezvous, self.parameters, algorithm)
         self.steps = 0
@@ -453,9 +453,9 @@ def trained(run: Run, algorithm: Algorithm, rounds: int, attempt: int = 1) -> tu
     ids=["DiLoCo", "fragments", "delayed", "eager", "int8"],
 )
 def test_a_slow_replica_gives_what_it_has_when_the_others_are_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
+    tmp_path: Path, window: Window, algorithm: Algorithm
 ) -> None:
-    window_of(monkeypatch, lookout, 0.0)
+    window(lookout, 0.0)
     run = Run(tmp_path, min_participants=2)
     replicas, outcomes = trained(run, algorithm, rounds=2)
     assert all(outcome.took_part for outcome in outcomes)
@@ -473,19 +473,17 @@ def test_a_slow_replica_gives_what_it_has_when_the_others_are_enough(
 
 
 def test_a_replica_that_ends_its_phase_within_the_grace_window_gives_all_its_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, window: Window
 ) -> None:
-    window_of(monkeypatch, lookout, 1e9)
+    window(lookout, 1e9)
     run = Run(tmp_path, min_participants=2)
     trained(run, Algorithm(100), rounds=1)
     assert [member.weight for member in run.commit(1).members] == [100, 100, 100]
 
 
-def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(tmp_path: Path, window: Window) -> None:
     # The round may count its predecessor's contribution: with fewer steps it would come to the same data again.
-    window_of(monkeypatch, lookout, 0.0)
+    window(lookout, 0.0)
     run = Run(tmp_path, min_participants=2)
     predecessor = SteadyReplica(run, SLOW, Algorithm(100))
     predecessor.stop.set()
@@ -495,20 +493,16 @@ def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(
     assert replicas[SLOW].steps == 100
 
 
-def test_a_rerun_whose_predecessor_gave_nothing_ends_its_first_phase_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window_of(monkeypatch, lookout, 0.0)
+def test_a_rerun_whose_predecessor_gave_nothing_ends_its_first_phase_early(tmp_path: Path, window: Window) -> None:
+    window(lookout, 0.0)
     replicas, _ = trained(run := Run(tmp_path, min_participants=2), Algorithm(200), rounds=1, attempt=2)
     assert replicas[SLOW].steps < 200
     assert [member.weight for member in run.commit(1).members] == [200, 200, replicas[SLOW].steps]
 
 
-def test_a_replica_that_the_round_has_left_out_ends_its_phase_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window_of(monkeypatch, agreement, 0.0)
-    window_of(monkeypatch, lookout, 1e9)
+def test_a_replica_that_the_round_has_left_out_ends_its_phase_at_once(tmp_path: Path, window: Window) -> None:
+    window(agreement, 0.0)
+    window(lookout, 1e9)
     run = Run(tmp_path, min_participants=2)
     slow = SteadyReplica(run, SLOW, Algorithm(LONG_STEPS))
     others = [SteadyReplica(run, rank, Algorithm(LONG_STEPS)) for rank in range(2)]
@@ -542,10 +536,8 @@ def test_no_look_is_made_where_every_contribution_is_needed(tmp_path: Path) -> N
         assert asked.is_set() == looks
 
 
-def test_the_processes_of_a_slow_replica_give_after_the_same_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window_of(monkeypatch, lookout, 0.0)
+def test_the_processes_of_a_slow_replica_give_after_the_same_step(tmp_path: Path, window: Window) -> None:
+    window(lookout, 0.0)
     run = Run(tmp_path / "run", replicas=2, min_participants=1, count=100_000)
     fast, group = SteadyReplica(run, 0, Algorithm(LONG_STEPS)), ThreadGroup(2)
     steps, states = [0, 0], [b"", b""]

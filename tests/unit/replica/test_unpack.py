@@ -1,7 +1,5 @@
 """Unpacking source: bounds, escapes, damage."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

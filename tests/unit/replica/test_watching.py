@@ -1,7 +1,5 @@
 """The rules that watch the training, as a replica applies them to itself."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -23,7 +21,6 @@ from muster.replica.errors import WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.metrics import Metrics
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
@@ -147,7 +144,7 @@ def test_a_replica_with_an_unusual_loss_is_excluded_as_far_as_the_quorum_allows(
 def test_an_unusual_loss_ends_the_attempt_before_it_contributes(tmp_path: Path) -> None:
     for then in ("restart", "stop"):
         rules = Watch(loss=Loss.model_validate({"then": then}))
-        run = WatchedRun(tmp_path / then, replicas=1, min_participants=1, watch=rules)
+        run = WatchedRun.alone(tmp_path / then, watch=rules)
         [error] = trained(run, lambda _, round_: math.nan if round_ == 2 else 1.0, rounds=3)
         assert isinstance(error, WatchError)
         assert (error.exit_code, str(error)) == (ReplicaExit.LOSS, "its metric loss is nan")
@@ -195,7 +192,7 @@ def test_a_process_is_slow_if_its_peers_worked_for_less_in_each_of_the_last_roun
 
 
 def test_the_seconds_of_all_processes_of_a_replica_are_compared(tmp_path: Path) -> None:
-    run = WatchedRun(tmp_path, replicas=1, min_participants=1, watch=Watch(slow=Slow(rounds=2)))
+    run = WatchedRun.alone(tmp_path, watch=Watch(slow=Slow(rounds=2)))
     group = ThreadGroup(2)
 
     def work(index: int) -> None:
@@ -219,8 +216,7 @@ def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: st
 
     def work(rank: int) -> WatchError | None:
         clock = HandClock()
-        rendezvous = Rendezvous.open(replace(run.context(), clock=clock), rank, 1, Metrics())
-        outer = DiLoCo(rendezvous, np.zeros(10, np.float32), Algorithm())
+        outer = DiLoCo(run.open(rank, clock=clock), np.zeros(10, np.float32), Algorithm())
         try:
             while outer.round < 2:
                 clock.seconds += 40.0 if rank else 10.0

@@ -1,7 +1,5 @@
 """Two runs side by side: what is compared, what is not, and what is not shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

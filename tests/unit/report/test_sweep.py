@@ -1,26 +1,21 @@
 """A sweep side by side: its values, what each replica has reached, and the rounds of each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from muster.contract.run.commit import Commit, Member
+from muster.contract.run.commit import Commit
 from muster.contract.run.job_details import FinalMetric, JobDetails
 from muster.contract.run.time_use import TimeUse
 from muster.report.page_contents import make_page
 from muster.report.sweep_rounds import SweepRounds, own_rounds_max
 from muster.report.sweep_view import sweep_view
 from muster.report.time_split import summed
+from tests.support.round_commits import commit_of, member
 from tests.support.sample_sweeps import LOST, sample_sweep
 
 
 def commit(round_: int, **fields: object) -> Commit:
-    member = Member(
-        rank=0, attempt=1, incarnation=1, epoch=1, weight=2.0, checksum="0" * 8, metrics={"loss": 1 / round_}
-    )
-    return Commit(
-        run="run", round=round_, committed_at="2026-01-01T00:00:00Z", count=1, members=(member,), epochs=(1,), **fields
-    )  # type: ignore[arg-type]
+    members = [member(0, weight=2.0, metrics={"loss": 1 / round_})]
+    return commit_of(members, run="run", round=round_, committed_at="2026-01-01T00:00:00Z", **fields)
 
 
 def test_the_values_and_the_last_metrics_are_side_by_side() -> None:

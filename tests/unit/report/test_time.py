@@ -1,7 +1,5 @@
 """Where the time of a run's replicas went: in all, by round, and the sentences that say it."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A TorchX application as a spec: its command in a shell, its options, its failure policy; the states of replicas."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Elastic jobs: more pods when capacity comes, fewer when it goes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

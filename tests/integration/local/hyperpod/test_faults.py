@@ -1,7 +1,5 @@
 """The faults of jobs and nodes: each happens once, is counted, and the cluster does what AWS's does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.local.faults import DeletedJob, FailedHealthCheck, Fault, LostNode, OperatorDown, Preemption

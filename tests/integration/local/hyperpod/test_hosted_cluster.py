@@ -1,7 +1,5 @@
 """The cluster in the embedded cloud: SageMaker's calls, events on the bus, logs, rights of pods, its end."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

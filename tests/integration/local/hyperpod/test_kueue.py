@@ -1,7 +1,5 @@
 """Kueue in the embedded cluster: quotas, priorities, preemption, waiting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from muster.local.kubernetes.kinds.resources import WORKLOADS

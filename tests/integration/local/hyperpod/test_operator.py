@@ -1,7 +1,5 @@
 """The embedded operator: pods, agents, restarts, ends."""
 
-from __future__ import annotations
-
 import json
 
 from muster.local.kubernetes.kinds.pods import PODS

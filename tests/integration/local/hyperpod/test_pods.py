@@ -1,7 +1,5 @@
 """Pods as processes: environment, volumes, resources, ends, logs."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

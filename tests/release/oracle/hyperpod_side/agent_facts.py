@@ -6,8 +6,6 @@ SRC is the folder `src` of its source distribution. Only the modules that need n
 Prints the facts that tests/unit/local/hyperpod/agent_facts.json keeps.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

@@ -10,8 +10,6 @@ added: the envelope of a Kubernetes object and the values that the SDK's descrip
 that the models do not have, at the top of the specification either, where the SDK itself ignores one.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

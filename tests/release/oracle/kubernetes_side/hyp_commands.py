@@ -3,8 +3,6 @@
 It runs in build/kubernetes. Its commands share a process, because loading them takes seconds.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

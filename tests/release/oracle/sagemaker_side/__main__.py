@@ -1,7 +1,5 @@
 """Answers what stdin asks: one JSON document with all questions, and one with all answers on stdout."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

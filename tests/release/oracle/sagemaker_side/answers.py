@@ -1,7 +1,5 @@
 """What the SageMaker SDK makes of recipes: the resolved document, and the request that it would send."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """A process from which the SDK reaches nothing: no connection, no credentials, no log."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -1,7 +1,5 @@
 """A trainer that is delivered with its run: one rank stays in a round until a file is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

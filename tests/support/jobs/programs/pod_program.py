@@ -1,7 +1,5 @@
 """A program for pods: does what its arguments say, one after the other."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

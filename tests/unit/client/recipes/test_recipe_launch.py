@@ -1,7 +1,5 @@
 """A launch with a recipe: what is stored, what the execution gets, and what its plan makes of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

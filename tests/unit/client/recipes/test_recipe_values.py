@@ -1,7 +1,5 @@
 """The values of a resolved recipe with their sources, and how two recipes differ."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What wakes react: anything may be malformed or forged."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,10 +1,7 @@
 """A spec with a recipe becomes an ordinary spec: what is filled in, what comes first, and what is wrong at once."""
 
-from __future__ import annotations
-
 import json
 import re
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -328,12 +325,3 @@ def test_only_our_error_is_raised_and_what_is_expanded_stays(
         return
     assert parse_spec(found).recipe is not None
     assert expand(found, of_recipe) == found
-
-
-@settings(max_examples=60)
-@given(st.dictionaries(FIELDS, VALUES, max_size=5), VALUES)
-def test_a_spec_that_is_not_resolved_yet_raises_our_error_or_none(fields: dict[str, Any], recipe: Any) -> None:
-    document = {**SPEC, **fields, "recipe": recipe}
-    for check in (requested_recipe, check_elsewhere, start_input):
-        with suppress(SpecError):
-            check(document)

@@ -1,7 +1,5 @@
 """What each family of recipes fills into a spec, and what it cannot do without."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

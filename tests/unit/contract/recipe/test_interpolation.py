@@ -1,7 +1,5 @@
 """Interpolations: what OmegaConf gives for each form, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import JsonValue
 

@@ -1,7 +1,5 @@
 """The override specification of a recipe: what its JSON may say, and what each parameter may be."""
 
-from __future__ import annotations
-
 import json
 
 from pydantic import JsonValue

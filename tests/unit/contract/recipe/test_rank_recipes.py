@@ -1,7 +1,5 @@
 """A sweep over the values of a recipe: each rank resolves with its own, and one spec says what differs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 What a resolved recipe writes is read back by Muster and by PyYAML.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

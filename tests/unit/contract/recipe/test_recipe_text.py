@@ -1,7 +1,5 @@
 """Recipes as YAML: what is read, what is refused and where, and that what is written is read the same by everybody."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Resolving a recipe: placeholders, the merge of all sources, interpolations, and every problem at once."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, NoReturn

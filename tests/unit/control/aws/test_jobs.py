@@ -1,13 +1,14 @@
-"""Training jobs, as far as the control plane's calls go beyond what its functions show."""
-
-from __future__ import annotations
+"""Training jobs, as far as the calls go beyond what functions show: refusals, names, and calls that are throttled."""
 
 import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.job_status import JobStatus
-from tests.memory import AwsError, Fault
+from muster.control.aws.patience import patiently
+from muster.control.runtime.time_budget import TimeBudget
+from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.harness import PREFIX, RUN, ControlHarness
+from tests.support.control_steps import Row
 
 
 def test_a_refusal_does_not_repeat_values_that_may_be_secret(harness: ControlHarness) -> None:
@@ -52,3 +53,26 @@ def test_names_of_another_run_that_contain_ours_are_not_ours(harness: ControlHar
     found = harness.plane.jobs.under_names_of(PREFIX, RUN, JobStatus.IN_PROGRESS)
     assert [str(job.name) for job in found] == ["muster-one-r0-a1"]
     assert len(harness.plane.jobs.active(PREFIX)) == 3
+
+
+# --- calls that are throttled ---------------------------------------------------------------------
+
+
+def test_patience_ends_with_the_budget(harness: ControlHarness) -> None:
+    harness.plan()
+    harness.cloud.calls.inject(throttle("DescribeTrainingJob", None))
+    harness.plane.jobs.patience = TimeBudget.of(100)
+    with pytest.raises(ClientError, match="Throttling"):
+        harness.plane.jobs.find("any")
+    assert harness.cloud.clock.monotonic() == pytest.approx(100, abs=1)
+
+
+def test_only_what_another_try_may_change_is_tried_again(row: Row) -> None:
+    operation = "DescribeTrainingJob"
+    for fault, tries in ((server_error(operation, 2), 3), (Fault(operation, AwsError("AccessDenied")), 1)):
+        with row(fault) as harness:
+            sagemaker = harness.cloud.client("sagemaker")
+            harness.cloud.calls.inject(fault)
+            with pytest.raises(ClientError):
+                patiently(lambda: sagemaker.describe_training_job(TrainingJobName="any"), TimeBudget.of(60))  # noqa: B023
+            assert harness.cloud.calls.counts()[operation] == tries

@@ -1,7 +1,5 @@
 """Sessions of the launcher role: one per run, with its tags, renewed in time, and the failures of STS."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The control plane of a stack with a cluster, over the AWS in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The handlers of a stack with a cluster, as Lambda loads them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,30 +48,26 @@ def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[
     assert harness.cloud.kubernetes.associations == {}
 
 
-def test_a_message_that_is_no_notice_changes_nothing(harness: ControlHarness, load: Callable[..., Handler]) -> None:
-    event = {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": '{"Event": "s3:TestEvent"}'}}]}
-    assert load("react")(event) == {"reaction": "dropped: nothing has changed"}
-    assert harness.cloud.calls.log == []
-
-
 NOT_WITHOUT_CLUSTERS = {
     *(f"muster.contract.hyperpod.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
     "muster.control.react_cluster",
 }
 
 
-# Prints what each function brings.
+# Prints what only some runs need of what each function brings: a cluster, or a recipe.
 IMPORTS = f"""
 import importlib, sys
-for name in ("plan", "attempt", "react", "stop", "settle", "sweep", "timer"):
+for name in ("plan", "attempt", "react", "stop", "settle", "sweep", "timer", "start"):
     importlib.import_module("muster.lambdas." + name)
     for found in sorted(sys.modules):
         if found.startswith("muster.control.kubernetes") or found in {NOT_WITHOUT_CLUSTERS!r}:
             print(name, found)
+        if found == "yaml" or found.startswith("muster.contract.recipe.") and not found.endswith("recipe_reference"):
+            print(name, found)
 """
 
 
-def test_a_stack_without_clusters_imports_nothing_for_them() -> None:
+def test_a_function_imports_nothing_for_clusters_and_recipes_before_a_run_has_one() -> None:
     environment = {**ENVIRONMENT, "MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}
     environment |= {"AWS_DEFAULT_REGION": "us-east-1", "POWERTOOLS_SERVICE_NAME": "x", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", IMPORTS]

@@ -1,7 +1,5 @@
 """A run on a cluster, from its launch to its end, as the functions see it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls of a cluster's API: tokens, retries, lists, errors."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping

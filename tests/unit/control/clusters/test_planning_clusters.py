@@ -1,7 +1,5 @@
 """Plan prepares the clusters of a run, and what it has made there goes with the run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

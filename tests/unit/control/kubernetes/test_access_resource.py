@@ -1,7 +1,5 @@
 """The roles of functions in a cluster: made once however often it is asked for, and never a hanging stack."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

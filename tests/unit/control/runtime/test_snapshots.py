@@ -1,7 +1,5 @@
 """Processes that are resumed from one snapshot of a function: they share nothing that must differ."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

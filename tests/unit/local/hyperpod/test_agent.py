@@ -3,8 +3,6 @@
 tests/release/oracle/hyperpod_side/agent_facts.py writes the file from the agent's source distribution.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The environment and the command of a container."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which workloads Kueue admits, and which give way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any

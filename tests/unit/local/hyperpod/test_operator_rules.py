@@ -1,7 +1,5 @@
 """The operator's conditions, and what follows a fault of a job by its restart policy."""
 
-from __future__ import annotations
-
 from muster.local.hyperpod.operator.conditions import with_condition, without
 from muster.local.hyperpod.operator.restarts import Remedy, RestartCounts, RestartPolicy, judge, to_avoid
 

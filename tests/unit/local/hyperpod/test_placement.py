@@ -1,7 +1,5 @@
 """What a pod asks for, and which node takes it."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The embedded Kubernetes API over HTTP: what Muster sends, what is refused, faults."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

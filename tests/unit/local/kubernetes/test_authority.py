@@ -1,7 +1,5 @@
 """The certificates of an embedded cluster are as those of EKS."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

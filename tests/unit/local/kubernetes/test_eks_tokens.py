@@ -1,7 +1,5 @@
 """Tokens of IAM principals: what a cluster takes, and what it refuses."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable

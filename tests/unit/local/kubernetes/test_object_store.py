@@ -1,7 +1,5 @@
 """The objects of the embedded cluster: versions, watches, deletion, owners, and what their schemas refuse."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from typing import Any

@@ -1,0 +1,7 @@
+"""AWS's service models, read once a worker: every session of botocore would parse them again and hold 30 MB."""
+
+from functools import cache
+
+import botocore.session
+
+botocore.session.create_loader = cache(botocore.session.create_loader)
