@@ -49,7 +49,7 @@ MAKEFLAGS += --jobs=3
 # What an interrupted recipe has left of its target is no target.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hyperpod demo-gpt unit test test-release check upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
+.PHONY: help setup demo demo-hyperpod demo-gpt unit test test-release check check-types check-gate check-style upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
 
 GOALS := $(filter-out help clean,$(or $(MAKECMDGOALS),help))
 ifneq ($(GOALS),)
@@ -229,11 +229,19 @@ explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous 
 	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
 
 check: setup $(DEV) $(TORCH) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
+	@$(MAKE) --no-print-directory --output-sync check-types check-gate check-style
+
+# Its parts, side by side; each alone needs what `make check` has installed.
+check-types:
+	$(BIN)/mypy
+
+check-gate:
+	$(BIN)/python -m muster.infra.gate
+
+check-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m muster.infra.gate
 	$(BIN)/python -m docs.build_site build/zensical/bin/zensical
 
 bench: setup $(DEV) $(TORCH) $(PEERS) ## Measure, as one table; rows in build/bench/<name>.json
