@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.client.runs.observer import Observer
@@ -335,26 +335,26 @@ class Judge:
         storms = [storm.end for storm in world.faults.storms if storm.begin < execution.ended]
         if execution.ended > max(very_last, *failures, *storms, 0.0) + _ENDS_SECONDS:
             world.violate("late end", f"{name} ended {execution.ended - very_last:.0f} s after its last job")
-        if failures or storms:
-            return
+        marks = [*failures, *storms]
         stopping = world.cloud.training.stop_seconds + _ALIVE_SECONDS
         began = min(life.began for life in lives)  # the time in the run queue does not count
         limit = plan.spec.deadline_seconds
-        if limit is not None and last > began + limit + stopping:
+        # What fails at the launch may leave the run without its timer.
+        if limit is not None and not marks and last > began + limit + stopping:
             world.violate("deadline", f"a job of {name} ended {last - began - limit:.0f} s after its deadline")
+        stopped = [replica.attempts[-1].job for replica in result.replicas if self._stops(plan, replica)]
+        ends = [life.ended for job in stopped if (life := world.lives.jobs.get(job)) is not None and life.ended]
+        if ends and not _any_from(marks, min(ends)) and last > min(ends) + stopping:
+            world.violate("stop", f"a job of {name} ended {last - min(ends):.0f} s after a rule stopped the run")
         lost = sorted(
             life.ended
             for rank in range(plan.spec.replicas)
             if (life := self._last(name, rank)) is not None and life.ended is not None and self._is_lost(life)
         )
-        stopped = [replica.attempts[-1].job for replica in result.replicas if self._stops(plan, replica)]
-        ends = [life.ended for job in stopped if (life := world.lives.jobs.get(job)) is not None and life.ended]
-        if ends and last > min(ends) + stopping:
-            world.violate("stop", f"a job of {name} ended {last - min(ends):.0f} s after a rule stopped the run")
         needless = len(lost) - (plan.spec.replicas - plan.spec.quorum) - 1
         if result.verdict is Verdict.FAILED and needless >= 0:
             decisive = lost[len(lost) - 1 - needless]
-            if last > decisive + stopping:
+            if not _any_from(marks, decisive) and last > decisive + stopping:
                 world.violate("quorum", f"a job of {name} ended {last - decisive:.0f} s after the quorum was lost")
 
     def _check_budgets(self, plan: Plan, replica: ReplicaResult) -> None:
@@ -501,3 +501,8 @@ class Judge:
 
     def fence(self, run: str) -> Fence | None:
         return self._document(Fence, RunLayout(run).fence)
+
+
+def _any_from(marks: Sequence[float], moment: float) -> bool:
+    """Whether anything went wrong after a moment: what was over before delays nothing."""
+    return any(mark >= moment for mark in marks)

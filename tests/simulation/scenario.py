@@ -19,8 +19,8 @@ _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type":
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 _LATE = (5.0, 60.0, 400.0, _HOUR, 7 * _HOUR, 3 * _DAY)
 _BROKEN = (*(None,) * 30, "plan", "attempt", "settle", "admit", "stop", "stop", "react")
-_HANGS = 0.5
-"""Of the attempts that end like one whose instance was lost."""
+_HANGS = 0.25
+"""Of the attempts that do not complete."""
 SWEEP_SECONDS = 6 * _HOUR
 
 
@@ -203,10 +203,10 @@ class Scenario:
         if share >= self._bad_fates or not draws.is_free(choice):
             return fates["completes"]
         bad = [key for key in fates if key != "completes"]
-        found = draws.choose(f"{choice}/kind", bad)
-        if found == "infrastructure" and draws.share(f"{choice}/hangs") < _HANGS:
+        if draws.share(f"{choice}/hangs") < _HANGS:
             draws.note(choice, "hangs")
             return hangs
+        found = draws.choose(f"{choice}/kind", bad)
         draws.note(choice, found)
         return fates[found]
 
