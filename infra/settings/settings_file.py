@@ -165,13 +165,14 @@ def _access_problems(settings: StackSettings) -> Iterator[Problem]:
 
 
 def own_data_problems(settings: StackSettings, own: str | None) -> Iterator[Problem]:
-    """Prefixes of `replicas.data` that would open what Muster writes in the stack's own bucket `own`, or all of it."""
-    for index, uri in enumerate(settings.replicas.data):
-        bucket, key = split_s3_uri(uri)
-        top = key.partition("/")[0]
-        if bucket == own and top in {"", *STACK_FOLDERS}:
-            allowed = f"not in the stack's own bucket: its root, {', '.join(f'{name}/' for name in STACK_FOLDERS)}"
-            yield Problem(f"replicas.data.{index}", repr(uri), "keep data under another prefix", allowed)
+    """Prefixes that would open what Muster writes in the stack's own bucket `own`, or all of it."""
+    for field, uris in (("replicas.data", settings.replicas.data), ("recipes.sources", settings.recipes.sources)):
+        for index, uri in enumerate(uris):
+            bucket, key = split_s3_uri(uri)
+            top = key.partition("/")[0]
+            if bucket == own and top in {"", *STACK_FOLDERS}:
+                allowed = f"not in the stack's own bucket: its root, {', '.join(f'{name}/' for name in STACK_FOLDERS)}"
+                yield Problem(f"{field}.{index}", repr(uri), "use another prefix", allowed)
 
 
 def _default_problems(settings: StackSettings) -> Iterator[Problem]:

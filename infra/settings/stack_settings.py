@@ -228,7 +228,7 @@ class RecipesTable(SettingsTable):
     sources: list[_RecipePrefix] = Field(
         default_factory=list,
         max_length=DATA_PREFIXES_MAX,
-        description="prefixes of S3 from which the function plan may read recipes, beside the stack's `inbox/`",
+        description="prefixes of S3 from which the function plan may read recipes",
     )
 
 

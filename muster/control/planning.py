@@ -134,7 +134,8 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
     from muster.control.recipes import prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
-    return prepared_spec(store, given, FunctionReader(deployment.clients, account), deployment.defaults)
+    reader = FunctionReader(deployment.clients, account, deployment.place.bucket)
+    return prepared_spec(store, given, reader, deployment.defaults)
 
 
 def _continued(store: Store, spec: Spec, run: str, execution_arn: str) -> Lineage:

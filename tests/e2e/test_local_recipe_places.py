@@ -138,11 +138,11 @@ def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
     assert sources.base.text == "lr: '{{lr}}'"
     # The function that plans a run reads the same, with the same rights.
     account = workshop.cloud.state.account_id
-    assert gather(request, FunctionReader(Clients(), account)) == sources
+    assert gather(request, FunctionReader(Clients(), account, "stack")) == sources
     # Both the hub and what is in it must be allowed.
     for statement in (allow("sagemaker:DescribeHubContent", HUB), allow("sagemaker:DescribeHubContent", f"{MODEL}*")):
         reader = as_user(files, statement)
-        function = FunctionReader(Clients(), account)
+        function = FunctionReader(Clients(), account, "stack")
         assert "may not read the hub" in refusal(lambda: function.hub_content("SageMakerPublicHub", model))  # noqa: B023
         assert refusal(lambda: reader.hub_content("SageMakerPublicHub", model)).endswith("SageMakerPublicHub")  # noqa: B023
     reader = as_user(allow("sagemaker:DescribeHubContent", "*"))

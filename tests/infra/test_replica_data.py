@@ -68,7 +68,8 @@ IMPOSSIBLE = {
     f'policy_arns = ["{POLICY}"]\nrole_arn = "{ROLE}"': "replicas.policy_arns: set together with",
     'further_role_arns = ["training"]': "write the role's whole ARN",
     'data = ["s3://team-rendezvous/"]': "replicas.data.0: found 's3://team-rendezvous/'; not in the stack's own",
-    'data = ["s3://team-rendezvous/control/"]': "keep data under another prefix",
+    'data = ["s3://team-rendezvous/control/"]': "use another prefix",
+    '[recipes]\nsources = ["s3://team-rendezvous/control/x/"]': "recipes.sources.0: found",
 }
 """Lines of the table replicas, and what is said of them."""
 

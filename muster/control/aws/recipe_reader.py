@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.aws.ranged_reads import first_bytes, whole_body
 from muster.contract.errors import OversizedDocumentError
+from muster.contract.layout import STACK_FOLDERS
 from muster.contract.recipe.places import PlaceError, S3Place
 from muster.contract.recipe.recipe_reader import Checkout, HubContent
 from muster.control.aws.aws_errors import error_code, http_status
@@ -18,11 +19,15 @@ _LAUNCH = "start the run with `muster launch`, which reads it on your machine"
 
 
 class FunctionReader:
-    """A `RecipeReader` without local files. A call that fails in passing is raised as it is, and made again later."""
+    """A `RecipeReader` without local files. A call that fails in passing is raised as it is, and made again later.
 
-    def __init__(self, clients: Clients, account: str) -> None:
+    `bucket` is the stack's: the function may read there what no caller may, so its folders are refused.
+    """
+
+    def __init__(self, clients: Clients, account: str, bucket: str) -> None:
         self._clients = clients
         self._account = account
+        self._bucket = bucket
 
     def read_text(self, place: str, limit: int) -> str:  # noqa: ARG002 - of the protocol
         """A local file, which the function does not have."""
@@ -41,14 +46,17 @@ class FunctionReader:
         return self._account
 
     def read_object(self, place: S3Place, limit: int) -> str:
-        """The text of an object that the role may read."""
+        """The text of an object that the role may read for everyone."""
+        if place.bucket == self._bucket and not _is_open(place.key):
+            remedy = f"keep recipes under another prefix, and name it in recipes.sources, or {_LAUNCH}"
+            _refuse(f"{place.uri} is in a folder of the stack's bucket that Muster itself uses", remedy)
         try:
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
             return whole_body(answer, place.uri, limit).decode("utf-8-sig")
         except ClientError as error:
             if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""
-            if error_code(error) in {"NoSuchKey", "NoSuchBucket"}:
+            if http_status(error) == 404:  # no such object, bucket or access point
                 _refuse(f"{place.uri} does not exist", "name an object that does")
             if http_status(error) == 403:
                 folder = place._replace(key=place.key[: place.key.rfind("/") + 1]).uri
@@ -56,6 +64,10 @@ class FunctionReader:
                 remedy = f"write {line} in the table [recipes] of muster.toml and deploy, or {_LAUNCH}"
                 _refuse(f"the function plan may not read {place.uri}", remedy)
             raise
+        except BotoCoreError as error:
+            if place.region is None:
+                raise
+            _refuse(f"the access point of {place.uri} cannot be reached: {error}", "correct its ARN")
         except OversizedDocumentError:
             _refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
         except UnicodeDecodeError:
@@ -78,3 +90,9 @@ class FunctionReader:
 
 def _refuse(statement: str, remedy: str) -> NoReturn:
     raise PlaceError(statement, remedy)
+
+
+def _is_open(key: str) -> bool:
+    """Whether an object of the stack's bucket can be a recipe: its settings name none of Muster's own folders."""
+    parts = key.split("/")
+    return parts[0] not in STACK_FOLDERS and {"", ".", ".."}.isdisjoint(parts)

@@ -34,10 +34,12 @@ from muster.local.service.passed_roles import PassedRole, passed_role
 from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
 
 # MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
-# an image registry, the pages of user pools. Only what CloudFormation calls back stays reachable.
+# an image registry, the pages of user pools. Only its health and what CloudFormation calls back stay reachable.
 _INTERNAL = ("/_ministack/", "/_localstack/", "/_aws/", "/latest/", "/v2/", "/v4/", "/oauth2/")
 _INTERNAL_PAGES = frozenset({"/login", "/logout", "/graphql", "/health"})
-_CALLBACKS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/", "/_ministack/health")
+_HEALTH = "/_ministack/health"
+_CALLBACKS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/")
+_OF_THE_BODY = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 _JSON = "application/x-amz-json-1.1"
 _XML_SERVICES = frozenset({"s3", "iam", "sts", "cloudformation", "sqs", "sns"})
 
@@ -53,8 +55,11 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await ministack_application(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a WebSocket, whose caller nobody checks
+            await send({"type": "websocket.close", "code": 1008})
             return
         try:
             await self._serve(EndpointRequest(scope, receive), send)
@@ -64,8 +69,8 @@ class Gateway:
     async def _serve(self, request: EndpointRequest, send: Send) -> None:
         if self.admin.owns(request.path):
             await self.admin(request.scope, request.receive, send)
-        elif request.path.startswith(_CALLBACKS):
-            await ministack_application(request.scope, request.replay, send)
+        elif _needs_no_signature(request):
+            await ministack_application(_without_caller(request.scope), request.replay, send)
         elif request.path.startswith(_INTERNAL) or request.path in _INTERNAL_PAGES:
             await PlainTextResponse("closed in the embedded cloud", 403)(request.scope, request.receive, send)
         else:
@@ -171,11 +176,26 @@ class Gateway:
         return Response(json.dumps(answer), 200, _headers(_JSON))
 
 
+def _needs_no_signature(request: EndpointRequest) -> bool:
+    """Whether everyone may make a request: exactly the two that MiniStack answers by their path alone."""
+    if request.method == "GET":
+        return request.path == _HEALTH
+    return request.method == "PUT" and request.path.startswith(_CALLBACKS)
+
+
+def _without_caller(scope: Scope) -> Scope:
+    """A request of which no header and no query can choose a caller, a service or an account."""
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() in _OF_THE_BODY]
+    return {**scope, "headers": headers, "query_string": b""}
+
+
 async def _stranger_refusal(request: EndpointRequest, call: Call, access_key: str) -> callers.Refusal | None:
     """Why a caller is none of this cloud's: no signature, a key that does not exist, or root's without its secret.
 
     MiniStack verifies the signatures of users and roles; it serves some paths to who has none.
     """
+    if len(request.headers.getlist("authorization")) > 1:  # MiniStack joins them, and may read another key
+        return callers.Refusal("InvalidRequest", "Only one Authorization header is allowed.")
     if not access_key:
         code = "MissingAuthenticationTokenException" if "x-amz-target" in request.headers else "AccessDenied"
         return callers.Refusal(code, "Missing Authentication Token")

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from botocore.exceptions import EndpointConnectionError
 
 from muster.contract.document import digest
 from muster.contract.errors import SpecError
+from muster.contract.layout import STACK_FOLDERS
 from muster.contract.recipe.expansion import expand
 from muster.contract.recipe.recipe_reference import RecipeReference, sources_key
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
@@ -287,3 +289,27 @@ def test_a_right_that_is_missing_is_named_with_the_setting(harness: ControlHarne
     words = refusal(harness, SPEC)
     assert "the function plan may not read s3://bucket/own/verl.yaml" in words
     assert 'sources = ["s3://bucket/own/"] in the table [recipes]' in words
+
+
+def test_the_plan_reads_nothing_for_a_caller_that_only_muster_may_read(harness: ControlHarness) -> None:
+    """A run's plan has its environment, hyperparameters and arguments; its fence, result and sources are no one's."""
+    harness.executions.start("victim", json.dumps(SPEC))
+    harness.plane.store.create("own/verl.yaml", RECIPE.encode())
+    planned(harness, SPEC, "victim")
+    keys = [*(f"{folder}/victim/plan.json" for folder in STACK_FOLDERS), "own/../control/victim/plan.json", "/a.yaml"]
+    for key in keys:
+        harness.plane.store.create(key, b"secret: 1\n")
+        for recipe in ({"file": f"s3://bucket/{key}"}, {"base": f"s3://bucket/{key}", "file": SPEC["recipe"]["file"]}):
+            assert f"s3://bucket/{key} is in a folder of the stack's bucket" in refusal(
+                harness, {**SPEC, "recipe": recipe}
+            )
+
+
+def test_an_access_point_that_cannot_be_reached_is_a_refusal(harness: ControlHarness) -> None:
+    place = "s3://arn:aws:s3:us-east-1:123456789012:accesspoint/none/r.yaml"
+    for error, said in (
+        (AwsError("NoSuchAccessPoint", "no", 404), "does not exist"),
+        (EndpointConnectionError(endpoint_url="https://none"), "cannot be reached"),
+    ):
+        harness.cloud.calls.inject(Fault("GetObject", error, when=lambda call: "accesspoint" in str(call.parameters)))
+        assert said in refusal(harness, {**SPEC, "recipe": {"file": place}})
