@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.clusters import (
+    ALLOWED_MAX,
     CLUSTERS_MAX,
     ENV_LOCAL_CLUSTERS,
     NAMESPACES_MAX,
@@ -17,8 +18,9 @@ from muster.contract.hyperpod.clusters import (
     DnsLabel,
     EksName,
 )
+from muster.contract.hyperpod.identity import ACCOUNT_HEAD
 from muster.contract.training.network_access import VpcConfig
-from muster.contract.training.values import Wording
+from muster.contract.training.values import Path, Wording
 
 CLUSTERS_BYTES_MAX = 1_000
 """Of MUSTER_CLUSTERS. Lambda: a function's environment has at most 4,096 bytes."""
@@ -39,6 +41,16 @@ class ClusterTable(BaseModel):
         min_length=1,
         max_length=NAMESPACES_MAX,
         description="the namespaces in which replicas may run; the first is the default of a spec",
+    )
+    service_accounts: list[DnsLabel] = Field(
+        default_factory=list,
+        max_length=ALLOWED_MAX,
+        description="service accounts of your own that specs may name: everyone who may start a run has their rights",
+    )
+    host_paths: list[Path] = Field(
+        default_factory=list,
+        max_length=ALLOWED_MAX,
+        description="paths of the nodes that specs may mount, each exactly: everyone who may start a run can use them",
     )
     subnets: list[_NetworkId] = Field(
         default_factory=list,
@@ -62,7 +74,13 @@ def clusters_of(tables: ClusterTables) -> Clusters:
     """The clusters as functions and clients know them."""
     return Clusters(
         clusters=tuple(
-            Cluster(name=name, eks_cluster=table.eks_cluster, namespaces=tuple(table.namespaces))
+            Cluster(
+                name=name,
+                eks_cluster=table.eks_cluster,
+                namespaces=tuple(table.namespaces),
+                service_accounts=tuple(table.service_accounts),
+                host_paths=tuple(table.host_paths),
+            )
             for name, table in sorted(tables.items())
         )
     )
@@ -73,7 +91,12 @@ def local_cluster_tables(environment: Mapping[str, str]) -> dict[str, Any]:
     known = environment.get(ENV_LOCAL_CLUSTERS)
     clusters = Clusters() if not known else Clusters.model_validate_json(known)
     return {
-        cluster.name: {"eks_cluster": cluster.eks_cluster, "namespaces": [*cluster.namespaces]}
+        cluster.name: {
+            "eks_cluster": cluster.eks_cluster,
+            "namespaces": [*cluster.namespaces],
+            "service_accounts": [*cluster.service_accounts],
+            "host_paths": [*cluster.host_paths],
+        }
         for cluster in clusters.clusters
     }
 
@@ -103,6 +126,12 @@ def cluster_table_problems(tables: ClusterTables, job_prefix: str) -> Iterator[P
             yield StatedProblem(f"{place}.subnets", "differs from that of another cluster", "write the same", allowed)
         if len(set(table.namespaces)) < len(table.namespaces):
             yield StatedProblem(f"{place}.namespaces", "a namespace stands there twice", "remove the repetition")
+        if own := [account for account in table.service_accounts if account.startswith(ACCOUNT_HEAD)]:
+            allowed = f"names that begin with {ACCOUNT_HEAD} are those of runs"
+            yield Problem(f"{place}.service_accounts", repr(own[0]), "leave it out", allowed)
+        for path in table.host_paths:
+            if ".." in path.split("/"):
+                yield Problem(f"{place}.host_paths", repr(path), "write where it leads", "an absolute path without ..")
         other = of_eks.setdefault(table.eks_cluster, name)
         if other != name:
             yield StatedProblem(f"{place}.eks_cluster", f"it is that of {other}, too", "name each EKS cluster once")
@@ -113,8 +142,8 @@ def cluster_table_problems(tables: ClusterTables, job_prefix: str) -> Iterator[P
         )
     size = len(clusters_of(tables).to_json()) if tables else 0
     if size > CLUSTERS_BYTES_MAX:
-        allowed = f"at most {CLUSTERS_BYTES_MAX:,} bytes with all names and namespaces, a limit of Lambda"
-        yield Problem("hyperpod_clusters", f"{size:,} bytes", "name fewer or shorter namespaces", allowed)
+        allowed = f"at most {CLUSTERS_BYTES_MAX:,} bytes with all names and paths, a limit of Lambda"
+        yield Problem("hyperpod_clusters", f"{size:,} bytes", "name fewer or shorter namespaces and paths", allowed)
 
 
 def _network(table: ClusterTable) -> VpcConfig:

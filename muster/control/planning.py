@@ -15,7 +15,7 @@ from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import SOURCE
+from muster.contract.run.source_delivery import is_source_key, source_key
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -151,11 +151,15 @@ def _keep_source(store: Store, uri: str) -> None:
     """Let an archive in the stack's bucket exist for as long as the run; a continuation's may be as old as its lineage.
 
     Raises:
-        SpecError: it does not exist.
+        SpecError: it does not exist, or is no archive of source code.
     """
     key = uri.removeprefix(store.uri(""))
-    if not key.startswith(SOURCE):
+    if key == uri:
         return
+    if not is_source_key(key):
+        remedy = "launch the run from its folder with `muster launch`, which uploads it, or use another bucket"
+        allowed = f"in the stack's bucket {store.uri(source_key('SHA-256'))}, as `muster launch` stores it"
+        raise SpecError([Problem("source_dir", repr(uri), remedy, allowed)])
     if not keep(store, key, lambda: found.body if (found := store.get(key)) else None):
         remedy = "launch the run from its folder with `muster launch`, which uploads it"
         raise SpecError([StatedProblem("source_dir", f"{uri} does not exist", remedy)])

@@ -48,6 +48,8 @@ def test_a_cluster_that_cannot_be_is_refused_by_its_place() -> None:
         (clusters(a={"namespaces": ["x", "x"]}), "hyperpod_clusters.a.namespaces"),
         (clusters(a={"namespaces": []}), "hyperpod_clusters.a.namespaces"),
         (clusters(a={"namespaces": ["Upper"]}), "hyperpod_clusters.a.namespaces.0"),
+        (clusters(a={"service_accounts": ["muster-victim"]}), "hyperpod_clusters.a.service_accounts"),
+        (clusters(a={"host_paths": ["/data/../etc"]}), "hyperpod_clusters.a.host_paths"),
         (clusters(a={"eks": "x"}), "hyperpod_clusters.a.eks"),
         (clusters(a={}, b={}), "hyperpod_clusters.b.eks_cluster"),
         (clusters(a=NETWORK, b=elsewhere), "hyperpod_clusters.b.subnets"),

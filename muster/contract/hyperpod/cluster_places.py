@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
 from collections.abc import Iterator, Sequence
 
 from muster.contract.errors import Problem, StatedProblem
@@ -9,6 +11,7 @@ from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.hyperpod.cluster_parts import cluster_sections
 from muster.contract.hyperpod.clusters import Cluster
+from muster.contract.hyperpod.identity import ACCOUNT_HEAD
 from muster.contract.spec.spec import Spec
 from muster.contract.training.overrides import Override
 
@@ -36,6 +39,35 @@ def _problems(spec: Spec, clusters: Sequence[Cluster]) -> Iterator[Problem]:
             allowed = f"the stack may use {', '.join(cluster.namespaces)} of {cluster.name}"
             remedy = "correct it, or add it to the namespaces of the cluster in muster.toml and deploy the stack"
             yield Problem(f"{where}.namespace", repr(asked.namespace), remedy, allowed)
+        if cluster is not None:
+            yield from _unlisted(asked, cluster, where)
+
+
+def _unlisted(asked: HyperPod, cluster: Cluster, where: str) -> Iterator[Problem]:
+    """What would give the pods rights or files of others, unless the settings of the cluster list it.
+
+    A path is listed by itself and not by a folder above it: the kubelet follows a link that another pod left there.
+    """
+    account = asked.service_account
+    if account is not None and account.startswith(ACCOUNT_HEAD):
+        allowed = f"names that begin with {ACCOUNT_HEAD} are those of runs"
+        yield Problem(f"{where}.service_account", repr(account), "leave it out, or use another account", allowed)
+    elif account is not None and account not in cluster.service_accounts:
+        known = [*cluster.service_accounts]
+        yield Problem(f"{where}.service_account", repr(account), *_listing(cluster, "service_accounts", known, account))
+    listed = [posixpath.normpath(path) for path in cluster.host_paths]
+    for index, volume in enumerate(asked.volumes):
+        path = None if volume.host_path is None else posixpath.normpath(volume.host_path)
+        if path is not None and path not in listed:
+            field = f"{where}.volumes.{index}.host_path"
+            yield Problem(field, repr(volume.host_path), *_listing(cluster, "host_paths", listed, path))
+
+
+def _listing(cluster: Cluster, key: str, known: list[str], added: str) -> tuple[str, str]:
+    """What to do about a value that the settings do not list, and what they do."""
+    line = f"{key} = {json.dumps([*known, added])}"
+    allowed = f"specs may name {', '.join(known) or 'none'} on {cluster.name}"
+    return f"leave it out, or write {line} in [hyperpod_clusters.{cluster.name}] of muster.toml and deploy", allowed
 
 
 def placed(spec: Spec, clusters: Sequence[Cluster]) -> Spec:

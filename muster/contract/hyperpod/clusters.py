@@ -7,11 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
-from muster.contract.training.values import Wording
+from muster.contract.training.values import Path, Wording
 
 # Lambda: the environment of a function has at most 4 KB.
 CLUSTERS_MAX = 10
 NAMESPACES_MAX = 10  # of one cluster
+ALLOWED_MAX = 10  # service accounts, and paths of nodes, that specs may name on one cluster
 ENV_LOCAL_CLUSTERS = "MUSTER_LOCAL_CLUSTERS"
 """The clusters of the embedded cloud as JSON, in the shell that uses it: a local deployment may use them."""
 
@@ -41,6 +42,9 @@ class Cluster(StoredPart):
     eks_cluster: EksName
     namespaces: tuple[DnsLabel, ...] = Field(min_length=1, max_length=NAMESPACES_MAX)
 
+    # What a spec may name there beside what Muster makes: its pods would have the rights, or the files, of others.
+    service_accounts: tuple[DnsLabel, ...] = Field(default=(), max_length=ALLOWED_MAX)
+    host_paths: tuple[Path, ...] = Field(default=(), max_length=ALLOWED_MAX)
     log_group: str | None = Field(
         default=None,
         max_length=512,

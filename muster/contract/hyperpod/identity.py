@@ -20,9 +20,13 @@ ANNOTATION_PLAN = "muster/plan"
 _TAGS = {LABEL_RUN: names.TAG_RUN, LABEL_RANK: names.TAG_RANK, LABEL_ATTEMPT: names.TAG_ATTEMPT}
 
 
+ACCOUNT_HEAD = "muster-"
+"""The service accounts of runs begin with it, and no others that a spec may name."""
+
+
 def service_account(run: str) -> str:
     """The service account of a run's pods: its pod identity has the rights of this run, and no other's."""
-    return f"muster-{run}"
+    return f"{ACCOUNT_HEAD}{run}"
 
 
 def job_labels(prefix: str, run: str, rank: int, attempt: int) -> dict[str, str]:

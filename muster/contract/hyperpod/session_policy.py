@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.session_tags import MODEL_FOLDERS, model_tag
 from muster.contract.document import canonical_json
+from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
 from muster.contract.recipe.recipe_reference import recipe_folder
@@ -19,16 +20,25 @@ from muster.contract.run.plan import Plan
 
 POLICY_CHARACTERS_MAX = 2_048
 """STS: of an inline session policy. CreatePodIdentityAssociation takes no longer `policy`."""
+_PATTERN_CHARACTERS = frozenset("*?$")
 # A run of a sweep may have a recipe for each rank: who does not know a digest finds nothing with this.
-_ANY_RECIPE = recipe_folder("?" * 64)
+_ANY_RECIPE = f"{recipe_folder('?' * 64)}*"
 
 
 def session_policy(plan: Plan) -> str:
-    """The session policy of the run's pods, as compact JSON. It may be too long: the caller checks that."""
+    """The session policy of the run's pods, as compact JSON. It may be too long: the caller checks that.
+
+    Raises:
+        SpecError: a value of the spec would be a pattern or a variable in it.
+    """
     bucket = f"arn:{Locality.of_arn(plan.execution_arn).partition}:s3:::{plan.place.bucket}"
     lineage, run = plan.shared_layout.run, plan.run
     listed = [f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*", f"output/{run}/*", *_inputs(plan)]
     keys = [*listed, f"runs/{run}/*", f"{NOTICES}{run}/*"]
+    for key in keys:
+        if key != _ANY_RECIPE and not _PATTERN_CHARACTERS.isdisjoint(key.removesuffix("*")):
+            statement = f"{key} would be a pattern in the rights of the run's pods"
+            raise SpecError([StatedProblem("source_dir", statement, "use names without * ? and $")])
     statements = [
         # What may be done with each of them is in the role.
         {"Effect": "Allow", "Action": "s3:*", "Resource": [f"{bucket}/{key}" for key in keys]},
@@ -52,7 +62,7 @@ def _inputs(plan: Plan) -> Iterator[str]:
             yield f"{uri.removeprefix(own)}*"
     recipe = plan.spec.recipe
     if recipe is not None:
-        yield f"{recipe_folder(recipe.digest) if recipe.ranks is None else _ANY_RECIPE}*"
+        yield f"{recipe_folder(recipe.digest)}*" if recipe.ranks is None else _ANY_RECIPE
     model = plan.spec.model
     if model is not None and model.run is not None and model.s3 is not None and model.s3.startswith(own):
         # The folder of the model that the plan has found, and nothing beside it.

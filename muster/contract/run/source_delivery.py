@@ -8,6 +8,8 @@ dependencies: the bootstrap in the container reads this module before anything i
 
 from __future__ import annotations
 
+import re
+
 SOURCE = "source/"
 """Archives of source code are stored under this prefix of the stack's bucket."""
 ARCHIVE_SUFFIX = ".tar.gz"
@@ -19,6 +21,8 @@ PACKAGE_FILE = "replica.zip"
 SOURCE_CHANNEL = "muster-source"
 PACKAGE_CHANNEL = "muster-package"
 REQUIREMENTS = "requirements.txt"
+
+_SOURCE_KEY = re.compile(rf"{SOURCE}[0-9a-f]{{64}}{re.escape(ARCHIVE_SUFFIX)}")
 
 # Source is code: data belongs in channels. Checked when the source is packed, and again when it is unpacked.
 SOURCE_BYTES_MAX = 100 * 1024 * 1024
@@ -46,6 +50,11 @@ BOOTSTRAP = (
 def source_key(digest: str) -> str:
     """The key of the archive with this digest in the stack's bucket."""
     return f"{SOURCE}{digest}{ARCHIVE_SUFFIX}"
+
+
+def is_source_key(key: str) -> bool:
+    """Whether a key is that of an archive, as a digest makes it. It becomes a part of policies: nothing else may."""
+    return _SOURCE_KEY.fullmatch(key) is not None
 
 
 def package_key(digest: str) -> str:

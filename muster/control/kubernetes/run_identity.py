@@ -15,7 +15,15 @@ from botocore.exceptions import ClientError
 from muster.contract import names
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.hyperpod.backend import Backend
-from muster.contract.hyperpod.identity import GROUP, LABEL_RUN, LABEL_STACK, PLURAL, VERSION, service_account
+from muster.contract.hyperpod.identity import (
+    ACCOUNT_HEAD,
+    GROUP,
+    LABEL_RUN,
+    LABEL_STACK,
+    PLURAL,
+    VERSION,
+    service_account,
+)
 from muster.contract.hyperpod.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.contract.names import is_run_name
 from muster.contract.run.plan import Plan
@@ -26,7 +34,6 @@ from muster.control.kubernetes.eks import IN_USE, NOT_FOUND, EksClient
 from muster.control.runtime.time_budget import TimeBudget
 
 TAG_STACK = "muster:stack"
-_ACCOUNT_HEAD = service_account("")
 
 
 class ClusterPlace(NamedTuple):
@@ -232,8 +239,8 @@ class RunIdentities:
         return [
             Association(cluster, str(one["namespace"]), run, str(one["associationId"]))
             for one in _pages(eks, eks_cluster)
-            if is_run_name(run := str(one["serviceAccount"]).removeprefix(_ACCOUNT_HEAD))
-            and str(one["serviceAccount"]).startswith(_ACCOUNT_HEAD)
+            if is_run_name(run := str(one["serviceAccount"]).removeprefix(ACCOUNT_HEAD))
+            and str(one["serviceAccount"]).startswith(ACCOUNT_HEAD)
         ]
 
     def is_older(self, association: Association, seconds: float, now: datetime) -> bool:

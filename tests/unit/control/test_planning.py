@@ -109,7 +109,7 @@ def test_a_run_with_source_pins_the_package_of_this_version_which_outlives_the_r
 
 
 def test_source_in_the_stack_s_bucket_is_kept_for_as_long_as_the_run_can_need_it(harness: ControlHarness) -> None:
-    store, key = harness.plane.store, f"{SOURCES}abc.tar.gz"
+    store, key = harness.plane.store, f"{SOURCES}{'a' * 64}.tar.gz"
     assert f"source_dir: {store.uri(key)}" in refused(harness, source_dir=store.uri(key))
     store.create(key, b"source")
     harness.cloud.clock.advance((REFRESH_DAYS + 1) * 86_400)

@@ -1,6 +1,7 @@
 """Plan prepares the clusters of a run, and what it has made there goes with the run."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from muster.control.planning import make_plan
 from muster.control.stop import StillRunningError
 from muster.control.sweep import SweepRequest, sweep
 from tests.memory.calls import AwsError, Fault, server_error
-from tests.memory.harness import CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
+from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
 from tests.support.control_steps import Row
 
 SLOW = 86_400
@@ -37,6 +38,13 @@ def refusal(harness: ControlHarness, name: str = RUN, **fields: Any) -> str:
     assert harness.cloud.kubernetes.associations == {}
     assert harness.cluster.objects == {}
     return str(refused.value)
+
+
+def allow(harness: ControlHarness, **listed: tuple[str, ...]) -> None:
+    """Let the settings of the stack list something of its cluster."""
+    cluster = CLUSTER.model_copy(update=listed)
+    defaults = harness.deployment.defaults.model_copy(update={"clusters": (cluster,)})
+    harness.deployment = replace(harness.deployment, defaults=defaults)
 
 
 def test_the_pods_of_a_run_get_its_rights_once(harness: ControlHarness) -> None:
@@ -122,6 +130,7 @@ def test_a_cluster_that_is_gone_or_private_is_named(row: Row) -> None:
 
 
 def test_an_account_of_the_users_own_gets_nothing(harness: ControlHarness) -> None:
+    allow(harness, service_accounts=("mine",))
     plan(harness, hyperpod={"cluster": "hyper", "service_account": "mine"})
     assert (harness.cloud.kubernetes.associations, harness.cluster.objects) == ({}, {})
     # Replicas in two namespaces have an account in each.
@@ -129,6 +138,47 @@ def test_an_account_of_the_users_own_gets_nothing(harness: ControlHarness) -> No
     plan(harness, "two", replicas=2, overrides={"1": other})
     found = {one.namespace for one in harness.cloud.kubernetes.associations.values()}
     assert found == {"team-a", "team-b"}
+
+
+@pytest.mark.parametrize("account", ["muster-victim", "muster-", "default", "admin"])
+def test_a_service_account_that_the_settings_do_not_list_is_refused(harness: ControlHarness, account: str) -> None:
+    """The account of a run has the rights of its pods; another one what the cluster's administrators gave it."""
+    allow(harness, service_accounts=("mine", "muster-victim"))
+    words = refusal(harness, hyperpod={"cluster": "hyper", "service_account": account})
+    assert f"hyperpod.service_account: found '{account}'" in words
+
+
+@pytest.mark.parametrize("path", ["/", "/var/lib/kubelet", "/mnt", "/mnt/data/deeper", "/mnt/data2", "//mnt/data/x"])
+def test_a_path_of_the_nodes_that_the_settings_do_not_list_is_refused(harness: ControlHarness, path: str) -> None:
+    allow(harness, host_paths=("/mnt/data/",))
+    listed, asked = (
+        {"name": name, "mount_path": f"/{name}", "host_path": at} for name, at in (("a", "/mnt/data"), ("b", path))
+    )
+    plan(harness, "listed", hyperpod={"cluster": "hyper", "volumes": [listed]})
+    harness.cloud.kubernetes.associations.clear()
+    harness.cluster.objects.clear()
+    words = refusal(harness, hyperpod={"cluster": "hyper", "volumes": [listed, asked]})
+    assert f"hyperpod.volumes.1.host_path: found '{path}'" in words
+
+
+DIGEST = "a" * 64
+HOSTILE = (
+    *("*.tar.gz", "output/*.tar.gz", "output/victim/x.tar.gz", "source/*.tar.gz", "source/?.tar.gz", "source/x.tar.gz"),
+    *(f"source/{DIGEST}/../../output/x.tar.gz", f"source/{DIGEST}.tar.gz.tar.gz", f"source/{'?' * 64}.tar.gz"),
+    *(f"source/{DIGEST.upper()}.tar.gz", "source/${aws:PrincipalTag/x}.tar.gz", f"/source/{DIGEST}.tar.gz"),
+)
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_nothing_of_a_spec_is_a_pattern_in_the_rights_of_its_pods(harness: ControlHarness, key: str) -> None:
+    uri = f"s3://bucket/{key}"
+    harness.plane.store.create(key, b"archive")
+    assert "source_dir: found" in refusal(harness, source_dir=uri)
+    if set("*?$") & set(key):
+        made = plan(harness)
+        planted = made.model_copy(update={"spec": made.spec.model_copy(update={"source_dir": uri})})
+        with pytest.raises(SpecError, match="would be a pattern"):
+            session_policy(planted)
 
 
 def test_rights_stay_while_a_job_is_still_ending(harness: ControlHarness) -> None:
