@@ -1,7 +1,11 @@
 """Large requests to S3, against a server that sends what a script says, byte by byte."""
 
 import json
+import socket
 import ssl
+import threading
+import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -88,6 +92,7 @@ TROUBLE = {
     "half a head": Raw(b"HTTP/1.1 206 Par", ends=True),
     "not HTTP": Raw(b"220 mail server ready\r\n\r\n", ends=True),
     "a length below zero": answer(206, BODY, Content_Length="-5"),
+    "two lengths": Raw(part().data.replace(b"Content-Length", b"Content-Length: 7\r\ncontent-length", 1)),
     "a length without end": answer(206, BODY, Content_Length="9" * 5_000),
     "fewer bytes than there are": part(0, 100),
     "another range": part(5),
@@ -159,6 +164,66 @@ def test_a_server_that_is_silent_is_given_up(s3: S3Server, monkeypatch: pytest.M
         with pytest.raises(ObjectMissingError):
             read(opened())
         assert s3.methods == ["GET", "HEAD"]
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"
+CHUNKED = b"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n"
+DRIPPED = {
+    "head": (b"HTTP/1.1 200 OK\r\nX: ", lambda answer: answer),
+    "body": (HEAD, lambda answer: list(answer.pieces(9_000))),
+    "error": (b"HTTP/1.1 404 No\r\n\r\n", lambda answer: answer.text()),
+    "chunks": (CHUNKED, lambda answer: answer.text()),
+}
+
+
+@pytest.mark.parametrize("part_of_answer", DRIPPED)
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, part_of_answer: str
+) -> None:
+    """Each byte comes before the server counts as silent."""
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.15)
+    monkeypatch.setattr(connections, "SLOWEST_BYTES", 1e9)
+    begin, read_answer = DRIPPED[part_of_answer]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                peer.recv(4_096)
+                peer.sendall(begin)
+                for _ in range(60):
+                    time.sleep(0.05)
+                    peer.sendall(b"1\r\nx\r\n" if part_of_answer == "chunks" else b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        began = time.monotonic()
+        with suppress(connections.BrokenError, OSError):
+            read_answer(connections.Connections(f"http://127.0.0.1:{listener.getsockname()[1]}", None).ask(b"GET"))
+        assert time.monotonic() - began < 2
+        thread.join()
+
+
+def test_a_server_that_takes_a_few_bytes_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.15)
+    monkeypatch.setattr(connections, "SLOWEST_BYTES", 1e9)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                for _ in range(60):
+                    time.sleep(0.05)
+                    peer.recv(65_536)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        began = time.monotonic()
+        client = connections.Connections(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
+        with pytest.raises((connections.BrokenError, OSError)):
+            client.ask(b"PUT", bytes(100_000_000))
+        assert time.monotonic() - began < 2
+        thread.join()
 
 
 def test_large_objects_lie_below_the_path_of_the_service(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,6 +475,8 @@ def test_a_containers_credentials_are_renewed_before_they_expire(
         "error": answer(500),
         "cut off": answer(200, b"{}", ends=True, Content_Length="500"),
         "not HTTP": Raw(b"garbage\r\n\r\n", ends=True),
+        "elsewhere": answer(302, Location="/elsewhere"),
+        "too long": answer(200, issued("long", timedelta(hours=6)).data.partition(b"\r\n\r\n")[2] + b" " * 70_000),
     }
     for name, bad in bad_answers.items():
         with subtests.test(name):

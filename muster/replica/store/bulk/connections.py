@@ -18,6 +18,8 @@ from muster.replica.store.transport import Bytes
 CONNECT_SECONDS = 5.0
 # A server that sends or takes nothing for so long is gone.
 SILENCE_SECONDS = 30.0
+# And one that sends or takes so few bytes a second, beyond that time, holds a round up for as long as it likes.
+SLOWEST_BYTES = 16_384
 # S3 closes idle connections after some seconds: those that are older are not used again.
 IDLE_SECONDS = 4.0
 KEPT = 32
@@ -121,6 +123,11 @@ class Connections:
             raise
 
 
+def _deadline(size: int) -> float:
+    """When `size` bytes must be through."""
+    return time.monotonic() + SILENCE_SECONDS + size / SLOWEST_BYTES
+
+
 class _Connection:
     """One connection, and the memory into which it receives."""
 
@@ -156,9 +163,17 @@ class _Connection:
 
     def send(self, head: bytes, body: Bytes) -> None:
         view = memoryview(body).cast("B")
+        deadline = _deadline(len(head) + len(view))
         sent = self._socket.sendmsg([head, view])
         for part in (memoryview(head)[sent:], view[max(0, sent - len(head)) :]):
-            self._socket.sendall(part)
+            self._send(part, deadline)
+
+    def _send(self, view: memoryview, deadline: float) -> None:
+        while view:
+            view = view[self._socket.send(view[:_SENT_BYTES]) :]
+            if view and time.monotonic() > deadline:
+                message = f"the server takes less than {SLOWEST_BYTES:,} bytes a second"
+                raise TimeoutError(message)
 
     def receive(self, size: int) -> bytes:
         """At most `size` bytes; none at the end."""
@@ -166,8 +181,8 @@ class _Connection:
 
     def fill(self, room: memoryview) -> int:
         """Receive until `room` is full, or the connection ends; the number of bytes."""
-        filled = 0
-        while filled < len(room):
+        filled, deadline = 0, _deadline(len(room))
+        while filled < len(room) and time.monotonic() < deadline:
             received = self._receive_into(room[filled:])
             if not received:
                 break
@@ -194,9 +209,9 @@ class _TlsConnection(_Connection):
 
     def send(self, head: bytes, body: Bytes) -> None:
         view = memoryview(body).cast("B")
-        self._socket.sendall(head)
-        for start in range(0, len(view), _SENT_BYTES):
-            self._socket.sendall(view[start : start + _SENT_BYTES])
+        deadline = _deadline(len(head) + len(view))
+        for part in (memoryview(head), view):
+            self._send(part, deadline)
 
     @property
     def is_usable(self) -> bool:
@@ -249,6 +264,7 @@ class Answer:
     _connection: _Connection
     _connections: Connections
     _is_done: bool = False
+    _deadline: float = 0.0
 
     def pieces(self, size: int, first: int = 0) -> Iterator[memoryview]:
         """The body in pieces of `size` bytes, of which the first one has `first` if given, and the last one the rest.
@@ -279,6 +295,7 @@ class Answer:
     def text(self) -> bytes:
         """The body of a short answer: at most _HEAD_BYTES_MAX bytes of it; nothing if it breaks."""
         whole, found = False, b""
+        self._deadline = _deadline(_HEAD_BYTES_MAX)
         with suppress(OSError, BrokenError, ValueError):
             if self.length is not None:
                 found = self._filled(bytearray(min(self.length, _HEAD_BYTES_MAX)))
@@ -309,6 +326,7 @@ class Answer:
         return len(held) + connection.fill(room[len(held) :])
 
     def _some(self) -> bytes:
+        self._check_time()
         rest, self._connection.rest = self._connection.rest, b""
         return rest or self._connection.receive(_HEAD_BYTES)
 
@@ -329,9 +347,15 @@ class Answer:
                 raise BrokenError
         return found
 
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise BrokenError
+
     def _line(self) -> bytes:
         connection = self._connection
+        self._check_time()
         while b"\r\n" not in connection.rest:
+            self._check_time()
             more = connection.receive(_HEAD_BYTES) if len(connection.rest) < _LINE_BYTES_MAX else b""
             if not more:
                 raise BrokenError
@@ -357,7 +381,7 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
         BrokenError
         OSError
     """
-    data = b""
+    data, deadline = b"", time.monotonic() + 2 * SILENCE_SECONDS
     for _ in range(_INTERIM_MAX):
         while b"\r\n\r\n" not in data:
             try:
@@ -365,7 +389,7 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
             except OSError as error:
                 message = f"no answer: {refused or error}"
                 raise BrokenError(message) from None
-            if not more or len(data) > _HEAD_BYTES_MAX:
+            if not more or len(data) > _HEAD_BYTES_MAX or time.monotonic() > deadline:
                 message = f"no answer: {refused or 'the connection ended'}"
                 raise BrokenError(message)
             connection.has_answered = True
@@ -383,7 +407,11 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
     else:
         message = "no answer follows 100 Continue"
         raise BrokenError(message)
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    named = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    headers = dict(named)
+    if sum(name == "content-length" for name, _ in named) > 1:
+        message = "an answer with two lengths"
+        raise BrokenError(message)
     if refused is not None or version == "HTTP/1.0":
         headers["connection"] = "close"
     length = headers.get("content-length")

@@ -11,14 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from threading import Lock
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 # Of ECS and of SageMaker: https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
 _CONTAINER_HOST = "http://169.254.170.2"
 _TIMEOUT_SECONDS = 5.0
+_ANSWER_BYTES_MAX = 65_536
 # AWS issues new ones at least five minutes before the old ones expire.
 RENEWED_BEFORE_SECONDS = 300.0
 # After a renewal that has failed, or whose answer expires soon.
@@ -36,6 +37,24 @@ class Credentials:
     key: str
     secret: str
     token: str | None = None
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The token in the request is for one address."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None: the answer is an error."""
+
+
+def _bounded(answer: HTTPResponse) -> bytes:
+    """A short answer, in a short time."""
+    found, deadline = b"", time.monotonic() + _TIMEOUT_SECONDS
+    while more := answer.read1(_ANSWER_BYTES_MAX):
+        found += more
+        if len(found) > _ANSWER_BYTES_MAX or time.monotonic() > deadline:
+            message = "too long an answer"
+            raise ValueError(message)
+    return found
 
 
 class CredentialSource:
@@ -94,10 +113,10 @@ class CredentialSource:
         try:
             headers = {"Authorization": Path(self._token_file).read_text().strip()} if self._token_file else {}
             # Links of the container's own network: no proxy leads there.
-            opener = build_opener(ProxyHandler({}))
+            opener = build_opener(ProxyHandler({}), _NoRedirects())
             request = Request(self._address, headers=headers)  # noqa: S310 - http, as AWS documents it
             with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                found = json.loads(answer.read())
+                found = json.loads(_bounded(answer))
             expires = datetime.fromisoformat(found["Expiration"]).timestamp()
             known = Credentials(found["AccessKeyId"], found["SecretAccessKey"], found.get("Token"))
         except (OSError, HTTPException, ValueError, KeyError, TypeError):
