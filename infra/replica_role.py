@@ -200,10 +200,10 @@ def _logs(stack: Stack, job_prefix: str) -> list[iam.PolicyStatement]:
             resources=[log_group_arn(stack, ""), log_group_arn(stack, ":*")],
         ),
         iam.PolicyStatement(actions=write, resources=[log_group_arn(stack, f":log-stream:{own}*")]),
-        # The streams of a run named like this one, then `-r` and more: `a` must not write to those of `a-r1`.
+        # What looks like a stream of a run that is named like this one, then `-r` and more: `a` and `a-r1` or `a-run`.
         iam.PolicyStatement(
             effect=iam.Effect.DENY,
             actions=write,
-            resources=[log_group_arn(stack, f":log-stream:{own}*-r*-a*/*")],
+            resources=[log_group_arn(stack, f":log-stream:{own}*-r*-a*")],
         ),
     ]

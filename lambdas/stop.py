@@ -40,7 +40,7 @@ def _give_up(failure: LaunchFailure, context: Context) -> dict[str, str | int]:
     logger.append_keys(run_id=failure.run, rank=failure.rank, attempt=failure.attempt)
     _plane.allow(time_left(context))
     decision = give_up_replica(_plane, failure)
-    logger.warning("could not be launched", extra={"reason": failure.reason, "next": decision.next.value})
+    logger.warning("could not be launched", extra={"reason": decision.reason, "next": decision.next.value})
     if decision.lost:
         count("ReplicaLost")
     return workflow_state(failure.run, failure.rank, decision)

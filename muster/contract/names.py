@@ -23,6 +23,8 @@ RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}
 
 TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 """The log group of all training jobs of an account."""
+CONTAINER = "algo-"
+"""SageMaker names a log stream after the job, a slash, and the container, which begins like this."""
 
 TAG_RUN = "muster:run"
 TAG_RANK = "muster:rank"

@@ -14,6 +14,7 @@ from muster.contract.hyperpod.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request
+from muster.contract.run.last_lines import without_secrets
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
@@ -131,9 +132,35 @@ class ActiveReplica:
 
     def update(self, change: Change, seen: Seen | None = None) -> Updated:
         """Compare-and-swap of the record (see RunDocuments.update_record), and then its entry in the roll-up."""
-        updated = self.run.documents.update_record(self.rank, change, seen)
+        updated = self.write_record(change, seen)
         self.write_entry(updated)
         return updated
+
+    def write_record(self, change: Change, seen: Seen | None = None) -> Updated:
+        """Compare-and-swap of the record alone. Reasons enter it without the values of the spec's environment."""
+
+        def masked_change(record: Record | None) -> Record | None:
+            after = change(record)
+            if after is None:
+                return None
+            decision = after.decision
+            if decision is not None and decision.reason:
+                decision = decision.model_copy(update={"reason": self.masked(decision.reason)})
+            attempts = (*after.attempts[:-1], self.without_secrets(after.current))
+            return after.model_copy(update={"attempts": attempts, "decision": decision})
+
+        return self.run.documents.update_record(self.rank, masked_change, seen)
+
+    def masked(self, text: str) -> str:
+        """What a program may have written, without the values of the spec's environment."""
+        return without_secrets(text, self.spec.environment)
+
+    def without_secrets(self, attempt: Attempt) -> Attempt:
+        """`attempt` with its reason, and the messages of its history, masked."""
+        if not attempt.reason and not any(one.message for one in attempt.history):
+            return attempt
+        history = tuple(one.model_copy(update={"message": self.masked(one.message)}) for one in attempt.history)
+        return attempt.model_copy(update={"reason": self.masked(attempt.reason), "history": history})
 
     def write_entry(self, updated: Updated) -> None:
         """Write the record's entry in the roll-up, also where an earlier call wrote the record and failed here."""

@@ -51,7 +51,9 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     if job is not None and job.end is not None and (outcome := _concluded(plane, replica, failure.attempt, job)):
         return outcome.decision
     facts = Facts(replica.spec, run.is_stopping, None, clock.now())
-    decision = Decision(next=Next.FAIL, attempt=failure.attempt, lost=not facts.stopping, reason=failure.reason)
+    decision = Decision(
+        next=Next.FAIL, attempt=failure.attempt, lost=not facts.stopping, reason=replica.masked(failure.reason)
+    )
 
     def change(record: Record | None) -> Record | None:
         return give_up(record, failure.attempt, failure.reason, facts, has_job=job is not None)

@@ -64,8 +64,7 @@ def end_attempt(
         replica.write_entry(Updated(seen.record, written=False))
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
-    documents = replica.run.documents
-    updated = documents.update_record(replica.rank, change, seen)
+    updated = replica.write_record(change, seen)
     record, written = updated.record, updated.written
     if record is None:
         return None

@@ -200,7 +200,7 @@ def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attemp
         return current
     if job.end is not None:
         job = replica.jobs.explained(job, None)
-    return job.applied_to(current, stopping=stopping)
+    return replica.without_secrets(job.applied_to(current, stopping=stopping))
 
 
 def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
@@ -211,7 +211,7 @@ def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
 
 
 def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> ReplicaResult:
-    output = output_uri(run.plan)
+    output, masked = output_uri(run.plan), run.replica(replica.rank).masked
     limits = Limits(seconds=min(Limits.seconds, search.budget.remaining))
     try:
         manifest = resolve_manifest(
@@ -225,7 +225,7 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             return replica
         if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
             raise OutOfTimeError(str(problem)) from None
-        return replica.model_copy(update={"problem": str(problem)})
+        return replica.model_copy(update={"problem": masked(str(problem))})
     return replica.model_copy(
         update={
             "checkpoint_uri": manifest.checkpoint_uri,
@@ -233,7 +233,7 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             "round": manifest.round,
             "checksum": manifest.checksum,
             "metrics": manifest.metrics,
-            "problem": manifest.problem,
+            "problem": None if manifest.problem is None else masked(manifest.problem),
             "ended": manifest.ended or None,
         }
     )

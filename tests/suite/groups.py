@@ -35,6 +35,7 @@ def groups() -> list[Group]:
         ),
         Group("simulation-defects", ["tests.simulation", "defects"]),
         Group("exploration-defects", ["tests.exploration", "defects"]),
+        Group("attacks", ["tests.attacks"]),
         Group("soak", ["tests.soak", "--seed", "0"]),
         Group(MERGE),
         Group("mutants", ["tests.mutants"]),

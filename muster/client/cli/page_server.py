@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,9 +29,10 @@ class _Look(NamedTuple):
 # The standard library's server on purpose: with Starlette two routes take as much code, and the `client` extra of every
 # user who only launches runs would grow by three packages: Starlette, anyio and a server.
 class PageServer(ThreadingHTTPServer):
-    """Serves `/` and `/data.json` on the loopback interface alone.
+    """Serves the page and its data on the loopback interface alone, below a path that only who started it knows.
 
-    Refuses other host names: a foreign site that resolves its own name to this address (DNS rebinding) reads nothing.
+    Other users of the machine reach the interface, too. And it refuses other host names: a foreign site that resolves
+    its own name to this address (DNS rebinding) reads nothing.
     """
 
     daemon_threads = True
@@ -46,6 +48,7 @@ class PageServer(ThreadingHTTPServer):
         except OSError as error:
             raise PortError(port, os_reason(error)) from error
         self._source = source
+        self.path = f"/{secrets.token_urlsafe(16)}/"
         self._lock = Lock()
         self._latest: _Look | None = None
         self.hosts = {f"{_HOST}:{self.server_port}", f"localhost:{self.server_port}"}
@@ -53,7 +56,7 @@ class PageServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Where a browser finds the page."""
-        return f"http://{_HOST}:{self.server_port}/"
+        return f"http://{_HOST}:{self.server_port}{self.path}"
 
     def look(self) -> _Look:
         """The page as it was at most `LOOK_SECONDS` ago."""
@@ -71,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The page, its data, or a refusal."""
         if self.headers.get("Host") not in self.server.hosts:
             self._answer(HTTPStatus.FORBIDDEN, b"another host's page\n", "text/plain")
-        elif self.path not in {"/", "/data.json"}:
+        elif not self.path.startswith(self.server.path) or self._name not in {"", "data.json"}:
             self._answer(HTTPStatus.NOT_FOUND, b"not found\n", "text/plain")
         else:
             try:
@@ -81,9 +84,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._show(look)
 
+    @property
+    def _name(self) -> str:
+        return self.path.removeprefix(self.server.path)
+
     def _show(self, look: _Look) -> None:
         tag = f'"{look.tag}"'
-        if self.path == "/":
+        if not self._name:
             self._answer(HTTPStatus.OK, render(look.page, live=True), "text/html; charset=utf-8")
         elif self.headers.get("If-None-Match") == tag:
             self._answer(HTTPStatus.NOT_MODIFIED, b"", "application/json", tag)

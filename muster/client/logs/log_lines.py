@@ -14,6 +14,7 @@ from muster.client.errors import OptionError
 from muster.contract import names, timestamps
 from muster.contract.document import Document
 from muster.contract.hyperpod.log_lines import STREAMS, parse_line
+from muster.contract.names import CONTAINER
 
 DEEP_SECONDS = 300
 """While following, a line is missed that CloudWatch Logs delivers later than this behind newer ones."""
@@ -136,7 +137,8 @@ def _job_and_text(event: LogEvent) -> tuple[str, str]:
         line = parse_line(event.message)
         return ("", "") if line is None else (line.job, line.text)
     # SageMaker names a stream after the job, the container and a number: {job}/algo-1-1700000000.
-    return event.stream.partition("/")[0], event.message.rstrip("\n")
+    job, _, container = event.stream.partition("/")
+    return job if container.startswith(CONTAINER) else "", event.message.rstrip("\n")
 
 
 def _process_of(message: str, rank: int) -> tuple[int | None, str]:

@@ -35,19 +35,25 @@ def line_head(job: str, pod: int) -> str:
 def parse_line(message: str) -> PodLine | None:
     """The line in an event of the cluster's log group; None where it is of no job.
 
-    A log agent may put a time in front of it, or wrap it in JSON.
+    A log agent may put a time in front of it, or wrap it in JSON. Where its JSON names the pod, a line of another job's
+    pod is of no job: a program could write such a head itself.
     """
-    text = _unwrapped(message.rstrip("\n"))
+    text, writer = _unwrapped(message.rstrip("\n"))
     head = _HEAD.search(text)
-    return None if head is None else PodLine(head["job"], int(head["pod"]), text[head.end() :])
+    if head is None or (writer is not None and not writer.startswith(f"{head['job']}-pod-")):
+        return None
+    return PodLine(head["job"], int(head["pod"]), text[head.end() :])
 
 
-def _unwrapped(message: str) -> str:
+def _unwrapped(message: str) -> tuple[str, str | None]:
+    """The line, and the name of the pod, where the agent says it."""
     if not message.startswith("{"):
-        return message
+        return message, None
     try:
         found = json.loads(message)
-    except ValueError:
-        return message
+    except (ValueError, RecursionError):
+        return message, None
     texts = [found.get(name) for name in _MEMBERS] if isinstance(found, dict) else []
-    return next((text.rstrip("\n") for text in texts if isinstance(text, str)), message)
+    about = found.get("kubernetes") if isinstance(found, dict) else None
+    pod = about.get("pod_name") if isinstance(about, dict) else None
+    return next((text.rstrip("\n") for text in texts if isinstance(text, str)), message), pod and str(pod)

@@ -66,6 +66,11 @@ def kept_lines(written: Iterable[str], environment: Mapping[str, str]) -> tuple[
     return tuple(shortened(_masked(_plain(piece), secrets), LINE_MAX) for piece in pieces[-LINES:])
 
 
+def without_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """What a program has said of its end, without the values of `environment`, as in its last lines."""
+    return _masked(text, _secrets(environment)) if text else text
+
+
 def _secrets(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """The texts that are hidden, each with the name that is shown for it; the longest first."""
     found = {

@@ -18,6 +18,8 @@ from muster.contract.run.round_values import ROUND_MAX, Metrics
 FILES_MAX = 10_000
 """How many files a model has at most: its weights, its index, and what the trainer puts beside them."""
 _NAME_MAX = 512
+_FILE_BYTES_MAX = 50 * 2**40
+"""S3: of an object."""
 MANIFEST_BYTES_MAX = 8 * 1024 * 1024
 """The largest manifest of a model that is read: of `FILES_MAX` files with names of usual lengths."""
 EVALUATION_BYTES_MAX = 64 * 1024
@@ -47,7 +49,7 @@ class ModelFile(StoredPart):
     """One file of a model."""
 
     name: Annotated[str, Field(min_length=1, max_length=_NAME_MAX), AfterValidator(_relative)]
-    bytes: int = Field(ge=0)
+    bytes: int = Field(ge=0, le=_FILE_BYTES_MAX)
     sha256: Sha256
 
 
@@ -60,6 +62,19 @@ class ModelManifest(StoredDocument):
     checksum: str = Field(max_length=64, description="SHA-256 of the global parameters, as the replicas report it")
     rank: int = Field(ge=0, description="the replica that wrote it")
     files: tuple[ModelFile, ...] = Field(min_length=1, max_length=FILES_MAX)
+
+    @field_validator("files", mode="after")
+    @classmethod
+    def _one_folder(cls, files: tuple[ModelFile, ...]) -> tuple[ModelFile, ...]:
+        names = [file.name for file in files]
+        known = set(names)
+        folders = {
+            "/".join(parts[:end]) for parts in (name.split("/") for name in known) for end in range(1, len(parts))
+        }
+        if len(known) < len(names) or known & folders:
+            message = "a name is there twice, or is also that of a folder"
+            raise ValueError(message)
+        return files
 
     @field_validator("kind", mode="before")
     @classmethod

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from muster.contract.names import TRAINING_LOG_GROUP
+from muster.contract.names import CONTAINER, TRAINING_LOG_GROUP
 from muster.control.aws.clients import Clients
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class JobLogs:
         """
         logs = self._clients.logs
         listed = logs.describe_log_streams(
-            logGroupName=TRAINING_LOG_GROUP, logStreamNamePrefix=f"{job}/", limit=_STREAMS_LISTED
+            logGroupName=TRAINING_LOG_GROUP, logStreamNamePrefix=f"{job}/{CONTAINER}", limit=_STREAMS_LISTED
         )["logStreams"]
         newest = sorted(listed, key=lambda stream: stream.get("lastEventTimestamp", 0))[-_STREAMS_READ:]
         found: list[tuple[int, str]] = []

@@ -138,10 +138,14 @@ class ProcessPool:
     def _listen(self, to: subprocess.Popen[bytes]) -> None:
         assert to.stdout is not None  # noqa: S101 - opened as a pipe above
         for line in to.stdout:
-            answer = json.loads(line)
+            try:
+                answer = json.loads(line)
+                known = str(answer["id"])
+            except (ValueError, TypeError, KeyError):
+                continue  # none of the keeper's: what a library printed, for instance
             with self._lock:
                 ended = "pid" not in answer
-                child = self._children.pop(answer["id"], None) if ended else self._children.get(answer["id"])
+                child = self._children.pop(known, None) if ended else self._children.get(known)
             if child is not None:
                 child.answered(answer)
         to.wait()

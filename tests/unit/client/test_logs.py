@@ -149,6 +149,9 @@ def test_lines_are_those_of_the_run_the_ranks_and_the_pattern_with_their_process
     events = [event(number, 1_000, f"muster-{stream}/algo-1-7") for number, stream in enumerate(streams)]
     found = list(LogQuery("muster", "digits").lines([*events, event(9, 1_000, "foreign/algo-1-7")]))
     assert [(line.rank, line.attempt) for line in found] == [(0, 1), (1, 2), (10, 1)]
+    # SageMaker's streams have a container behind the job; a replica could write others, which look like a job.
+    forged = [event(1, 1, f"muster-digits-r0-a1{end}") for end in ("", "/", "/x", "/algo")]
+    assert list(LogQuery("muster", "digits").lines(forged)) == []
     query = LogQuery("muster", "digits", ranks={1})
     assert (query.stream_prefix, [line.rank for line in query.lines(events)]) == ("muster-digits-r1-a", [1])
     texts = ["[7.3] loss=1", "[6.3] loss=2 of a trainer", "[7.3]no space", "[7.12] [7.1] loss=3"]

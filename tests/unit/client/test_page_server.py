@@ -26,7 +26,11 @@ def server(run: LiveRun) -> Iterator[PageServer]:
 def ask(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, str | None]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     try:
-        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            "GET",
+            path.replace("/", server.path, 1),
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+        )
         answer = connection.getresponse()
         return answer.status, answer.read(), answer.getheader("ETag")
     finally:
@@ -61,6 +65,17 @@ def test_it_listens_on_this_machine_alone_and_serves_nothing_else(server: PageSe
     assert server.server_address[0] == "127.0.0.1"
     assert ask(server, "/etc/passwd")[0] == 404
     assert ask(server, "/../data.json")[0] == 404
+
+
+def test_only_who_was_told_the_path_sees_the_page(server: PageServer, run: LiveRun) -> None:
+    """Every user of the machine can connect."""
+    for path in ("/", "/data.json", "/x/", f"{server.path[:-1]}x/", f"/{'x' * 22}/data.json"):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        connection.request("GET", path)
+        assert connection.getresponse().status == 404, path
+        connection.close()
+    assert run.looks == 0
+    assert ask(server, "/")[0] == 200
 
 
 def test_trouble_with_the_cloud_is_shown_and_passes(server: PageServer, run: LiveRun) -> None:

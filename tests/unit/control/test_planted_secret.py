@@ -20,7 +20,7 @@ from muster.control.start import Started, Starter
 from muster.executor import MusterExecutor
 from muster.torchx.application_spec import Application, spec_of
 from tests.memory.harness import RUN, SPEC, ControlHarness
-from tests.support.control_steps import Row
+from tests.support.control_steps import Row, cleared, cut_off, fail, finished, launched
 from tests.support.handlers import loader
 from tests.support.memory_client import client_of, muster_of
 
@@ -192,3 +192,23 @@ def test_neither_the_command_line_nor_the_inbox_shows_a_secret_of_a_refused_text
             for arguments in (["plan"], ["plan", "--json"], ["launch"]):
                 shown = clean(command(monkeypatch, capfd, *arguments, text=text, folder=tmp_path))
                 assert "muster: The spec has " in shown
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_program_that_repeats_a_secret_in_its_failure_shows_it_nowhere(
+    harness: ControlHarness, *, is_told: bool
+) -> None:
+    """By an event, or, where that is lost, by the look of the settlement."""
+    run = launched(harness, environment={"TOKEN": TEXT})
+    reason = f"AlgorithmError: ValueError: no user {TEXT}, exit code: 1"
+    if is_told:
+        fail(harness, reason)
+    else:
+        harness.cloud.training.fail(harness.job(), reason)
+        cleared(harness, cut_off(harness))
+    finished(harness)
+    objects = harness.cloud.s3.objects("bucket")
+    written = {key: one.body.decode() for key, one in objects.items() if key.startswith(("control/", "ended/"))}
+    del written[run.plan.layout.plan]
+    shown = clean(written, harness.cloud.events.entries)
+    assert "no user (TOKEN, not shown)" in shown

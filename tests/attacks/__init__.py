@@ -1,0 +1,1 @@
+"""Attacks on a stack, its clusters and the embedded cloud, by class: of what is tried, nothing may succeed."""
