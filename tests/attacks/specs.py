@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from muster.contract.errors import MusterError
 from muster.contract.hyperpod.session_policy import session_policy
 from muster.contract.layout import STACK_FOLDERS
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.control.aws.inbox import Inbox
 from muster.control.planning import make_plan
 from muster.control.start import Starter
 from tests.attacks.attempts import Tries, Try
-from tests.memory.harness import CLUSTER_SPEC, SPEC, ControlHarness
+from tests.memory.harness import CLUSTER, CLUSTER_SPEC, SPEC, ControlHarness
 
 SECRET = "hunter2canary"
 DIGEST = "a" * 64
@@ -79,6 +81,10 @@ def hostile() -> dict[str, dict[str, Any]]:
 
 
 def _prepared(harness: ControlHarness) -> None:
+    cluster = CLUSTER.model_copy(update={"service_accounts": ("mine",), "host_paths": ("/mnt/data",)})
+    listed = {"clusters": (cluster,), "access": ReplicaAccess(data=[])}
+    defaults = harness.deployment.defaults.model_copy(update=listed)
+    harness.deployment = replace(harness.deployment, defaults=defaults)
     store = harness.plane.store
     store.create("own/recipe.yaml", b"run: {model_type: verl}\n")
     harness.plan("victim", environment={"TOKEN": SECRET})
