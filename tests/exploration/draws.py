@@ -71,7 +71,11 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     setting = _poisoned(rng, setting)
     if front_end == "diloco":
         algorithm = rng.choice(sorted(ALGORITHMS))
-        setting = replace(setting, algorithm=algorithm, fragments=ALGORITHMS[algorithm].fragments)
+        chosen = ALGORITHMS[algorithm]
+        setting = replace(setting, algorithm=algorithm, fragments=chosen.fragments, codec=chosen.codec)
+        setting = replace(setting, statistics=rng.choice([0, 96]))
+        if chosen.outlier_factor and not setting.flips:
+            setting = replace(setting, outlier=(rng.randrange(replicas), rng.randrange(1, setting.rounds + 1)))
         if rng.random() < 0.3:
             setting = replace(setting, sizes=(2,))
         if rng.random() < 0.6:

@@ -192,5 +192,5 @@ def test_a_residual_of_an_earlier_round_is_not_sent_again(tmp_path: Path) -> Non
     checkpoints = Checkpoints(tmp_path, "residual")
     checkpoints.save(4, np.ones(3, np.float32).tobytes())
     codec = codec_named("int8")
-    assert StoredErrorFeedback(codec, 3, checkpoints, 4).of(slice(None)).tolist() == [1, 1, 1]
-    assert StoredErrorFeedback(codec, 3, checkpoints, 5).of(slice(None)).tolist() == [0, 0, 0]
+    assert StoredErrorFeedback(codec, 3, checkpoints, 4).before().tolist() == [1, 1, 1]
+    assert StoredErrorFeedback(codec, 3, checkpoints, 5).before().tolist() == [0, 0, 0]

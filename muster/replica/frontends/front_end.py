@@ -19,7 +19,6 @@ from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.tensor_source import TensorSource
-from muster.replica.parts.cut import Cut
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.phase import Phase
@@ -150,9 +149,7 @@ class DiLoCoFrontEnd(FrontEnd):
         self._stored(final_model)
         arrays = self._arrays_of_states()
         self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, arrays)
-        cut = Cut(
-            packing.count, codec_named(algorithm.codec), algorithm.fragments, packing.link.rank, packing.link.size
-        )
+        cut = packing.cut_for(codec_named(algorithm.codec), algorithm.fragments)
         resized = ResizedStates(rendezvous, checkpoint_dir, packing.link, cut, one_saves=self._one_saves)
         resized.adopt(arrays, self._resized)
         own = OwnState(self._keep, self._heal, self._save_if_due, self._clear)

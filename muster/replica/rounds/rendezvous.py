@@ -354,6 +354,8 @@ class Rendezvous:
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         exchange = self._exchanged(commit, mine)
+        if update.residual is not None:
+            update.residual.settle(round_, counts=exchange.took_part)
         if self.watch is not None:
             seconds = () if mine is None else mine.seconds
             self._by_first(partial(self.watch.judge_pace, self._claim, self.recent, seconds))
@@ -389,7 +391,7 @@ class Rendezvous:
 
         key = keys.contribution(round_, claim.rank, claim.epoch)
         if context.link.size == 1:
-            context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec))
+            context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec, update.exact))
         commit: Commit | None = None
         contributes = False
         try:
