@@ -12,15 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.codecs import codec_named
+from muster.replica.codecs import codec_named, error_feedback
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
+from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_packing import ArrayPacking
+from muster.replica.frontends.saved_state import with_progress
+from muster.replica.parts.link import Alone
+from muster.replica.rounds.exchange import Exchange
+from muster.replica.rounds.phase import Phase, StoredPhase
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire.binary_format import Encoding, Floats, Records, decode_blocks, encode_records
 from muster.replica.wire.blocks import Blocks
 from tests.support.peers import Run, run_all
+from tests.support.round_commits import commit_of
 
 COUNT, STATISTICS = 500, 20
 CODECS = ("fp32", "bf16", "int8", "int4", "topk2-64")
@@ -57,12 +63,15 @@ def test_the_last_elements_are_exact_in_any_cut(codec: str, count: int, data: st
 class Explored:
     """A replica whose last elements are statistics."""
 
-    def __init__(self, run: Run, rank: int, algorithm: Algorithm, folder: Path | None = None) -> None:
+    def __init__(
+        self, run: Run, rank: int, algorithm: Algorithm, folder: Path | None = None, stop: threading.Event | None = None
+    ) -> None:
         self.values = np.zeros(COUNT, np.float32)
         self.values[-STATISTICS:] = 1
         packing = ArrayPacking(self.values)
         packing.optimized -= STATISTICS
-        self.rendezvous: Rendezvous = run.open(rank)
+        stops: dict[str, Any] = {} if stop is None else {"stop": stop, "trainer_stop": stop}
+        self.rendezvous: Rendezvous = run.open(rank, **stops)
         self.outer = Synchronizer(self.rendezvous, packing, algorithm, NO_OWN, folder)
 
     @property
@@ -211,3 +220,84 @@ def test_a_residual_survives_a_restart_after_a_round_that_counts_no_contribution
     # It is not known before: nothing changes.
     first.restore(None)
     assert values(first) == [1, 1]
+
+
+def test_a_replica_that_is_stopped_has_the_residual_again_however_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(error_feedback, "SMALL_BYTES", 0)
+    run, stop = Run.alone(tmp_path / "run"), threading.Event()
+    first = Explored(run, 0, Algorithm(codec="topk2-16"), tmp_path / "own", stop=stop)
+    for _ in range(2):
+        first.values += np.arange(COUNT, dtype=np.float32)
+        first.outer.step(1.0)
+    stop.set()
+    first.outer.finish()
+    assert first.residual.any()
+    again = Explored(run, 0, Algorithm(codec="topk2-16"), tmp_path / "own")
+    assert again.residual.tobytes() == first.residual.tobytes()
+
+
+def test_an_eager_replica_that_is_stopped_while_it_waits_loses_nothing_of_what_it_gave(tmp_path: Path) -> None:
+    run, stop = Run(tmp_path / "run", replicas=2, min_participants=2), threading.Event()
+    algorithm = Algorithm(eager=True, codec="topk2-16")
+    threading.Thread(target=lambda: Explored(run, 0, algorithm), daemon=True).start()
+    replica = Explored(run, 1, algorithm, tmp_path / "own", stop=stop)
+    step = np.linspace(1, 2, COUNT).astype(np.float32)
+    for number in (1, 2):
+        replica.values -= step * np.float32(number)
+        if number == 2:
+            stop.set()
+            with pytest.raises(StoppedError):
+                replica.outer.step(1.0)
+        else:
+            replica.outer.step(1.0)
+    again = Explored(run, 1, algorithm, tmp_path / "own")
+    phase = again.outer.interrupted()
+    assert phase is not None
+    assert phase.begun is not None
+    assert phase.residual is not None
+    trained = COUNT - STATISTICS
+    np.testing.assert_allclose((phase.begun - phase.parameters)[:trained], (3 * step)[:trained], rtol=1e-5)
+    # The contribution that it waited for counts for nothing.
+    assert not phase.residual.any()
+    assert phase.samples.tolist() == [2.0]
+
+
+def test_a_phase_is_not_resumed_after_another_round(tmp_path: Path) -> None:
+    stored = StoredPhase(Checkpoints(tmp_path, "stopped", kept=1))
+    empty = np.zeros(2, np.float32)
+    stored.save(Phase(round=3, given=4, epoch=1, steps=1, samples=np.ones(1), parameters=empty))
+    assert stored.load(Alone(), 3) is not None
+    assert stored.load(Alone(), 4) is None
+
+
+def test_a_void_round_counts_nobody_and_a_share_is_that_of_the_weight(tmp_path: Path) -> None:
+    rendezvous = Run.alone(tmp_path).open()
+    commit = commit_of([0, 1])
+    own, other = commit.members
+    commit = commit.model_copy(update={"members": (own, other.model_copy(update={"weight": 3 * own.weight}))})
+    rendezvous._note(commit)
+    assert rendezvous.counted(commit.round) == own.epoch
+    assert Exchange(commit, np.zeros(1, np.float32), 0, own.epoch).share == 0.25
+    rendezvous._note(commit.model_copy(update={"void": True}))
+    assert rendezvous.counted(commit.round) is None
+
+
+def test_what_is_saved_later_replaces_what_it_holds_of_the_whole_state() -> None:
+    whole = {"round": 3, "trainer": {"large": 1, "small": 1}, "inner": {"state": 1, "groups": 1}}
+    part = {"round": 4, "trainer": {"small": 2}, "inner": {"groups": 2}}
+    merged = {"round": 4, "trainer": {"large": 1, "small": 2}, "inner": {"state": 1, "groups": 2}}
+    assert with_progress(whole, part) == merged
+    assert with_progress({**whole, "round": 4}, part) == {**whole, "round": 4}
+
+
+def test_the_dither_of_an_object_follows_from_its_key() -> None:
+    blocks, values = Blocks(1024, codec_named("int8")), np.linspace(-1, 1, 1024).astype(np.float32)
+
+    def payload(key: str) -> Floats:
+        body, _ = encode_records(Records(key, blocks, range(1)), values, Encoding(blocks.codec, dither=True))
+        return decode_blocks(key, body[4096:], blocks, range(1))
+
+    assert payload("a").tobytes() == payload("a").tobytes()
+    assert payload("a").tobytes() != payload("b").tobytes()
