@@ -104,10 +104,11 @@ def _ends_in_a_row(rng: random.Random, setting: Setting) -> list[Event]:
     if rng.random() < 0.6:
         return []
     events, rank, step = [], rng.randrange(setting.replicas), rng.randrange(20, rng.choice(STEPS))
-    for _ in range(rng.choice([2, 2, 3])):
-        stops = rng.random() < 0.5
+    all_stop = rng.random() < 0.3  # some before their first step
+    for _ in range(rng.choice([2, 2, 3, 4])):
+        stops = all_stop or rng.random() < 0.5
         events.append(Event(step, rank, not stops, not stops, rng.random() < 0.5, stops=stops))
-        step += rng.randrange(2, 60)
+        step += rng.randrange(4, 20) if all_stop else rng.randrange(2, 60)
     return events
 
 

@@ -25,18 +25,18 @@ class Residual:
             kept: saves the residual after a round that has not counted the contribution.
         """
         self.values = values
-        self._before, self._kept = before, kept
+        self.before, self._kept = before, kept
         self.is_lent = False  # to a contribution that no round has counted yet
 
     def lend(self) -> None:
         """A contribution is about to be encoded."""
-        self._before[...] = self.values
+        self.before[...] = self.values
         self.is_lent = True
 
     def take_back(self) -> None:
         """The contribution does not count."""
         if self.is_lent:
-            self.values[...] = self._before
+            self.values[...] = self.before
             self.is_lent = False
 
     def settle(self, round_: int, *, counts: bool) -> None:
@@ -52,13 +52,13 @@ class StoredErrorFeedback:
 
     The sum of the values of all contributions that count and of the residual equals the sum of the pseudo-gradients of
     these contributions, up to float32's rounding. The residual belongs to the trainer's state after the round. It takes
-    as much memory as the parameters, and so does what it was before a contribution that is under way.
+    as much memory as the parameters. So does what it was before a contribution that is under way, of its elements.
     """
 
     def __init__(self, codec: Codec, count: int, checkpoints: Checkpoints | None, round_: int) -> None:
         """Load the residual after `round_` from `checkpoints`, if it was saved there (None: do not save it)."""
         self._residual = np.zeros(count, np.float32) if codec.loses else None
-        self._before = np.empty(count if codec.loses else 0, np.float32)
+        self._before = np.empty(0, np.float32)  # of the largest part
         self._checkpoints = checkpoints
         self._lent: tuple[slice, Residual] | None = None
         if self._residual is not None and checkpoints is not None:
@@ -76,7 +76,10 @@ class StoredErrorFeedback:
         """The residual of the next contribution, of the elements `part`; None for a codec that loses nothing."""
         if self._residual is None:
             return None
-        residual = Residual(self._residual[part], self._before[part], self._keep)
+        values = self._residual[part]
+        if self._before.size < values.size:
+            self._before = np.empty(values.size, np.float32)
+        residual = Residual(values, self._before[: values.size], self._keep)
         self._lent = part, residual
         return residual
 
@@ -96,7 +99,7 @@ class StoredErrorFeedback:
             return None
         copy = self._residual.copy()
         if self._lent is not None and self._lent[1].is_lent:
-            copy[self._lent[0]] = self._before[self._lent[0]]
+            copy[self._lent[0]] = self._lent[1].before
         return copy
 
     def restore(self, residual: Floats | None) -> None:

@@ -244,10 +244,11 @@ class Synchronizer:
             begun=begun,
             residual=self._feedback.before(),
         )
-        write_state = self._own.keep(given, True) if waits or gives or self._is_newest else lambda: None
+        saves = waits or gives or self._is_newest()
+        write_state = self._own.keep(given, True) if saves else lambda: None
 
         def save(is_sound: bool) -> None:
-            if is_sound and (waits or gives or self._is_newest):
+            if is_sound and saves:
                 write_state()
                 self._feedback.save(given, always=True)
                 if waits or gives:
@@ -264,7 +265,6 @@ class Synchronizer:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
 
-    @property
     def _is_newest(self) -> bool:
         """Whether this process's own state is what a rerun continues from: it has trained something, and the last round
         counts no other process of its rank.
