@@ -133,8 +133,8 @@ def train_diloco(process: Process, context: RoundContext) -> None:
     assert rendezvous.training is not None
     state = rendezvous.training.state
     last = setting.last_round(process.rank)
-    # Every second process looks before each step whether it is asked to stop; the front end tells the others.
-    looks = size == 1 and process.number % 2 == 0
+    # Half of the ranks look before each step whether they are asked to stop; the front end tells the others.
+    looks = size == 1 and process.rank % 2 == 0
     while outer.round < last and not rendezvous.has_ended and not (looks and process.stop.is_set()):
         process.round = state.round
         if setting.paces:
