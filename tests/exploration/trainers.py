@@ -168,6 +168,7 @@ class _Steps:
         self._synchronizer = synchronizer = outer._synchronizer
         self._size = rendezvous.context.group.size
         self._items: list[list[int]] = [[] for _ in synchronizer._samples]
+        self._has_made = False
         self._carried: deque[list[int]] = deque()
         self._start_over, self._update = synchronizer._start_over, synchronizer._update
         self._given_last: list[int] = []
@@ -178,6 +179,7 @@ class _Steps:
 
     def made(self, item: int) -> None:
         """An inner step."""
+        self._has_made = True
         for items in self._items:
             items.append(item)
 
@@ -197,6 +199,9 @@ class _Steps:
         if whole:
             items = [list(carried) for carried in self._items]
             synchronizer = self._synchronizer
+            if not self._has_made and not any(items):
+                # It would take the place of the state that counts.
+                self._process.world.breaks(f"{self._process.name} saves its state and has trained nothing")
             if synchronizer.round > synchronizer._training.state.round:
                 # It waits for the round to which it has given.
                 fragment = synchronizer._fragment(synchronizer.round)
