@@ -184,8 +184,7 @@ import io, json, sys, time
 import numpy as np
 import torch
 from muster.replica.frontends.torch_arrays import TorchArrays
-from muster.replica.frontends.torch_state import pack_torch, unpack_torch
-from muster.replica.tiers.state_buffer import Coding, Layout
+from muster.replica.tiers.state_buffer import Layout
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(32)))
 optimizer = torch.optim.AdamW(model.parameters())
@@ -193,14 +192,14 @@ for parameter in model.parameters():
     parameter.grad = torch.ones_like(parameter)
 optimizer.step()
 state = {"own": optimizer.state_dict(), "model": model.state_dict()}
-coding = Coding(pack_torch, unpack_torch, TorchArrays())
+arrays = TorchArrays()
 memory = None
 def save():
     global memory
-    layout = Layout.of(state, coding)
+    layout = Layout.of(state, arrays)
     if memory is None:
-        memory = coding.arrays.memory(layout.size + 2**20)
-    layout.copy_to(memory, coding.arrays)
+        memory = arrays.memory(layout.size + 2**20)
+    layout.copy_to(memory, arrays)
     return layout.size
 def seconds(action, times=5):
     action()

@@ -71,7 +71,11 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     setting = _poisoned(rng, setting)
     if front_end == "diloco":
         algorithm = rng.choice(sorted(ALGORITHMS))
-        setting = replace(setting, algorithm=algorithm, fragments=ALGORITHMS[algorithm].fragments)
+        chosen = ALGORITHMS[algorithm]
+        setting = replace(setting, algorithm=algorithm, fragments=chosen.fragments, codec=chosen.codec)
+        setting = replace(setting, statistics=rng.choice([0, 96]))
+        if chosen.outlier_factor and not setting.flips:
+            setting = replace(setting, outlier=(rng.randrange(replicas), rng.randrange(1, setting.rounds + 1)))
         if rng.random() < 0.3:
             setting = replace(setting, sizes=(2,))
         if rng.random() < 0.6:
@@ -100,10 +104,11 @@ def _ends_in_a_row(rng: random.Random, setting: Setting) -> list[Event]:
     if rng.random() < 0.6:
         return []
     events, rank, step = [], rng.randrange(setting.replicas), rng.randrange(20, rng.choice(STEPS))
-    for _ in range(rng.choice([2, 2, 3])):
-        stops = rng.random() < 0.5
+    all_stop = rng.random() < 0.3  # some before their first step
+    for _ in range(rng.choice([2, 2, 3, 4])):
+        stops = all_stop or rng.random() < 0.5
         events.append(Event(step, rank, not stops, not stops, rng.random() < 0.5, stops=stops))
-        step += rng.randrange(2, 60)
+        step += rng.randrange(4, 20) if all_stop else rng.randrange(2, 60)
     return events
 
 

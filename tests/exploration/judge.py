@@ -1,11 +1,13 @@
 """The invariants, judged when a schedule is over."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from muster.contract.run.commit import Commit
+from muster.replica.codecs import codec_named
+from muster.replica.codecs.base import Floats
 from muster.replica.errors import DivergedError, FencedError, GroupError, OtherStateError, RendezvousError, StoppedError
 from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
@@ -65,11 +67,10 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [
-            world.given(keys.contribution(round_, member.rank, member.epoch), commit.count) for member in commit.members
-        ]
+        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        found += _other_norms(commit, given)
         for values in given:
-            if (marks := values[:8].tobytes()) in counted:
+            if (marks := values.tobytes()) in counted:
                 found.append(f"a contribution to round {round_} was counted before")
             counted.add(marks)
         applied = world.means.get(round_)
@@ -79,10 +80,23 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         first, *others = (
             values * np.float32(member.weight / average) for member, values in zip(commit.members, given, strict=True)
         )
-        if not applied.agree(0, sum(others, first) * np.float32(1 / len(commit.members))):
+        # A codec that loses something has rounded the mean again, but for what is exact.
+        exact = commit.exact if codec_named(world.setting.codec).loses else commit.count
+        place = commit.count - exact
+        if not applied.agree(place, (sum(others, first) * np.float32(1 / len(commit.members)))[place:]):
             found.append(f"round {round_} is not the mean of what its commit names")
     found += [f"round {round_} was applied and never committed" for round_ in world.means.keys() - commits.keys()]
     return found
+
+
+def _other_norms(commit: Commit, given: Sequence[Floats]) -> list[str]:
+    """The norm by which outliers are excluded is that of the values that were sent, statistics aside."""
+    norms = (np.linalg.norm(values[: commit.count - commit.exact]) for values in given)
+    return [
+        f"round {commit.round} takes the norm {norm:g} of rank {member.rank} for {member.norm:g}"
+        for member, norm in zip(commit.members, norms, strict=True)
+        if member.norm is not None and not np.isclose(member.norm, norm, rtol=1e-4)
+    ]
 
 
 def _counted_twice(world: World, commits: dict[int, Commit]) -> list[str]:
@@ -112,6 +126,9 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
             pattern = f"{keys.contributions_of(item.rank)}{round_:08d}-"
             given = [key for key in world.sound if key.startswith(pattern)]
             if world.flipped and world.setting.flips == (item.rank, round_):
+                continue
+            if item.reason.startswith("the norm") and world.setting.outlier and world.setting.outlier[0] == item.rank:
+                world.seen["an outlier is excluded"] += 1
                 continue
             if not any(_is_declined(world, key) or _is_damaged(world, key) for key in given):
                 found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from muster.replica.rounds import background, reduction, rendezvous, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, s3_store
-from muster.replica.store.checkpoints import Contributor, kept_beside, usable
+from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks
 from tests.exploration.activities import Beside, Makers, current, settle_all
 from tests.exploration.simulated_s3 import OBSTORE, Wire
@@ -48,7 +48,9 @@ class Folder:
         self._states.clear()
 
     def save(self, round_: int, state: bytes | memoryview) -> None:
-        saved = round_, self._contributor.epoch
+        self.adopt((round_, self._contributor.epoch), state)
+
+    def adopt(self, saved: State, state: bytes | memoryview) -> None:
         kept = kept_beside(self._states, saved, self._kept - 1)
         for other in self._states.keys() - kept:
             del self._states[other]
@@ -58,6 +60,9 @@ class Folder:
         counted = self._contributor.counted(last_round) if epoch is None else epoch
         found = usable(self._states, last_round, counted)
         return (found[0][0], self._states[found[0]]) if found else None
+
+    def of_round(self, round_: int) -> bytes | None:
+        return Checkpoints.of_round(self, round_)  # type: ignore[arg-type]
 
 
 _swept = retention.Keeper._sweep

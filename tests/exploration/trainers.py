@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.algorithms.outer_optimizer import GlobalState, Outer, parameters_in
 from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
@@ -23,7 +23,9 @@ from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.synchronizer import OwnState
-from muster.replica.wire.binary_format import Floats
+from muster.replica.wire import keys
+from muster.replica.wire.binary_format import Floats, decode_header
+from muster.replica.wire.headers import ContributionHeader
 from muster.replica.wire.packing import Packing
 from tests.exploration.world import Process
 from tests.support.copied_array import CopiedArray
@@ -61,20 +63,27 @@ ALGORITHMS: dict[str, Algorithm] = {
     "delayed": Algorithm(sync_every=3, delay=1, alpha=0.5),
     "eager": Algorithm(sync_every=1, eager=True),
     "fragments": Algorithm(sync_every=4, fragments=2),
+    "coded": Algorithm(sync_every=2, codec="int8", outlier_factor=4),
+    "sparse": Algorithm(sync_every=2, codec="topk2-64", outlier_factor=4),
+    "coded, delayed": Algorithm(sync_every=3, delay=1, codec="int4"),
+    "coded, eager": Algorithm(sync_every=1, eager=True, codec="int4"),
+    "coded, fragments": Algorithm(sync_every=4, fragments=2, codec="bf16"),
 }
 
 
 class Reader:
-    """Hands out a replica's items one after the other."""
+    """Hands out a replica's items one after the other. Its state is as that of an inner optimizer."""
 
     def __init__(self) -> None:
         self.drawn = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"drawn": self.drawn}
+        return {"drawn": self.drawn, "state": {0: {"step": np.int64(self.drawn)}}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.drawn = state_dict["drawn"]
+        # Of another type, it is no key.
+        assert state_dict["state"][0]["step"] == self.drawn
 
 
 class Silent(Metrics):
@@ -87,12 +96,24 @@ class Silent(Metrics):
         return
 
 
-class SharedDiLoCo(DiLoCo):
-    """The front end for arrays in a replica of several processes, each of which exchanges its part."""
+class ExploredDiLoCo(DiLoCo):
+    """The front end for arrays, the last ones of which are statistics.
 
-    def __init__(self, rendezvous: Rendezvous, array: Floats, algorithm: Algorithm, link: Link, **own: Any) -> None:
+    In a replica of several processes (`link`) each exchanges its part.
+    """
+
+    def __init__(
+        self,
+        rendezvous: Rendezvous,
+        array: Floats,
+        algorithm: Algorithm,
+        link: Link | None,
+        statistics: int,
+        **own: Any,
+    ) -> None:
         self._arrays = ArrayPacking(array)
-        packing = CopiedArray(array, link)
+        packing: Packing = self._arrays if link is None else CopiedArray(array, link)
+        packing.optimized -= statistics
         DiLoCoFrontEnd.__init__(self, rendezvous, packing, algorithm, final_model=NO_WISHES, **own)
 
 
@@ -105,17 +126,16 @@ def train_diloco(process: Process, context: RoundContext) -> None:
     reader = Reader()
     algorithm = Witnessed(process, ALGORITHMS[setting.algorithm])
     own: dict[str, Any] = {"trainer_state": {"reader": reader}, "checkpoint_dir": Path(f"/rank-{process.rank}")}
-    outer = (
-        DiLoCo(rendezvous, parameters, algorithm, **own)
-        if size == 1
-        else SharedDiLoCo(rendezvous, parameters, algorithm, process.group.link("training", inner), **own)
-    )
+    link = process.group.link("training", inner) if size > 1 else None
+    outer = ExploredDiLoCo(rendezvous, parameters, algorithm, link, setting.statistics, **own)
     steps = _Steps(process, rendezvous, outer, reader)
     steps.resume(reader.drawn)
     assert rendezvous.training is not None
     state = rendezvous.training.state
     last = setting.last_round(process.rank)
-    while outer.round < last and not rendezvous.has_ended:
+    # Half of the ranks look before each step whether they are asked to stop; the front end tells the others.
+    looks = size == 1 and process.rank % 2 == 0
+    while outer.round < last and not rendezvous.has_ended and not (looks and process.stop.is_set()):
         process.round = state.round
         if setting.paces:
             process.wait(process.stop, setting.paces[process.rank])
@@ -142,11 +162,13 @@ class _Steps:
         self._process, self._rendezvous, self._reader = process, rendezvous, reader
         self._exchange, self._give = rendezvous.exchange, rendezvous.give
         self._epochs: dict[int, int] = {}
+        self._ledger = _Ledger(process, rendezvous, outer)
         rendezvous.exchange = self._witnessed  # type: ignore[method-assign]
         rendezvous.give = self._given  # type: ignore[method-assign]
         self._synchronizer = synchronizer = outer._synchronizer
         self._size = rendezvous.context.group.size
         self._items: list[list[int]] = [[] for _ in synchronizer._samples]
+        self._has_made = False
         self._carried: deque[list[int]] = deque()
         self._start_over, self._update = synchronizer._start_over, synchronizer._update
         self._given_last: list[int] = []
@@ -157,6 +179,7 @@ class _Steps:
 
     def made(self, item: int) -> None:
         """An inner step."""
+        self._has_made = True
         for items in self._items:
             items.append(item)
 
@@ -176,6 +199,9 @@ class _Steps:
         if whole:
             items = [list(carried) for carried in self._items]
             synchronizer = self._synchronizer
+            if not self._has_made and not any(items):
+                # It would take the place of the state that counts.
+                self._process.world.breaks(f"{self._process.name} saves its state and has trained nothing")
             if synchronizer.round > synchronizer._training.state.round:
                 # It waits for the round to which it has given.
                 fragment = synchronizer._fragment(synchronizer.round)
@@ -205,11 +231,15 @@ class _Steps:
 
     def _witnessed(self, round_: int, update: LocalUpdate) -> Exchange:
         self._note(round_)
-        return self._exchange(round_, update)
+        self._ledger.gives(round_, update)
+        exchange = self._exchange(round_, update)
+        self._ledger.settles(round_, update)
+        return exchange
 
     def _given(self, round_: int, update: LocalUpdate) -> None:
         self._note(round_)
         self._process.world.seen["a phase is given by a process that ends"] += 1
+        self._ledger.gives(round_, update)
         self._give(round_, update)
 
     def _note(self, round_: int) -> None:
@@ -227,6 +257,80 @@ class _Steps:
         if outcome.took_part != counts:
             told = "counted" if outcome.took_part else "dropped"
             world.breaks(f"{self._process.name} takes its steps of round {outcome.round} for {told}")
+
+
+class _Ledger:
+    """What a process sends and what it keeps are what it has trained: pseudo-gradients of rounds that count it.
+
+    Its residual is that of the last contribution of its rank that counts.
+    """
+
+    def __init__(self, process: Process, rendezvous: Rendezvous, outer: DiLoCo) -> None:
+        self._world, self._rank, self._rendezvous = process.world, process.rank, rendezvous
+        self._name, self._packing = process.name, outer._synchronizer._packing
+        self._joined, self._has_counted = outer.round, False
+        self._before: Floats | None = None
+
+    def gives(self, round_: int, update: LocalUpdate) -> None:
+        """The process is about to contribute."""
+        if update.residual is None or not update.gradient.size:
+            return
+        residual = self._before = update.residual.values.copy()
+        first, expected = self._first(round_), None
+        counted = [number for number in range(1, round_) if self._counts(number) is not None]
+        fragments = self._world.setting.fragments
+        for number in reversed(counted):
+            if number % fragments == round_ % fragments:
+                expected = self._left(number, first)
+                break
+        # After a round without this rank, a rerun begins without a residual, unless the same process saved it since.
+        may_lack = not self._has_counted and self._joined not in counted
+        wanted = np.zeros_like(residual) if expected is None else expected
+        if not (np.allclose(residual, wanted, rtol=0, atol=1e-2) or (may_lack and not residual.any())):
+            self._world.breaks(f"{self._name} adds another residual to round {round_} than the one that is left")
+        self._world.sent[round_, self._rank, self._rendezvous.claim.epoch, first] = update.gradient + residual
+
+    def settles(self, round_: int, update: LocalUpdate) -> None:
+        """The round is over for the process."""
+        if update.residual is None or self._before is None or not self._before.size:
+            return
+        if self._counts(round_) == self._rendezvous.claim.epoch:
+            self._has_counted = True
+            expected = self._left(round_, self._first(round_))
+        else:
+            expected = self._before
+        if not np.allclose(update.residual.values, expected, rtol=0, atol=1e-2):
+            self._world.breaks(f"{self._name} keeps another residual of round {round_} than what it has not sent")
+
+    def _counts(self, round_: int) -> int | None:
+        """The claim under which this rank counts in a round that is committed."""
+        if not self._world.store.exists(keys.commit(round_)):
+            return None
+        commit = self._world.last_commit(round_)
+        epochs = [member.epoch for member in commit.members if member.rank == self._rank]
+        return None if commit.void or not epochs else epochs[0]
+
+    def _first(self, round_: int) -> int:
+        """The first element of its part that this process holds."""
+        part = self._packing.cut.parts[(round_ - 1) % self._world.setting.fragments]
+        return int(self._packing.cut.held(part).start - part.start)
+
+    def _left(self, round_: int, first: int) -> Floats:
+        """What the contribution to a round has not sent."""
+        epoch = self._counts(round_)
+        assert epoch is not None
+        wanted = self._world.sent[round_, self._rank, epoch, first]
+        key = keys.contribution(round_, self._rank, epoch)
+        sent = self._world.given(key)
+        setting = self._world.setting
+        exact = decode_header(key, memoryview(self._world.sound[key]), ContributionHeader).exact
+        part = self._packing.cut.parts[(round_ - 1) % setting.fragments]
+        statistics = max(0, part.stop - max(part.start, setting.count - setting.statistics))
+        sent_here = sent[first : first + wanted.size]
+        from_statistics = max(0, sent.size - statistics - first)
+        if exact != statistics or not np.array_equal(sent_here[from_statistics:], wanted[from_statistics:]):
+            self._world.breaks(f"{self._name} sends other statistics to round {round_} than it has")
+        return wanted - sent_here
 
 
 class Witnessed(Algorithm):
@@ -259,6 +363,9 @@ class WitnessedOuter(Outer):
         super().apply(state, mean, optimized, cut)
         part = self.part(state.round, cut.count)
         world.saw_mean(state.round, mean, cut.held(part).start - part.start)
+        statistics = mean.size - parameters_in(cut, part, optimized)
+        if statistics and not np.array_equal(state.parameters[cut.local(part)][-statistics:], -mean[-statistics:]):
+            world.breaks(f"the statistics after round {state.round} are not their mean")
         self._show(state, cut)
 
     def _show(self, state: GlobalState, cut: Cut) -> None:

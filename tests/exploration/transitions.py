@@ -47,6 +47,8 @@ late effect after a successor took the rank
 an amendment is created
 a round is void
 a bit of a state is flipped
+a step is a thousand times as large
+an outlier is excluded
 a missing rank of a cluster is reported
 * a round is committed without an expected rank
 a round is committed without a rank that has finished

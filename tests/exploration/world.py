@@ -22,6 +22,7 @@ from muster.contract.hyperpod.notices import NOTICES, Notice, NoticeKind
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
+from muster.replica.codecs import codec_named
 from muster.replica.errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.claims import Claim
@@ -32,8 +33,8 @@ from muster.replica.store.checkpoints import State
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header
-from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_blocks, decode_header
+from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ClaimDocument, ContributionHeader
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.groups import Group
@@ -72,6 +73,9 @@ class Setting:
     poisoned_at: int = 5000  # the byte that is damaged
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
     flips: tuple[int, int] | None = None  # rank and round before which one bit of its parameters changes
+    outlier: tuple[int, int] | None = None  # rank and round of the one step that is a thousand times as large
+    codec: str = "fp32"  # that of the algorithm
+    statistics: int = 0  # elements at the end that are averaged, for the front end `diloco`
     algorithm: str = "at once"  # of `trainers.ALGORITHMS`, for the front end `diloco`
     fragments: int = 1  # its number
     paces: tuple[float, ...] = ()  # there: seconds of an inner step of each rank; none: they take no time
@@ -379,7 +383,8 @@ class World:
         self._created: dict[str, int] = {}
         self._shards: dict[int, list[str]] = {}
         self._works = 0
-        self._declined = False
+        self._declined = self._exploded = False
+        self.sent: dict[tuple[int, int, int, int], Floats] = {}  # by round, rank, claim and first element: see `ledger`
         self._ends_run = 0  # the round with which the run ended by its rule
 
     def start(self, rank: int, *, reruns: bool = False) -> Process:
@@ -473,6 +478,9 @@ class World:
         gradient = _noise(self.setting.count, self._works)
         if self.setting.declines == (rank, round_) and not self._declined:
             self._declined, gradient[0] = True, np.nan
+        if self.setting.outlier == (rank, round_) and not self._exploded:
+            self._exploded, gradient = True, gradient * np.float32(1000)
+            self.seen["a step is a thousand times as large"] += 1
         return gradient
 
     def spoils(self, key: str, body: bytes) -> bytes:
@@ -533,7 +541,7 @@ class World:
         """A contribution in parts is whole when others can see it."""
         header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
         parts = header.member.parts or 0
-        blocks = Blocks(header.count)
+        blocks = Blocks(header.count, codec_named(self.setting.codec), header.exact)
         missing = [
             part
             for part in range(parts)
@@ -599,16 +607,16 @@ class World:
         key = keys.commit(round_, revision)
         return Commit.from_json(self.store.written[key], key)
 
-    def given(self, key: str, count: int) -> Floats:
-        """The `count` values of a contribution as its processes have sent them."""
-        blocks = Blocks(count)
+    def given(self, key: str) -> Floats:
+        """The values of a contribution as its processes have sent them."""
+        header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
+        blocks = Blocks(header.count, codec_named(header.codec.partition("/")[0]), header.exact)
         bodies = [self.sound[key]]
         if len(bodies[0]) == HEADER_BYTES:
             parts = (keys.contribution_part(key, part) for part in range(max(self.setting.sizes)))
             bodies = [self.sound[part] for part in parts if part in self.sound]
         body = b"".join(body[HEADER_BYTES:] for body in bodies)
-        records = np.frombuffer(body, np.uint8).reshape(blocks.number, blocks.record_bytes)
-        return np.ascontiguousarray(records[:, CHECKSUM_BYTES:]).view(np.float32).reshape(-1)[:count]
+        return decode_blocks(key, memoryview(body), blocks, range(blocks.number))
 
     def saw_members(self, commit: Commit, claim: Claim, gradient: Floats, first: int = 0) -> None:
         """A process has given `gradient` to a round under `claim`: what counts under it is this, not another's.
@@ -617,7 +625,7 @@ class World:
         """
         key = keys.contribution(commit.round, claim.rank, claim.epoch)
         counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
-        if counted and not np.array_equal(self.given(key, commit.count)[first : first + gradient.size], gradient):
+        if counted and not np.array_equal(self.given(key)[first : first + gradient.size], gradient):
             self.breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
 
     def saw_mean(self, round_: int, mean: Floats, first: int = 0) -> None:

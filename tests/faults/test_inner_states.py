@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
-from muster.replica.frontends.plain_state import pack_plain, unpack_plain
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
@@ -18,7 +17,7 @@ from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.tiers import memory_tier
 from muster.replica.tiers.inner_states import Found, InnerStates
-from muster.replica.tiers.state_buffer import Coding, PlainArrays
+from muster.replica.tiers.state_buffer import PlainArrays
 from muster.replica.tiers.state_file import HEADER_BYTES, StateHeader, StateId, seal
 from muster.replica.tiers.tier import Held, TierName
 from tests.support.groups import Shared, ThreadLink
@@ -294,8 +293,7 @@ def group(
             )
             rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
             link = ThreadLink(shared, index)
-            coding = Coding(pack_plain, unpack_plain, PlainArrays())
-            states = InnerStates(rendezvous, link, coding, STEPS, CheckpointTiers(memory_every=10))
+            states = InnerStates(rendezvous, link, PlainArrays(), STEPS, CheckpointTiers(memory_every=10))
             found.append((index, work(states, index)))
         except BaseException as error:
             errors.append(error)

@@ -12,9 +12,7 @@ import pytest
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.error_feedback import StoredErrorFeedback
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.frontends.plain_state import pack_plain, unpack_plain
 from muster.replica.metrics import Metrics
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import KEPT, Checkpoints
@@ -194,23 +192,5 @@ def test_a_residual_of_an_earlier_round_is_not_sent_again(tmp_path: Path) -> Non
     checkpoints = Checkpoints(tmp_path, "residual")
     checkpoints.save(4, np.ones(3, np.float32).tobytes())
     codec = codec_named("int8")
-    assert StoredErrorFeedback(codec, 3, checkpoints, 4).of(slice(None)).tolist() == [1, 1, 1]
-    assert StoredErrorFeedback(codec, 3, checkpoints, 5).of(slice(None)).tolist() == [0, 0, 0]
-
-
-def test_plain_states_come_back_as_they_were() -> None:
-    rng = np.random.default_rng(3)
-    state = {
-        "averages": {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": [np.arange(3), 1.5]},
-        "rng": rng.bit_generator.state,  # whole numbers of 128 bits
-        "epoch": np.int64(4),
-        "name": "Grüße",
-        "none": None,
-    }
-    found = unpack_plain(pack_plain(state))
-    np.testing.assert_array_equal(found["averages"]["a"], state["averages"]["a"])
-    assert found["averages"]["a"].dtype == np.float32
-    assert found["averages"]["b"][0].tolist() == [0, 1, 2]
-    assert (found["rng"], found["epoch"], found["name"], found["none"]) == (state["rng"], 4, "Grüße", None)
-    with pytest.raises(ParametersError, match="trainer_state has a value of type object"):
-        pack_plain({"strange": object()})
+    assert StoredErrorFeedback(codec, 3, checkpoints, 4).before().tolist() == [1, 1, 1]
+    assert StoredErrorFeedback(codec, 3, checkpoints, 5).before().tolist() == [0, 0, 0]

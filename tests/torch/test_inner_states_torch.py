@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +21,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.replica.errors import ParametersError
 from muster.replica.frontends.torch_arrays import TorchArrays
-from muster.replica.frontends.torch_state import pack_torch, unpack_torch
-from muster.replica.tiers.state_buffer import Coding, Filling, Layout, state_in
+from muster.replica.frontends.torch_state import random_state, set_random_state
+from muster.replica.tiers.state_buffer import Layout, packed_state, state_in, unpacked_state
+from muster.replica.tiers.state_tree import Filling
 from muster.torch import Algorithm, DiLoCo
 from tests.support.inner_training import inner_states_written
 from tests.support.peers import Run
@@ -133,12 +137,12 @@ def state() -> dict[str, Any]:
 
 
 def test_every_state_comes_back_as_it_was() -> None:
-    coding = Coding(pack_torch, unpack_torch, TorchArrays())
+    arrays = TorchArrays()
     given = state()
-    layout = Layout.of(given, coding)
-    memory = coding.arrays.memory(layout.size + 100)
-    layout.copy_to(memory, coding.arrays)
-    found = state_in(memory[: layout.size].data, len(layout.tree), coding)
+    layout = Layout.of(given, arrays)
+    memory = arrays.memory(layout.size + 100)
+    layout.copy_to(memory, arrays)
+    found = state_in(memory[: layout.size].data, len(layout.tree), arrays)
     for name in ("numbers", "empty"):
         assert found[name] == given[name], name
     for name in ("tensors", "types", "not contiguous"):
@@ -148,15 +152,46 @@ def test_every_state_comes_back_as_it_was() -> None:
     assert found["filled"].tolist() == [0, 1, 2, 3]
 
 
-def test_a_tensor_in_the_tree_executes_nothing_when_it_is_loaded(tmp_path: Path) -> None:
+def test_a_state_executes_nothing_when_it_is_saved_or_loaded(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> Any:
             return partial(Path.touch, tmp_path / "executed"), ()
 
-    coding = Coding(pack_torch, unpack_torch, TorchArrays())
-    layout = Layout.of({"own": Evil()}, coding)
-    memory = coding.arrays.memory(layout.size)
-    layout.copy_to(memory, coding.arrays)
-    with pytest.raises(Exception, match="cannot be unpacked"):
-        state_in(memory.data, len(layout.tree), coding)
+    with pytest.raises(ParametersError, match=r"trainer_state is of type .*Evil"):
+        packed_state({"own": {"trainer": Evil()}}["own"], TorchArrays())
+    file = io.BytesIO()
+    torch.save(Evil(), file)
+    with pytest.raises(pickle.UnpicklingError):
+        TorchArrays().unpacked(file.getvalue())
     assert not (tmp_path / "executed").exists()
+
+
+def test_the_states_of_pytorchs_own_objects_come_back_equal() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 * (1 + np.cos(step / 9)))
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    schedule.step()
+    given = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": {**schedule.state_dict(), "best": np.mean([0.5, 1.5])},
+        "milestones": torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 60]).state_dict(),
+        "random": random_state(),
+        "library": [torch.float32, torch.device("cpu"), torch.Size([2, 3]), torch.nn.Parameter(torch.ones(2))],
+        "view": torch.arange(1_000_000)[::500_000],
+    }
+    body = packed_state(given, TorchArrays())
+    assert len(body) < 100_000
+    found = unpacked_state(body, TorchArrays())
+    assert found["model"]._metadata == given["model"]._metadata
+    assert found["schedule"] == given["schedule"]
+    assert type(found["schedule"]["_last_lr"][0]) is type(given["schedule"]["_last_lr"][0])
+    assert found["milestones"] == given["milestones"]
+    assert list(found["optimizer"]["state"]) == [0, 1, 2, 3]
+    assert [type(item) for item in found["library"]] == [type(item) for item in given["library"]]
+    assert found["view"].tolist() == given["view"].tolist()
+    set_random_state(found["random"])
+    optimizer.load_state_dict(found["optimizer"])
+    schedule.load_state_dict(found["schedule"])

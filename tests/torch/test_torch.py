@@ -114,6 +114,30 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
         assert torch.isinf(model.mask).all()
 
 
+@pytest.mark.parametrize("codec", ["topk2-64", "int4"])
+def test_a_model_with_statistics_is_finite_in_eval_mode_whatever_the_codec(tmp_path: Path, codec: str) -> None:
+    def work(rendezvous: Rendezvous) -> Any:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        outer = DiLoCo(rendezvous, model, optimizer, Algorithm(sync_every=4, codec=codec))
+        # Of features over several decades, as between layers.
+        scales = torch.logspace(-3, 2, 6)
+        for _ in range(24):
+            inputs = torch.randn(16, 6) * scales
+            optimizer.zero_grad()
+            (model(inputs) - inputs[:, :1]).square().mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            outer.step(16)
+        model.eval()
+        return model[1].running_var, model(torch.randn(64, 6) * scales)
+
+    for variances, outputs in together(Run(tmp_path, replicas=2, min_participants=2), work):
+        assert (variances > 0).all()
+        assert outputs.isfinite().all()
+
+
 def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) -> None:
     run = Run.alone(tmp_path)
     rendezvous = run.open()

@@ -107,6 +107,7 @@ class Commit(StoredDocument):
     revision: int = Field(default=0, ge=0)
     committed_at: Timestamp = Field(description="UTC by the store's clock, ISO 8601; no decision depends on it")
     count: int = Field(ge=1, description="elements of the parameters")
+    exact: int = Field(default=0, ge=0, description="elements at the end that are float32 whatever the codec")
     members: tuple[Member, ...] = Field(min_length=1, description="by ascending rank")
     excluded: tuple[Exclusion, ...] = ()
     excluded_before: tuple[Exclusion, ...] = Field(

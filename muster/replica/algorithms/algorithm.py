@@ -68,7 +68,8 @@ class Algorithm:
     codec: str = "fp32"
     """Encoding of the values: fp32, bf16, fp16, int8, int4 or topk2-K.
 
-    Codecs other than fp32 use error feedback, which takes as much memory as the parameters.
+    Codecs other than fp32 use error feedback, which takes twice as much memory as the parameters. Statistics such as
+    BatchNorm's are sent as float32 whatever the codec.
     """
 
     decay_rounds: int = 0

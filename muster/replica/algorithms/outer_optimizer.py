@@ -119,7 +119,8 @@ class Outer:
 
         Args:
             mean: of the round's part; with a `cut` what this process holds of it.
-            optimized: elements from this one on are statistics, which are averaged (None: all are parameters).
+            optimized: elements from this one on are statistics (None: all are parameters). Their mean replaces them: it
+                is that of their negative values, as pseudo-gradients are.
             cut: which elements this process holds, if not all.
         """
         cut = Cut(state.parameters.size, fragments=self.fragments) if cut is None else cut
@@ -130,7 +131,7 @@ class Outer:
         self.optimizer.at(state.round // self.fragments).step(
             state.parameters[within], state.momentum[within], mean[:border]
         )
-        state.parameters[within.stop : local.stop] -= mean[border:]
+        np.negative(mean[border:], out=state.parameters[within.stop : local.stop])
         state.round += 1
 
 

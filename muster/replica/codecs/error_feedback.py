@@ -2,68 +2,112 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from muster.replica.codecs.base import Codec, Floats
 from muster.replica.store.checkpoints import SMALL_BYTES, Checkpoints
 
 
-class ErrorFeedback:
-    """The residual: for each parameter, the part of this replica's pseudo-gradients that no contribution has carried.
+class Residual:
+    """The part of this replica's pseudo-gradients that no contribution has carried, for a contribution's elements.
 
-    To contribute, add the pseudo-gradient to the residual, encode the sum, and keep the codec's error:
-
-        residual = feedback.of(part)
-        residual += gradient
-        body = encode(key, residual, header_of, Encoding(codec, error=residual))
-
-    The sum of all decoded values and the residual equals the sum of all pseudo-gradients, up to float32's rounding. A
-    contribution that was left out of its round is lost with its residual, like all local progress of that round. The
-    residual belongs to the trainer's state after the round. It takes as much memory as the parameters.
+    It is added to the contribution before that is encoded, and holds the codec's error afterwards. If no round counts
+    the contribution, it is again what it was before: such a contribution leaves no trace.
     """
 
-    def __init__(self, count: int) -> None:
-        """For `count` parameters; the residual starts at zero."""
-        self.residual: Floats = np.zeros(count, np.float32)
+    def __init__(self, values: Floats, before: Floats, kept: Callable[[int], None] = lambda _: None) -> None:
+        """For `values`, which change in place.
 
-    def of(self, part: slice) -> Floats:
-        """The residual of the elements `part`, in place."""
-        return self.residual[part]
+        Args:
+            before: room for a copy of them.
+            kept: saves the residual after a round that has not counted the contribution.
+        """
+        self.values = values
+        self.before, self._kept = before, kept
+        self.is_lent = False  # to a contribution that no round has counted yet
+
+    def lend(self) -> None:
+        """A contribution is about to be encoded."""
+        self.before[...] = self.values
+        self.is_lent = True
+
+    def take_back(self) -> None:
+        """The contribution does not count."""
+        if self.is_lent:
+            self.values[...] = self.before
+            self.is_lent = False
+
+    def settle(self, round_: int, *, counts: bool) -> None:
+        """The round is committed."""
+        if not counts:
+            self.take_back()
+            self._kept(round_)
+        self.is_lent = False
 
 
 class StoredErrorFeedback:
-    """Error feedback that survives a restart of the replica. Without effect for a codec that loses nothing."""
+    """The residuals of all parameters, which survive a restart. Without effect for a codec that loses nothing.
+
+    The sum of the values of all contributions that count and of the residual equals the sum of the pseudo-gradients of
+    these contributions, up to float32's rounding. The residual belongs to the trainer's state after the round. It takes
+    as much memory as the parameters. So does what it was before a contribution that is under way, of its elements.
+    """
 
     def __init__(self, codec: Codec, count: int, checkpoints: Checkpoints | None, round_: int) -> None:
         """Load the residual after `round_` from `checkpoints`, if it was saved there (None: do not save it)."""
-        self._feedback = ErrorFeedback(count) if codec.loses else None
+        self._residual = np.zeros(count, np.float32) if codec.loses else None
+        self._before = np.empty(0, np.float32)  # of the largest part
         self._checkpoints = checkpoints
-        if self._feedback is not None and self._checkpoints is not None:
-            found = self._checkpoints.load(round_)
+        self._lent: tuple[slice, Residual] | None = None
+        if self._residual is not None and checkpoints is not None:
             # The contributions since have carried an older one already: it would be sent twice.
-            if found is not None and found[0] == round_:
-                self._feedback.residual[...] = np.frombuffer(found[1], np.float32)
+            found = checkpoints.of_round(round_)
+            if found is not None:
+                self._residual[...] = np.frombuffer(found, np.float32)
 
-    def of(self, part: slice) -> Floats | None:
-        """The residual of the elements `part`, in place, for `LocalUpdate`; None for a codec that loses nothing."""
-        return None if self._feedback is None else self._feedback.of(part)
+    @property
+    def values(self) -> Floats | None:
+        """All residuals, in place; None for a codec that loses nothing."""
+        return self._residual
+
+    def of(self, part: slice) -> Residual | None:
+        """The residual of the next contribution, of the elements `part`; None for a codec that loses nothing."""
+        if self._residual is None:
+            return None
+        values = self._residual[part]
+        if self._before.size < values.size:
+            self._before = np.empty(values.size, np.float32)
+        residual = Residual(values, self._before[: values.size], self._keep)
+        self._lent = part, residual
+        return residual
 
     def save(self, round_: int, *, always: bool = False) -> None:
         """Save the residual once the contribution to `round_` is encoded, before other replicas can see it.
 
         A large one is saved in some rounds only, or `always`.
         """
-        if self._feedback is None or self._checkpoints is None:
+        if self._residual is None or self._checkpoints is None:
             return
-        residual = self._feedback.residual
-        if self._checkpoints.is_due(round_, is_small=residual.nbytes <= SMALL_BYTES) or always:
-            self._checkpoints.save(round_, residual.data.cast("B"))
+        if self._checkpoints.is_due(round_, is_small=self._residual.nbytes <= SMALL_BYTES) or always:
+            self._checkpoints.save(round_, self._residual.data.cast("B"))
 
-    def copy(self) -> Floats | None:
-        """A copy of the residual; None for a codec that loses nothing."""
-        return None if self._feedback is None else self._feedback.residual.copy()
+    def before(self) -> Floats | None:
+        """A copy of the residual without what a contribution that no round has counted yet has changed."""
+        if self._residual is None:
+            return None
+        copy = self._residual.copy()
+        if self._lent is not None and self._lent[1].is_lent:
+            copy[self._lent[0]] = self._lent[1].before
+        return copy
 
     def restore(self, residual: Floats | None) -> None:
-        """Continue with `residual` (None: with none)."""
-        if self._feedback is not None:
-            self._feedback.residual[...] = 0 if residual is None else residual
+        """Continue with `residual`; None changes nothing."""
+        if self._residual is not None and residual is not None:
+            self._residual[...] = residual
+
+    def _keep(self, round_: int) -> None:
+        """Save the residual after a round that counts no contribution of this process: it belongs to no claim."""
+        if self._residual is not None and self._checkpoints is not None and self._residual.nbytes <= SMALL_BYTES:
+            self._checkpoints.adopt((round_, 0), self._residual.data.cast("B"))

@@ -9,7 +9,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_packing import ArrayPacking, Parameters, StoredArrays
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
-from muster.replica.frontends.plain_state import Packed, StateDict, Stateful, is_finite, pack_plain, unpack_plain
+from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rounds.rendezvous import Rendezvous
 
@@ -54,7 +54,7 @@ class DiLoCo(DiLoCoFrontEnd):
             parameters: a float32 array, or a dict of names to float32 arrays.
             algorithm: how the run trains; by default every step is a round.
             trainer_state: objects to restore when the replica restarts (inner optimizer, data position, random
-                numbers), by name. Their states are dicts and lists of numbers, strings and arrays.
+                numbers), by name. Their states come back equal, or are refused when they are first saved.
             checkpoint_dir: where to save them, and the residual of the codec (the context's); None: not saved.
             final_model: what lies beside the weights of the run's model, and how it is evaluated; see `FinalModel`.
 
@@ -86,12 +86,3 @@ class DiLoCo(DiLoCoFrontEnd):
 
     def _load_own_state(self, state_dict: StateDict) -> None:
         """Arrays have no state beside the trainer's."""
-
-    def _is_finite(self, state: StateDict) -> bool:
-        return is_finite(state)
-
-    def _pack(self, state: StateDict) -> Packed:
-        return pack_plain(state)
-
-    def _unpack(self, body: Packed) -> StateDict:
-        return unpack_plain(body)

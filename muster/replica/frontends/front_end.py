@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,11 @@ from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
+from muster.replica.frontends.plain_state import StateDict, Stateful, is_finite
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.tensor_source import TensorSource
-from muster.replica.parts.cut import Cut
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.phase import Phase
@@ -27,8 +27,9 @@ from muster.replica.rounds.round_context import log
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.tiers.inner_states import Found, InnerStates
-from muster.replica.tiers.state_buffer import Arrays, Coding, Filling, PlainArrays
+from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.tiers.state_file import StateId
+from muster.replica.tiers.state_tree import Arrays, Filling
 from muster.replica.wire.packing import Packing
 
 
@@ -146,19 +147,18 @@ class DiLoCoFrontEnd(FrontEnd):
         check_final_model(rendezvous, final_model)
         # Now, not at the end: what cannot be stored is an error before anything is trained.
         self._stored(final_model)
-        self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, (self._pack, self._unpack))
-        cut = Cut(
-            packing.count, codec_named(algorithm.codec), algorithm.fragments, packing.link.rank, packing.link.size
-        )
+        arrays = self._arrays_of_states()
+        self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, arrays)
+        cut = packing.cut_for(codec_named(algorithm.codec), algorithm.fragments)
         resized = ResizedStates(rendezvous, checkpoint_dir, packing.link, cut, one_saves=self._one_saves)
-        resized.adopt(self._pack, self._unpack, self._resized)
+        resized.adopt(arrays, self._resized)
         own = OwnState(self._keep, self._heal, self._save_if_due, self._clear)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
-        self._tiers = InnerStates.of(rendezvous, packing.link, self._coding, algorithm.interval)
+        self._tiers = InnerStates.of(rendezvous, packing.link, arrays, algorithm.interval)
         super().__init__(self._synchronizer.stopwatch)
         rendezvous.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
         # What to restore if a phase diverges before any state is saved.
-        self._first = None if self._restore() else self._pack(self.state_dict())
+        self._first = None if self._restore() else packed_state(self.state_dict(), arrays)
         rendezvous.times.ready()
 
     @property
@@ -261,18 +261,6 @@ class DiLoCoFrontEnd(FrontEnd):
     def _load_own_state(self, state_dict: StateDict) -> None:
         """Restore what `_own_state` returned."""
 
-    @abstractmethod
-    def _pack(self, state: StateDict) -> Packed:
-        """A state as bytes."""
-
-    @abstractmethod
-    def _unpack(self, body: Packed) -> StateDict:
-        """The state that `_pack` made the bytes of."""
-
-    @abstractmethod
-    def _is_finite(self, state: StateDict) -> bool:
-        """Whether no array of a state holds NaN or infinity."""
-
     def _resized(self, readers: Sequence[Callable[[], StateDict]], rank: int, size: int) -> StateDict:
         """The state of process `rank` of `size`, from those of a group of another size; see `resized_states`.
 
@@ -291,12 +279,14 @@ class DiLoCoFrontEnd(FrontEnd):
             for name, item in self._trainer_state.items()
         }
 
-    def _array_coding(self) -> Arrays:
-        """How the library's arrays are stored in the middle of a phase."""
-        return PlainArrays()
+    @staticmethod
+    def _arrays_of_states() -> Arrays:
+        """How the arrays of states are stored: a trainer of arrays may have objects of PyTorch as well."""
+        if "torch" not in sys.modules:
+            return PlainArrays()
+        from muster.replica.frontends.torch_arrays import TorchArrays  # noqa: PLC0415 - imports PyTorch
 
-    def _coding(self) -> Coding:
-        return Coding(self._pack, self._unpack, self._array_coding())
+        return TorchArrays()
 
     def _save_if_due(self) -> None:
         if self._tiers is not None and any(due := self._tiers.due(self.round, self.steps)):
@@ -372,16 +362,16 @@ class DiLoCoFrontEnd(FrontEnd):
         """Restore the parts that hold NaN or infinity from the last saved state, or from the one at the start."""
         parts = self._parts()
         link = self._rendezvous.context.link
-        spoilt = link.gather([name for name, part in parts.items() if not self._is_finite(part.save())])
+        spoilt = link.gather([name for name, part in parts.items() if not is_finite(part.save())])
         names = sorted({name for found in spoilt for name in found})
         state = self._saved.load(link, self.round)
         if state is None and self._first is not None:
-            state = self._unpack(self._first)
+            state = unpacked_state(self._first, self._arrays_of_states())
         if state is None:
             return
         for name in names:
             stored: StateDict = reduce(getitem, parts[name].place, state)
-            if self._is_finite(stored):
+            if is_finite(stored):
                 parts[name].load(stored)
                 log.warning("round=%d event=healed part=%s state_of_round=%d", self.round, name, state["round"])
             else:

@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from muster.replica.frontends.common_state import load_common
-from muster.replica.frontends.plain_state import Packed, StateDict, bytes_of
+from muster.replica.frontends.plain_state import StateDict, bytes_of
 from muster.replica.parts.link import Link
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import SMALL_BYTES
-
-Pack = Callable[[StateDict], Packed]
-Unpack = Callable[[Packed], StateDict]
+from muster.replica.tiers.state_buffer import packed_state, unpacked_state
+from muster.replica.tiers.state_tree import Arrays
 
 
 class SavedState:
     """Saves and loads the states of a front end. Without a folder it does nothing."""
 
-    def __init__(self, rendezvous: Rendezvous, folder: Path | None, link: Link, coding: tuple[Pack, Unpack]) -> None:
+    def __init__(self, rendezvous: Rendezvous, folder: Path | None, link: Link, arrays: Arrays) -> None:
         """`link` connects the processes of the replica for the training loop: they save in the same rounds."""
         self._whole = rendezvous.checkpoints(folder, "trainer")
         self._progress = rendezvous.checkpoints(folder, "progress")
         self._link = link
-        self._pack, self._unpack = coding
+        self._arrays = arrays
 
     @property
     def is_kept(self) -> bool:
@@ -39,7 +38,7 @@ class SavedState:
         is_small = not any(self._link.gather(bytes_of(state) > SMALL_BYTES))
         if not kind.is_due(round_, is_small=is_small) and not whole:
             kind, state = self._progress, small_part(state)
-        packed = [self._pack(state)]
+        packed = [packed_state(state, self._arrays)]
         # Once: what is written is not held during the exchange.
         return lambda: kind.save(round_, packed.pop())
 
@@ -54,8 +53,8 @@ class SavedState:
         newer = load_common(link, self._progress, last_round, epoch)
         if found is None:
             return None
-        state = self._unpack(found)
-        return state if newer is None else with_progress(state, self._unpack(newer))
+        state = unpacked_state(found, self._arrays)
+        return state if newer is None else with_progress(state, unpacked_state(newer, self._arrays))
 
 
 def small_part(state: StateDict) -> StateDict:

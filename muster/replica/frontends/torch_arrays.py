@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import torch
 
-from muster.replica.tiers.state_buffer import Kind, PlainArrays, Room
+from muster.replica.tiers.state_buffer import PlainArrays
+from muster.replica.tiers.state_tree import Kind, Room
 
 _NAMES = {
     str(dtype).removeprefix("torch."): dtype
@@ -27,12 +29,14 @@ class TorchArrays(PlainArrays):
         self._queued: set[torch.device] = set()
 
     def kind(self, value: object) -> Kind | None:
-        """Contiguous dense tensors of ordinary types; others stay in the tree, and those without elements."""
+        """Contiguous dense tensors of ordinary types; see `packed` for others, and for those without elements."""
         if not isinstance(value, torch.Tensor):
             return super().kind(value)
         name = str(value.dtype).removeprefix(_TENSOR)
         is_plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_meta and value.numel()
         if not is_plain or name not in _NAMES or not value.is_contiguous() or value.is_conj() or value.is_neg():
+            return None
+        if value.requires_grad:
             return None
         return Kind(_TENSOR + name, tuple(value.shape), value.numel() * value.element_size())
 
@@ -65,3 +69,27 @@ class TorchArrays(PlainArrays):
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return super().memory(size)
         return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
+
+    def packed(self, value: object) -> bytes | None:
+        """Whatever `torch.load` reads without executing code, and returns as it was."""
+        if type(value) is torch.Tensor and not value.requires_grad:
+            value = value.clone()  # without the rest of the memory of which it is a view
+        file = io.BytesIO()
+        try:
+            torch.save(value, file)
+            read = self.unpacked(file.getvalue())
+            is_same = type(read) is type(value) and _is_same(value, read)
+        except Exception:
+            # Whatever an object of any library raises when it is pickled, or compared.
+            return None
+        return file.getvalue() if is_same else None
+
+    def unpacked(self, body: bytes) -> object:
+        """See `Arrays`; its tensors on the CPU."""
+        return torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+
+
+def _is_same(value: Any, read: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return bool((value.dtype, value.shape, value.layout) == (read.dtype, read.shape, read.layout))
+    return bool(value == read)

@@ -10,13 +10,12 @@ import torch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, Part, check_rendezvous, check_type
 from muster.replica.frontends.model_tensors import buffers_of
-from muster.replica.frontends.plain_state import Packed, StateDict, Stateful
+from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.sharded_state import local_state, sharded_state
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
-from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_link import connected
-from muster.replica.frontends.torch_state import is_finite, pack_torch, random_state, set_random_state, unpack_torch
+from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.resizing.optimizer import ResizedOptimizer
 from muster.replica.resizing.states import resized_objects
@@ -125,21 +124,9 @@ class DiLoCo(DiLoCoFrontEnd):
         groups = self._inner.state_dict()["param_groups"]
         self._inner.load_state_dict(sharded_state({**state, "param_groups": groups}, self._inner))
 
-    def _is_finite(self, state: StateDict) -> bool:
-        return is_finite(state)
-
     def _own_buffers(self) -> dict[str, torch.Tensor]:
         """Integer and boolean buffers (counters, masks): not averaged, but restored with the replica's state."""
         return {name: buffer for name, buffer in buffers_of(self._model).items() if not buffer.is_floating_point()}
-
-    def _array_coding(self) -> TorchArrays:
-        return TorchArrays()
-
-    def _pack(self, state: StateDict) -> Packed:
-        return pack_torch(state)
-
-    def _unpack(self, body: Packed) -> StateDict:
-        return unpack_torch(body)
 
 
 class LocalSGD(DiLoCo):

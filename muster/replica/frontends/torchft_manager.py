@@ -38,10 +38,10 @@ from muster.replica.frontends.front_end import (
     check_rendezvous,
     check_type,
 )
-from muster.replica.frontends.plain_state import Packed, StateDict
+from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
-from muster.replica.frontends.torch_state import pack_torch
+from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torchft_exchange import SyncExchange, Work
 from muster.replica.frontends.torchft_replay import Load, Save, SyncedFragment, fragment_key, fragment_of
 from muster.replica.frontends.torchft_states import TorchftStates, load_state
@@ -53,6 +53,7 @@ from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
 from muster.replica.rounds.round_context import log
 from muster.replica.stopwatch import Stopwatch
+from muster.replica.tiers.state_buffer import Packed, packed_state
 
 
 class Manager(FrontEnd):
@@ -277,7 +278,7 @@ class Manager(FrontEnd):
         """Capture the state after the last round, once the sync is complete; the round's keeper stores it."""
         if self._sync.pending or (self._captured is not None and self._captured[0] == self._round):
             return
-        self._captured = self._round, pack_torch(self._state())
+        self._captured = self._round, packed_state(self._state(), TorchArrays())
         self._trained.state.round = self._round
         if self._keeps:
             self._states.store(*self._captured)

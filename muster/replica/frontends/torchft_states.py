@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 
 from muster.replica.errors import RendezvousError
-from muster.replica.frontends.plain_state import Packed, StateDict
-from muster.replica.frontends.torch_state import pack_torch, unpack_torch
+from muster.replica.frontends.plain_state import StateDict
+from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torchft_replay import fragment_key
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import LOADS_MAX, last_committed
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.tiers.state_buffer import Packed, packed_state, unpacked_state
 from muster.replica.wire import keys
 
 
@@ -49,7 +50,7 @@ class TorchftStates:
         for _ in range(LOADS_MAX):
             last = last_committed(self.context.store)
             if last == 0:
-                self.store(0, pack_torch(initial()))
+                self.store(0, packed_state(initial(), TorchArrays()))
             for round_ in range(last, max(last - 2, -1), -1):
                 # Both are missing only if a newer one covers them, and they were deleted meanwhile.
                 with suppress(ObjectMissingError):
@@ -82,7 +83,7 @@ def load_state(body: Packed, model: torch.nn.Module, fragments: Sequence[torch.n
         RendezvousError: it does not fit the model.
     """
     try:
-        state = unpack_torch(body)
+        state = unpacked_state(body, TorchArrays())
         model.load_state_dict(state["model"])
         hooks: StateDict = state["hooks"]
     except Exception as error:

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
-from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.blocks import Blocks, exact_in
 
 # What goes between processes is held several times: as it is read, sent, received and joined. So of a large model it is
 # little, and of a small one a small share of what a process holds.
@@ -29,7 +29,7 @@ def window_elements(count: int, size: int) -> int:
 class Cut:
     """The elements that process `rank` of `size` holds: of each fragment a run of blocks.
 
-    Its arrays hold these runs one after another.
+    Its arrays hold these runs one after another. The last `exact` elements are exchanged as float32 whatever the codec.
     """
 
     count: int
@@ -37,6 +37,7 @@ class Cut:
     fragments: int = 1
     rank: int = 0
     size: int = 1
+    exact: int = 0
 
     @cached_property
     def parts(self) -> list[slice]:
@@ -48,9 +49,14 @@ class Cut:
 
     def held_by(self, rank: int, part: slice) -> slice:
         """The elements that process `rank` holds of a fragment."""
-        blocks = Blocks(part.stop - part.start, self.codec)
+        blocks = self.blocks(part)
         span = blocks.span(blocks.shard(rank, self.size))
         return slice(part.start + span.start, part.start + max(span.start, span.stop))
+
+    def blocks(self, part: slice) -> Blocks:
+        """How a fragment is cut."""
+        start, stop, _ = part.indices(self.count)
+        return Blocks(stop - start, self.codec, exact_in(self.count, self.exact, slice(start, stop)))
 
     def held(self, part: slice) -> slice:
         """The elements that this process holds of a fragment."""

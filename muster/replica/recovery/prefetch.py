@@ -82,7 +82,7 @@ class Prefetch:
 
     def _snapshot(self, context: RoundContext, manifest: SnapshotManifest) -> SnapshotManifest:
         group = context.group
-        cut = Cut(manifest.count, context.codec, context.fragments, group.rank, group.size)
+        cut = Cut(manifest.count, context.codec, context.fragments, group.rank, group.size, manifest.exact)
         self._ahead.allow(room(cut.length, self._beside))
         ranges = Snapshots(context, cut, manifest.layout).ranges(manifest)
         log.info("round=%d event=prefetch mib=%d", manifest.round, sum(map(_size, ranges)) >> 20)

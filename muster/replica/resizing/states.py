@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from muster.replica.frontends.plain_state import Packed, StateDict
+from muster.replica.frontends.plain_state import StateDict
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
 from muster.replica.resizing.shared_parts import copy_slice
@@ -26,6 +26,8 @@ from muster.replica.rounds.phase import Phase, packed_phase, unpacked_phase
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
 from muster.replica.store.checkpoints import KEPT, State, read_state, state_of
+from muster.replica.tiers.state_buffer import Packed, packed_state, unpacked_state
+from muster.replica.tiers.state_tree import Arrays
 from muster.replica.wire.binary_format import Floats
 
 _STOPPED = "stopped"
@@ -97,7 +99,7 @@ class ResizedStates:
         self._rendezvous, self._folder, self._link, self._cut = rendezvous, folder, link, cut
         self._one_saves = one_saves
 
-    def adopt(self, pack: Callable[[StateDict], Packed], unpack: Callable[[Packed], StateDict], resize: Resize) -> bool:
+    def adopt(self, arrays: Arrays, resize: Resize) -> bool:
         """Store the states of another size as those of this process, if they are newer; whether they are.
 
         All processes of the replica call this before any of them loads a state.
@@ -116,7 +118,7 @@ class ResizedStates:
             return False
         if found is None:
             return False
-        coding = _Coding(pack, unpack, resize)
+        coding = _Coding(arrays, resize)
         for kind in KINDS:
             self._replace(stored[size], kind, coding)
         # None of them begins before all have stored their part.
@@ -138,8 +140,8 @@ class ResizedStates:
 
     def _made(self, kind: str, paths: Sequence[Path], coding: _Coding) -> Packed:
         if kind in _STATES:
-            readers = [partial(_unpacked, path, coding.unpack) for path in paths]
-            return coding.pack(coding.resize(readers, self._link.rank, self._link.size))
+            readers = [partial(_unpacked, path, coding.arrays) for path in paths]
+            return packed_state(coding.resize(readers, self._link.rank, self._link.size), coding.arrays)
         if kind == _STOPPED:
             return packed_phase(self._phase(paths))
         return self._joined(len(paths), (np.frombuffer(_body(path), np.float32) for path in paths)).data.cast("B")
@@ -171,8 +173,7 @@ class ResizedStates:
 class _Coding:
     """How a front end's states become bytes, and those of another size its own."""
 
-    pack: Callable[[StateDict], Packed]
-    unpack: Callable[[Packed], StateDict]
+    arrays: Arrays
     resize: Resize
 
 
@@ -184,8 +185,8 @@ def _body(path: Path) -> bytes:
     return read_state(path) or b""
 
 
-def _unpacked(path: Path, unpack: Callable[[Packed], StateDict]) -> StateDict:
-    return unpack(_body(path))
+def _unpacked(path: Path, arrays: Arrays) -> StateDict:
+    return unpacked_state(_body(path), arrays)
 
 
 def _scan(folder: Path, *, one_saves: bool) -> dict[int, _Stored]:

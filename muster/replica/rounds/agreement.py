@@ -22,7 +22,7 @@ from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.store.transport import ObjectMissingError
-from muster.replica.wire.blocks import CONNECTIONS
+from muster.replica.wire.blocks import CONNECTIONS, Blocks
 
 # S3's creation times are in whole seconds, rounded down.
 STORE_TIME_SECONDS = 1.0
@@ -85,7 +85,7 @@ class _Agreement:
         self._claim = claim
         self._mine = mine
         self._round = mine.round
-        self._count = mine.header.count
+        self._blocks = Blocks(mine.header.count, context.codec, mine.header.exact)
         quorum = context.quorum
         grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent.commits)
         self._recent = recent.commits
@@ -105,7 +105,7 @@ class _Agreement:
         for finish in () if self._previous is None else self._previous.finished_in(context.trained_by):
             self._tally.finished_with(self._tally.epochs[finish.rank], finish)
         self._tally.claimed(claim.rank, claim.epoch)
-        answer = judge(mine.header, len(mine.body), self._count, context.codec)
+        answer = judge(mine.header, len(mine.body), self._blocks)
         self._note(claim.rank, Received(answer, 0.0, mine.header.state, mine.header.suspect))
 
     def reach(self, polling: Polling) -> Commit:
@@ -251,7 +251,7 @@ class _Agreement:
         """A contribution; none of a rank without a claim."""
         if not epoch:
             return None
-        return read_contribution(self._context, self._round, rank, epoch, count=self._count)
+        return read_contribution(self._context, self._round, rank, epoch, self._blocks)
 
     def _note(self, rank: int, received: Received) -> None:
         answer = received.answer
@@ -315,7 +315,8 @@ class _Agreement:
             run=self._context.run,
             round=self._round,
             committed_at=timestamps.text(datetime.fromtimestamp(self._committed_at(), UTC)),
-            count=self._count,
+            count=self._blocks.count,
+            exact=self._blocks.exact,
             members=members,
             excluded=self._tally.exclusions,
             excluded_before=() if self._previous is None else self._previous.excluded,
@@ -328,7 +329,7 @@ class _Agreement:
             epochs=tuple(self._tally.epochs),
             state=self._tally.confirmed_state,
             fragments=self._context.fragments,
-            shards=shards_for(self._count, self._context.codec, members),
+            shards=shards_for(self._blocks, members),
             unit=expected.unit or (DEFAULT_UNIT if previous is None else previous.unit),
             expected_rounds=expected.rounds or (None if previous is None else previous.expected_rounds),
             # Creation times are in whole seconds: of the same second, the one that was found later came later.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from muster.contract.run.commit import Member, Resumed
-from muster.replica.codecs.base import Codec
+from muster.replica.algorithms.algorithm import norm_of, square_of
 from muster.replica.parts.link import by_first, each
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.exchange import LocalUpdate
@@ -97,7 +97,7 @@ class _Encoded:
     weight: float
     notes: Notes
     declined: str | None = None
-    norm: float | None = None
+    square: float | None = None
     seconds: float | None = None
 
 
@@ -111,18 +111,21 @@ def make_contribution(
     notes of the first one.
 
     The body of a single process lies in one of the context's buffers and is valid until the next contribution is made.
-    The residual, if any, is added before encoding and holds the codec's error afterwards (zeros if the values are not
-    sent).
+    The residual, if any, is added before encoding and holds the codec's error afterwards; it is as before if the values
+    are not sent.
     """
     link = context.link
     key = keys.contribution(round_, claim.rank, claim.epoch)
-    blocks = Blocks(update.gradient.size if update.count is None else update.count, context.codec)
+    count = update.gradient.size if update.count is None else update.count
+    blocks = Blocks(count, context.codec, update.exact)
     records = Records(key, blocks, blocks.shard(link.rank, link.size))
     parts = link.size if link.size > 1 else None
     body = memoryview(bytearray(HEADER_BYTES))
 
     def encoded() -> _Encoded:
         nonlocal body
+        if update.residual is not None:
+            update.residual.lend()
         try:
             if parts is None:
                 body, checksums = _encode(context, records, update)
@@ -138,18 +141,23 @@ def make_contribution(
                 checksums = _store_part(context, records, update, part)
         except CodecError as error:
             return _Encoded(b"", update.weight, notes, f"its pseudo-gradient cannot be averaged: {error}")
-        return _Encoded(checksums, update.weight, notes, norm=update.norm, seconds=update.seconds)
+        square = None
+        if context.outlier_factor:
+            # Of what is sent, which may have more of a residual than of the pseudo-gradient.
+            square = square_of(update.gradient[: update.gradient.size - blocks.exact_in(blocks.span(records.which))])
+        return _Encoded(checksums, update.weight, notes, square=square, seconds=update.seconds)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
     if declined is not None:
         body = memoryview(bytearray(HEADER_BYTES))
         if update.residual is not None:
-            update.residual[...] = 0
+            update.residual.take_back()
     header = ContributionHeader(
         run=context.run,
         round=round_,
         count=blocks.count,
+        exact=blocks.exact,
         codec=context.codec.label,
         declined=declined,
         state=update.state,
@@ -190,10 +198,8 @@ def _store_part(context: RoundContext, records: Records, update: LocalUpdate, he
 
 def _encoding(context: RoundContext, update: LocalUpdate) -> Encoding:
     """The residual is added, and receives the error; the pseudo-gradient's memory receives what was sent of it."""
-    codec = context.codec
-    return Encoding(
-        codec, added=update.residual, error=update.residual, decoded=update.gradient if codec.loses else None
-    )
+    codec, residual = context.codec, None if update.residual is None else update.residual.values
+    return Encoding(codec, added=residual, error=residual, decoded=update.gradient if codec.loses else None)
 
 
 def _reason_to_decline(answers: Sequence[_Encoded]) -> str | None:
@@ -210,6 +216,12 @@ def _seconds(answers: Sequence[_Encoded]) -> tuple[float, ...]:
     return known if len(known) == len(answers) else ()
 
 
+def _norm(answers: Sequence[_Encoded]) -> float | None:
+    """The norm of what the processes have encoded, without statistics, if it is wanted."""
+    squares = [answer.square for answer in answers if answer.square is not None]
+    return norm_of(squares) if len(squares) == len(answers) else None
+
+
 def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool) -> Member:
     return Member(
         rank=claim.rank,
@@ -223,7 +235,7 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         time=answers[0].notes.time,
         resumed=answers[0].notes.resumed,
         parts=parts,
-        norm=answers[0].norm,
+        norm=_norm(answers),
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
     )
 
@@ -241,8 +253,10 @@ def _contribute(context: RoundContext, contribution: Contribution) -> None:
         log.info("round=%d event=contribution-was-there", contribution.round)
 
 
-def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int, *, count: int) -> Received | None:
+def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int, blocks: Blocks) -> Received | None:
     """One process's contribution, judged by its header and length; None if there is none yet.
+
+    `blocks`: those that the run cuts the round's pseudo-gradients into.
 
     The members that average the values judge those. A header that may have been damaged in transit is read again.
     """
@@ -262,19 +276,22 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
     member = header.member
     if (header.run, header.round, member.rank, member.epoch) != (context.run, round_, rank, epoch):
         return Received(Unusable("its header belongs to another run, round or rank"), part.created_at)
-    answer = judge(header, part.size, count, context.codec)
+    answer = judge(header, part.size, blocks)
     return Received(answer, part.created_at, header.state, header.suspect)
 
 
-def judge(header: ContributionHeader, size: int, count: int, codec: Codec) -> Member | Unusable:
-    """Whether a contribution, an object of `size` bytes, counts in a run of `count` parameters, encoded by `codec`."""
+def judge(header: ContributionHeader, size: int, blocks: Blocks) -> Member | Unusable:
+    """Whether a contribution, an object of `size` bytes, counts in a round that is cut into `blocks`."""
+    count, codec = blocks.count, blocks.codec
     if header.declined is not None:
         return Unusable(header.declined)
     if header.count != count:
         return Unusable(f"it has {header.count} parameters, but the run has {count}")
+    if header.exact != blocks.exact:
+        return Unusable(f"it has {header.exact} statistics, but the run has {blocks.exact}")
     if header.codec != codec.label:
         return Unusable(f"it is encoded as {header.codec}, but the run uses {codec.label}")
-    needed = object_bytes(count, codec) if header.member.parts is None else HEADER_BYTES
+    needed = object_bytes(count, codec, blocks.exact) if header.member.parts is None else HEADER_BYTES
     if size != needed:
         return Unusable(f"it has {size} bytes, but {count} parameters need {needed}")
     return header.member

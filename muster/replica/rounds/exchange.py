@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster.contract.run.commit import Commit, Member
+from muster.replica.codecs.error_feedback import Residual
 from muster.replica.errors import ParametersError
 from muster.replica.wire.binary_format import Floats
 
@@ -19,24 +20,24 @@ class LocalUpdate:
         gradient: flat pseudo-gradient, float32: the elements that this process holds of it. Overwritten: the memory
             may hold the round's mean afterwards.
         weight: its weight in the mean: samples or tokens; those of the replica's processes are added.
-        residual: the error feedback of the same elements, updated in place (see `ErrorFeedback`); None without one. It
-            stays as it is if the round was committed before this replica contributed.
+        residual: the error feedback of the same elements, updated in place; None without one. It is as before unless
+            the round counts this contribution.
         before_giving: called with whether the gradient can be averaged, once the contribution is encoded and before any
             other replica can see it; also when it is too late to contribute.
         state: digest of the global parameters that it is relative to; None: not compared.
         count: elements of the whole pseudo-gradient; None: `gradient` is the whole.
-        norm: of the whole pseudo-gradient, if the run excludes outliers.
+        exact: so many elements at the end of the whole pseudo-gradient are statistics, which are sent as float32.
         seconds: for which this process's trainer has worked on the samples; None: not known.
         suspect: why the round is made without it if that is possible; the same in all processes of the replica.
     """
 
     gradient: Floats
     weight: float
-    residual: Floats | None = None
+    residual: Residual | None = None
     before_giving: Callable[[bool], None] = lambda _: None
     count: int | None = None
     state: str | None = None
-    norm: float | None = None
+    exact: int = 0
     seconds: float | None = None
     suspect: str | None = None
 

@@ -27,7 +27,7 @@ class Phase:
         samples: for each fragment, samples of the steps since it was last exchanged.
         parameters: the trainer's own parameters, flat: of the elements that this process holds.
         begun: where the phase started, if not at the global parameters (eager updates).
-        residual: the codec's residual before the phase was given; None where it is not known.
+        residual: the codec's residual before the phase was given; None for a codec that loses nothing.
     """
 
     round: int

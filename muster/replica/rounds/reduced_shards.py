@@ -52,27 +52,27 @@ class Look(Enum):
 
 def shards_of(commit: Commit, codec: Codec) -> int:
     """The number of shards of a commit's mean: what the commit says, or what rounds had before commits said it."""
+    blocks = Blocks(commit.count, codec, commit.exact)
     if commit.shards is not None:
-        return min(commit.shards, Blocks(commit.count, codec).number)
-    return Blocks(commit.count, codec).shards(len(commit.members) * _parts(commit.members, codec))
+        return min(commit.shards, blocks.number)
+    return blocks.shards(len(commit.members) * _parts(commit.members, codec))
 
 
-def shards_for(count: int, codec: Codec, members: Sequence[Member], number: int | None = None) -> int:
-    """The number of shards of a new mean of `count` elements.
+def shards_for(blocks: Blocks, members: Sequence[Member], number: int | None = None) -> int:
+    """The number of shards of a new mean.
 
     Args:
-        count: elements of the mean.
-        codec: of the contributions.
+        blocks: of the contributions.
         members: the round's; where `number` is given, others whose contributions have as many parts as theirs.
         number: of members.
     """
-    return Blocks(count, codec).shards_of_mean((number or len(members)) * _parts(members, codec))
+    return blocks.shards_of_mean((number or len(members)) * _parts(members, blocks.codec))
 
 
 def most_shards(commit: Commit, codec: Codec, replicas: int) -> int:
     """The most shards that such a mean may have, whichever of `replicas` take part: fewer members may need more."""
-    numbers = range(1, replicas + 1)
-    most = max(shards_for(commit.count, codec, commit.members, number) for number in numbers)
+    numbers, blocks = range(1, replicas + 1), Blocks(commit.count, codec, commit.exact)
+    most = max(shards_for(blocks, commit.members, number) for number in numbers)
     return max(most, shards_of(commit, codec))
 
 
@@ -89,7 +89,7 @@ class ReducedShards:
     def __init__(self, context: RoundContext, commit: Commit) -> None:
         self._context = context
         self._commit = commit
-        self._blocks = Blocks(commit.count, context.codec)
+        self._blocks = Blocks(commit.count, context.codec, commit.exact)
         self._codec = context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
         self.number = shards_of(commit, context.codec)
@@ -133,7 +133,7 @@ class ReducedShards:
         """
         key = self._key(shard)
         rejected: tuple[Exclusion, ...] = ()
-        creation = self._context.store.creation(key, object_bytes(self._blocks_of(shard).count, self._codec))
+        creation = self._context.store.creation(key, self._size(self._blocks_of(shard)))
         try:
             body = self._computed(shard, sink, mine, room, creation)
         except BaseException as error:
@@ -231,8 +231,8 @@ class ReducedShards:
             else:
                 found = store.read(key, 0, HEADER_BYTES)
                 self._check(decode_header(key, found.body, ReducedHeader), shard)
-                if found.size != object_bytes(blocks.count, self._codec):
-                    message = f"it has {found.size} bytes, {object_bytes(blocks.count, self._codec)} are expected"
+                if found.size != self._size(blocks):
+                    message = f"it has {found.size} bytes, {self._size(blocks)} are expected"
                     raise CodecError(message)
             for run, values in decoded_stream(key, stream, blocks, which):
                 sink(blocks.span(run), values)
@@ -242,7 +242,7 @@ class ReducedShards:
         blocks = self._blocks_of(shard)
         if within is None or within == slice(0, blocks.count):
             # One byte more than the object can have, to detect one that is too long.
-            return ByteRange(self._key(shard), 0, object_bytes(blocks.count, self._codec) + 1)
+            return ByteRange(self._key(shard), 0, self._size(blocks) + 1)
         return ByteRange(self._key(shard), *byte_range(blocks, blocks.covering(within)))
 
     def _covering(self, shard: int, within: slice) -> tuple[Blocks, range]:
@@ -251,7 +251,11 @@ class ReducedShards:
 
     def _blocks_of(self, shard: int) -> Blocks:
         span = self.span(shard)
-        return Blocks(span.stop - span.start, self._codec)
+        return Blocks(span.stop - span.start, self._codec, self._blocks.exact_in(span))
+
+    @staticmethod
+    def _size(blocks: Blocks) -> int:
+        return object_bytes(blocks.count, blocks.codec, blocks.exact)
 
     def _which(self, shard: int) -> range:
         return self._blocks.shard(shard, self.number)
@@ -269,7 +273,7 @@ class ReducedShards:
     ) -> memoryview:
         """The object of a shard, sent by `creation` while it is made; `sink` receives what every replica decodes."""
         key, blocks = self._key(shard), self._blocks_of(shard)
-        body = room(object_bytes(blocks.count, self._codec)).data
+        body = room(self._size(blocks)).data
         body[:HEADER_BYTES] = bytes(HEADER_BYTES)
         put_header(body, self._header(shard))
         mean, sent = WeightedMean(self._context, self._commit, self._which(shard), mine), 0

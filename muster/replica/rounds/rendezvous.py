@@ -350,10 +350,12 @@ class Rendezvous:
                 commit = self._by_first(lambda: agree(self._context, self._claim, made, recent, polling))
             self._waits.append(self._context.clock.monotonic() - began)
         else:
-            self._too_late(update)
+            self._too_late(round_, update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         exchange = self._exchanged(commit, mine)
+        if mine is not None and update.residual is not None:
+            update.residual.settle(round_, counts=exchange.took_part)
         if self.watch is not None:
             seconds = () if mine is None else mine.seconds
             self._by_first(partial(self.watch.judge_pace, self._claim, self.recent, seconds))
@@ -368,7 +370,7 @@ class Rendezvous:
         if self._before_contributing(round_, update) is None:
             self._contributed(round_, update)
         else:
-            self._too_late(update)
+            self._too_late(round_, update)
 
     def _before_contributing(self, round_: int, update: LocalUpdate) -> Commit | None:
         """The round's commit; if there is none, this process may contribute `update`, whose upload is prepared.
@@ -389,7 +391,7 @@ class Rendezvous:
 
         key = keys.contribution(round_, claim.rank, claim.epoch)
         if context.link.size == 1:
-            context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec))
+            context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec, update.exact))
         commit: Commit | None = None
         contributes = False
         try:
@@ -410,8 +412,10 @@ class Rendezvous:
         contribute(self._context, made)
         return made
 
-    def _too_late(self, update: LocalUpdate) -> None:
+    def _too_late(self, round_: int, update: LocalUpdate) -> None:
         update.before_giving(all(each(self._context.link, lambda: is_usable(update.gradient))))
+        if update.residual is not None:
+            update.residual.settle(round_, counts=False)
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""

@@ -13,7 +13,6 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import Outer
 from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.free_memory import give_back
-from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import by_first
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.initial_state import ensure_initial_state
@@ -24,7 +23,6 @@ from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import checksums_digest, state_checksums
-from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
@@ -61,8 +59,7 @@ class ReplicatedState(Trained):
         snapshot_rounds = rendezvous.context.snapshot_rounds
         rendezvous.agree(algorithm.codec, {**asdict(algorithm), "snapshot_rounds": snapshot_rounds})
         context = rendezvous.context
-        link = context.link
-        cut = Cut(packing.count, context.codec, algorithm.fragments, link.rank, link.size)
+        cut = packing.cut_for(context.codec, algorithm.fragments)
         packing.divide(cut)
         snapshots = Snapshots(context, cut, packing.layout)
         state = latest_state(snapshots)
@@ -123,8 +120,8 @@ class ReplicatedState(Trained):
         """Names the parameters that the next round carries, as they are now: the same on all replicas."""
         cut = self.packing.cut
         part = self.outer.part(self.state.round + 1, cut.count)
-        blocks = Blocks(part.stop - part.start, cut.codec)
-        mine = state_checksums(self.state.parameters[cut.local(part)], blocks)
+        blocks = cut.blocks(part)
+        mine = state_checksums(self.state.parameters[cut.local(part)], blocks, blocks.shard(cut.rank, cut.size))
         return checksums_digest(self.rendezvous.context.link.gather(mine))
 
     def _apply(self, exchange: Exchange) -> None:

@@ -139,6 +139,7 @@ class Snapshots:
             run=self.context.run,
             round=round_,
             count=self.count,
+            exact=self.cut.exact,
             layout=self.layout,
             shards=self.shards(round_),
             source=source,

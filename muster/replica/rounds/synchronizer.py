@@ -26,6 +26,7 @@ from muster.replica.rounds.work_time import WorkTime
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
+from muster.replica.wire.blocks import exact_in
 from muster.replica.wire.packing import WHOLE, Packing
 
 
@@ -79,7 +80,7 @@ class Synchronizer:
         self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times)
         context = rendezvous.context
         self._phases = StoredPhase(rendezvous.checkpoints(checkpoint_dir, "stopped", kept=1))
-        self._has_left = False
+        self._has_left = self._has_trained = False
         claim = rendezvous.claim
         self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
         self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.has_ended)
@@ -120,7 +121,7 @@ class Synchronizer:
             count=self._packing.cut.length,
             read=lambda room: self._packing.read(WHOLE, room),
             begun=self._begun,
-            residual=self._feedback.of(WHOLE),
+            residual=self._feedback.values,
         )
 
     @property
@@ -146,6 +147,7 @@ class Synchronizer:
             raise ParametersError(message)
         counted = checked_samples(samples)
         self._rendezvous.context.progress.step()
+        self._has_trained = True
         self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
@@ -240,12 +242,13 @@ class Synchronizer:
             samples=samples,
             parameters=local,
             begun=begun,
-            residual=None if waits else self._feedback.copy(),
+            residual=self._feedback.before(),
         )
-        write_state = self._own.keep(given, True)
+        saves = waits or gives or self._is_newest()
+        write_state = self._own.keep(given, True) if saves else lambda: None
 
         def save(is_sound: bool) -> None:
-            if is_sound:
+            if is_sound and saves:
                 write_state()
                 self._feedback.save(given, always=True)
                 if waits or gives:
@@ -256,10 +259,20 @@ class Synchronizer:
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
             self._given_seconds = self._work.given(fragment)
-            self._rendezvous.give(given, self._update(start - local[held], float(samples[fragment]), part, save))
+            gradient = self._difference(start, local[held].copy(), part)
+            self._rendezvous.give(given, self._update(gradient, float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
+
+    def _is_newest(self) -> bool:
+        """Whether this process's own state is what a rerun continues from: it has trained something, and the last round
+        counts no other process of its rank.
+
+        The state that the other one has saved would have to make room, and the run would count its data twice.
+        """
+        counted = self._rendezvous.counted(self._training.state.round)
+        return self._has_trained and counted in {None, self._rendezvous.epoch}
 
     def _fragment(self, round_: int) -> int:
         """The number of the fragment that a round carries."""
@@ -278,7 +291,15 @@ class Synchronizer:
         begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
         # In the memory that the round's mean takes afterwards.
         local = self._packing.read(part, self._rendezvous.context.buffers.floats("mean", shared.size))
-        self._begin(np.subtract(begun, local, out=local), part)
+        self._begin(self._difference(begun, local, part), part)
+
+    def _difference(self, begun: Floats, local: Floats, part: slice) -> Floats:
+        """The pseudo-gradient, in the memory of `local`. Of statistics it is their values, negative: their mean is no
+        update, so that a mean of variances cannot fall below the smallest of them."""
+        border = parameters_in(self._packing.cut, part, self._packing.optimized)
+        np.subtract(begun[:border], local[:border], out=local[:border])
+        np.negative(local[border:], out=local[border:])
+        return local
 
     def _begin(self, gradient: Floats, part: slice) -> None:
         self._lookout.end()
@@ -307,24 +328,21 @@ class Synchronizer:
     ) -> LocalUpdate:
         cut = self._packing.cut
         count = len(range(*part.indices(self._packing.count)))
-        norm = self._clipped_norm(gradient[: parameters_in(cut, part, self._packing.optimized)])
+        self._clip(gradient[: parameters_in(cut, part, self._packing.optimized)])
+        exact = exact_in(self._packing.count, cut.exact, slice(*part.indices(self._packing.count)[:2]))
         residual = self._feedback.of(cut.local(part))
-        return LocalUpdate(gradient, samples, residual, before_giving, count, norm=norm, seconds=self._given_seconds)
+        return LocalUpdate(gradient, samples, residual, before_giving, count, exact=exact, seconds=self._given_seconds)
 
-    def _clipped_norm(self, gradient: Floats) -> float | None:
-        """Scale the pseudo-gradient down in place if its norm is too large; its norm if outliers are excluded."""
-        algorithm = self._algorithm
-        if not algorithm.clip_norm and not algorithm.outlier_factor:
-            return None
+    def _clip(self, gradient: Floats) -> None:
+        """Scale the pseudo-gradient down in place if its norm is too large."""
+        largest = self._algorithm.clip_norm
+        if not largest:
+            return
         norm = norm_of(self._packing.link.gather(square_of(gradient)))
-        if not math.isfinite(norm):
-            # Such values are declined when they are encoded.
-            return None
-        if algorithm.clip_norm and norm > algorithm.clip_norm:
+        # What is not finite is declined when it is encoded.
+        if math.isfinite(norm) and norm > largest:
             log.info("round=%d event=clipped norm=%g", self.round, norm)
-            gradient *= np.float32(algorithm.clip_norm / norm)
-            norm = algorithm.clip_norm
-        return norm if algorithm.outlier_factor else None
+            gradient *= np.float32(largest / norm)
 
     def _exchanged(self) -> Exchange | None:
         """The running exchange, once it is over."""
@@ -354,7 +372,7 @@ class Synchronizer:
             self._start_over()
             return None if exchange is None else exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun
-        own = begun - self._packing.read()
+        own = self._difference(begun, self._packing.read(), WHOLE)
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
         estimate = eager_estimate(own, before)
         ahead = self._training.outer.estimated(

@@ -59,7 +59,7 @@ class WeightedMean:
         self._commit = commit
         self._which = which
         self._mine = mine
-        self._blocks = Blocks(commit.count, context.codec)
+        self._blocks = Blocks(commit.count, context.codec, commit.exact)
         self._room = np.empty(self._blocks.piece_elements, np.float32)
 
     @property
@@ -199,7 +199,8 @@ class OwnValues:
 def regrouped(mean: WeightedMean, blocks: Blocks) -> Iterator[tuple[range, Floats]]:
     """The values of `mean` in the runs of other blocks, each valid until the next."""
     runs, pieces = mean.runs(), blocks.pieces(range(blocks.number))
-    if blocks.elements == mean.blocks.elements:
+    steps = [(each.elements, each.exact and each.exact_elements) for each in (blocks, mean.blocks)]
+    if steps[0] == steps[1]:
         yield from zip(pieces, runs, strict=True)
         return
     room, filled = np.empty(mean.blocks.piece_elements + blocks.piece_elements, np.float32), 0

@@ -46,7 +46,7 @@ _HEADER_BYTES_MAX = 200
 _DAMAGED = -1
 
 State = tuple[int, int]
-"""The round after which a state was saved, and the claim (its epoch) of the process that saved it; 0 if not known."""
+"""The round after which a state was saved, and the claim (epoch) of the process that saved it; 0 for none."""
 
 log = logging.getLogger("muster.replica")
 
@@ -162,6 +162,11 @@ class Checkpoints:
             if (state := read_state(path)) is not None:
                 return held[path][0], state
         return None
+
+    def of_round(self, round_: int) -> bytes | None:
+        """The intact state of `round_` itself: of the contribution that counts in it, or that of no contribution."""
+        found = self.load(round_, self._contributor.counted(round_) or 0)
+        return found[1] if found is not None and found[0] == round_ else None
 
     def discard(self) -> None:
         """Delete all states of this kind."""

@@ -30,8 +30,9 @@ from muster.replica.rounds.round_context import log
 from muster.replica.tiers.disk_tier import DiskTier
 from muster.replica.tiers.lane import Lane, Memory
 from muster.replica.tiers.memory_tier import MemoryTier
-from muster.replica.tiers.state_buffer import Coding, Layout, Room, Tree, state_in
+from muster.replica.tiers.state_buffer import Layout, state_in
 from muster.replica.tiers.state_file import HEADER_BYTES, Owner, StateHeader, StateId, UnusableStateError, opened, seal
+from muster.replica.tiers.state_tree import Arrays, Room, Tree
 from muster.replica.tiers.store_tier import StoreTier
 from muster.replica.tiers.tier import Held, Tier, TierError, TierName
 
@@ -121,26 +122,26 @@ class InnerStates:
     """The stored inner states of one process. All processes of a replica make the same calls."""
 
     def __init__(
-        self, rendezvous: Rendezvous, link: Link, coding: Coding, interval: int, wanted: CheckpointTiers
+        self, rendezvous: Rendezvous, link: Link, arrays: Arrays, interval: int, wanted: CheckpointTiers
     ) -> None:
         """`link` connects the processes for the training loop; `interval`: inner steps of a round."""
         context = rendezvous.context
-        self._rendezvous, self._link, self._coding, self._interval = rendezvous, link, coding, interval
+        self._rendezvous, self._link, self._arrays, self._interval = rendezvous, link, arrays, interval
         self.owner = Owner(context.run, context.store.uri(""), rendezvous.rank, link.rank, link.size)
         self._fast, self._far = _Schedule(wanted.memory_every), _Schedule(wanted.s3_every)
         self._s3 = StoreTier(context.store, rendezvous.rank, link.rank, link.size)
         self._disk = None if context.local_states is None else DiskTier(_folder(context.local_states, self.owner))
         self._nodes = MemoryTier.of(self.owner, interval) if self._fast.every else None
         self._lanes = {"fast": Lane("fast-states"), "s3": Lane("s3-states")}
-        self._memory = Memory(coding.arrays.memory)
+        self._memory = Memory(arrays.memory)
         self._last = 0
         self.counts = {tier.name: Counts() for tier in self._tiers()}
 
     @classmethod
-    def of(cls, rendezvous: Rendezvous, link: Link, coding: Callable[[], Coding], interval: int) -> InnerStates | None:
+    def of(cls, rendezvous: Rendezvous, link: Link, arrays: Arrays, interval: int) -> InnerStates | None:
         """Those that the run's spec asks for; None if it asks for none."""
         wanted = rendezvous.context.checkpoints
-        return None if wanted is None else cls(rendezvous, link, coding(), interval, wanted)
+        return None if wanted is None else cls(rendezvous, link, arrays, interval, wanted)
 
     def _tiers(self) -> Iterator[Tier]:
         """The fastest one first. All are read, whatever the spec says now: a continuation may have another spec."""
@@ -226,9 +227,9 @@ class InnerStates:
         return due
 
     def _captured(self, id_: StateId, state: Tree, due: Due) -> _Captured:
-        layout = Layout.of(state, self._coding)
+        layout = Layout.of(state, self._arrays)
         room = self._memory.take(layout.size)
-        layout.copy_to(room, self._coding.arrays)
+        layout.copy_to(room, self._arrays)
         header = StateHeader(
             **vars(self.owner),
             round=id_.round,
@@ -320,7 +321,7 @@ class InnerStates:
                 if id_.step == 0 and counted not in {None, header.epoch}:
                     message = f"claim {header.epoch} has saved it, and the contribution of claim {counted} counts"
                     raise UnusableStateError(message)
-                return Found(id_, tier.name, header.epoch, state_in(body, header.tree, self._coding))
+                return Found(id_, tier.name, header.epoch, state_in(body, header.tree, self._arrays))
             except (TierError, UnusableStateError) as error:
                 log.warning(
                     *("event=damaged-inner-state tier=%s round=%d step=%d reason=%r",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from muster.replica.tiers.state_buffer import Room
+from muster.replica.tiers.state_tree import Room
 
 _SPARE_BYTES = 2**16
 # One that is written to the fast tier, and one to S3.

@@ -6,126 +6,68 @@ writing follow beside the training loop, from the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from muster.replica.errors import ParametersError
+from muster.replica.free_memory import pages
 from muster.replica.tiers.state_file import HEADER_BYTES, Bytes, UnusableStateError
+from muster.replica.tiers.state_tree import (
+    FILLED,
+    Arrays,
+    Filling,
+    Kind,
+    Outline,
+    Room,
+    Tree,
+    dtype_name,
+    dtype_named,
+    tree_in,
+)
 
-Room = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-Tree = dict[str, Any]
 Packed = bytes | memoryview
+"""A state as bytes."""
 
 _ALIGNMENT = 64
-_PLACE = "__place__"
-
-
-class Kind(NamedTuple):
-    """What an array in the buffer is: its element type by name, its shape and its bytes."""
-
-    name: str
-    shape: tuple[int, ...]
-    size: int
-
-
-class Arrays(Protocol):
-    """How a library's arrays lie in the buffer, as the bytes of their elements in C order."""
-
-    def kind(self, value: object) -> Kind | None:
-        """What `value` is; None if it stays in the tree."""
-
-    def copy(self, value: Any, room: Room) -> None:
-        """Copy an array into `room`, at the latest until `settle`."""
-
-    def settle(self) -> None:
-        """Wait for copies that are running."""
-
-    def restored(self, kind: Kind, room: Room) -> object:
-        """An array of the bytes in `room`, which it may use as its own memory."""
-
-    def memory(self, size: int) -> Room:
-        """New memory of undefined content."""
-
-
-@dataclass(frozen=True)
-class Filling:
-    """An array of float32 that is made in its room, by `fill`."""
-
-    count: int
-    fill: Callable[[Floats], object]
-
-
-@dataclass(frozen=True)
-class Coding:
-    """How a front end's state becomes bytes: `pack` and `unpack` for trees without large arrays, and its arrays."""
-
-    pack: Callable[[Tree], Packed]
-    unpack: Callable[[Packed], Tree]
-    arrays: Arrays
-
-
-_FILLED = "filled"
-
-
-@dataclass
-class _Outline:
-    """The arrays that were taken out of a tree, in order."""
-
-    arrays: Arrays
-    found: list[tuple[object, Kind]] = field(default_factory=list)
-    _places: dict[int, int] = field(default_factory=dict)
-
-    def of(self, value: object) -> object:
-        """`value` with places instead of arrays; `value` itself where it holds none."""
-        kind = self._kind(value)
-        if kind is not None:
-            # An array that is in the tree twice is stored once, and is one array again.
-            place = self._places.setdefault(id(value), len(self.found))
-            if place == len(self.found):
-                self.found.append((value, kind))
-            return {_PLACE: place}
-        if isinstance(value, Mapping):
-            items = {key: self.of(item) for key, item in value.items()}
-            return value if all(items[key] is item for key, item in value.items()) else items
-        if isinstance(value, list | tuple):
-            made: list[Any] = [self.of(item) for item in value]
-            if all(new is old for new, old in zip(made, value, strict=True)):
-                return value
-            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-        return value
-
-    def _kind(self, value: object) -> Kind | None:
-        if isinstance(value, Filling):
-            return Kind(_FILLED, (value.count,), 4 * value.count)
-        return self.arrays.kind(value)
+_TREE_BYTES = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A state that is about to be copied: the bytes of its tree, and where its arrays go behind the header."""
+    """A state that is about to be copied: the bytes of its tree, and where its arrays go behind the header.
 
-    tree: Packed
+    Attributes:
+        head: bytes of the header, which are left free.
+    """
+
+    tree: bytes
     arrays: Sequence[tuple[object, Kind]]
     offsets: Sequence[int]
     size: int
+    head: int
 
     @classmethod
-    def of(cls, state: Tree, coding: Coding) -> Layout:
-        """The layout of `state`."""
-        outline = _Outline(coding.arrays)
-        tree = outline.of(state)
+    def of(cls, state: Tree, arrays: Arrays, head: int = HEADER_BYTES) -> Layout:
+        """The layout of `state`.
+
+        Raises:
+            ParametersError: it holds a value that would not come back equal; says which one.
+        """
+        outline = Outline(arrays)
+        text = outline.text_of(state)
         offsets, end = [], 0
         for _, kind in outline.found:
             offsets.append(end)
             end += _aligned(kind.size)
         places = [[offset, kind.name, *kind.shape] for offset, (_, kind) in zip(offsets, outline.found, strict=True)]
-        packed = coding.pack({"tree": tree, "places": places})
-        start = _aligned(HEADER_BYTES + len(packed))
-        return cls(packed, outline.found, [start + offset for offset in offsets], start + end)
+        tree = f"{json.dumps(places)}\n{text}".encode()
+        start = _aligned(head + len(tree))
+        return cls(tree, outline.found, [start + offset for offset in offsets], start + end, head)
 
     @property
     def filled(self) -> list[slice]:
@@ -135,8 +77,8 @@ class Layout:
 
     def copy_to(self, memory: Room, arrays: Arrays) -> None:
         """Copy tree and arrays into `memory`; the room for the header stays as it is."""
-        start = HEADER_BYTES + len(self.tree)
-        memory[HEADER_BYTES:start] = np.frombuffer(self.tree, np.uint8)
+        start = self.head + len(self.tree)
+        memory[self.head : start] = np.frombuffer(self.tree, np.uint8)
         for (value, kind), offset in zip(self.arrays, self.offsets, strict=True):
             # What lies between has a checksum, too.
             memory[start:offset] = 0
@@ -150,7 +92,7 @@ class Layout:
         arrays.settle()
 
 
-def state_in(body: Bytes, tree_bytes: int, coding: Coding) -> Tree:
+def state_in(body: Bytes, tree_bytes: int, arrays: Arrays, head: int = HEADER_BYTES) -> Tree:
     """The state that was copied into a buffer, whose memory it may use.
 
     Raises:
@@ -158,10 +100,10 @@ def state_in(body: Bytes, tree_bytes: int, coding: Coding) -> Tree:
     """
     memory = np.frombuffer(body, np.uint8)
     try:
-        packed = coding.unpack(memory[HEADER_BYTES : HEADER_BYTES + tree_bytes].tobytes())
-        start = _aligned(HEADER_BYTES + tree_bytes)
-        arrays = [_restored(memory[start + place[0] :], place, coding.arrays) for place in packed["places"]]
-        tree = _filled_in(packed["tree"], arrays)
+        lines, _, text = memory[head : head + tree_bytes].tobytes().partition(b"\n")
+        start = _aligned(head + tree_bytes)
+        found = [_restored(memory[start + place[0] :], place, arrays) for place in json.loads(lines)]
+        tree = tree_in(text, found.__getitem__, lambda number: arrays.unpacked(bytes(memoryview(found[number]))))
     except Exception as error:
         # Whatever a library says of bytes that no state of this version has.
         message = f"it cannot be unpacked: {type(error).__name__}: {error}"
@@ -172,26 +114,33 @@ def state_in(body: Bytes, tree_bytes: int, coding: Coding) -> Tree:
     return tree
 
 
-def _restored(memory: Room, place: Sequence[Any], arrays: Arrays) -> object:
+def packed_state(state: Tree, arrays: Arrays) -> Packed:
+    """A whole state in new memory, without a header; raises as `Layout.of`."""
+    layout = Layout.of(state, arrays, _TREE_BYTES.size)
+    memory = pages(layout.size)
+    _TREE_BYTES.pack_into(memory.data, 0, len(layout.tree))
+    layout.copy_to(memory, arrays)
+    return memory.data
+
+
+def unpacked_state(body: Packed, arrays: Arrays) -> Tree:
+    """The state that `packed_state` made the bytes of.
+
+    Raises:
+        ParametersError: it cannot be read, by this version or with what is imported.
+    """
+    try:
+        return state_in(body, _TREE_BYTES.unpack_from(body)[0], arrays, _TREE_BYTES.size)
+    except (UnusableStateError, struct.error) as error:
+        message = f"The stored state of the trainer cannot be loaded: {error}."
+        raise ParametersError(message) from None
+
+
+def _restored(memory: Room, place: Sequence[Any], arrays: Arrays) -> Any:
     name, shape = str(place[1]), tuple(int(length) for length in place[2:])
-    if name == _FILLED:
+    if name == FILLED:
         return memory[: 4 * shape[0]].view(np.float32).copy()
     return arrays.restored(Kind(name, shape, 0), memory)
-
-
-def _filled_in(value: object, arrays: Sequence[object]) -> object:
-    if isinstance(value, dict):
-        if set(value) == {_PLACE}:
-            return arrays[value[_PLACE]]
-        items = {key: _filled_in(item, arrays) for key, item in value.items()}
-        # As it is where it holds no array: it may be of a type of its own.
-        return value if all(items[key] is item for key, item in value.items()) else items
-    if isinstance(value, list | tuple):
-        made: list[Any] = [_filled_in(item, arrays) for item in value]
-        if all(new is old for new, old in zip(made, value, strict=True)):
-            return value
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    return value
 
 
 def _aligned(size: int) -> int:
@@ -199,14 +148,19 @@ def _aligned(size: int) -> int:
 
 
 class PlainArrays:
-    """NumPy's arrays, and those of libraries that NumPy can read; they are restored as NumPy's."""
+    """NumPy's arrays, and those of libraries that share theirs (DLPack, as JAX); they are restored as NumPy's."""
 
     def kind(self, value: object) -> Kind | None:
-        """See `Arrays`."""
+        """See `Arrays`. A subclass, such as a masked array, may hold more than its elements."""
         if isinstance(value, np.generic) or not hasattr(value, "__array__"):
             return None
+        if type(value) not in {np.ndarray, np.memmap} and not hasattr(value, "__dlpack__"):
+            return None
+        if isinstance(value, np.ndarray) and type(value) not in {np.ndarray, np.memmap}:
+            return None
         array = np.asarray(value)
-        return Kind(array.dtype.str, array.shape, array.nbytes) if array.dtype.kind in "biufc" else None
+        name = dtype_name(array.dtype)
+        return None if name is None else Kind(name, array.shape, array.nbytes)
 
     def copy(self, value: Any, room: Room) -> None:
         """See `Arrays`."""
@@ -218,10 +172,19 @@ class PlainArrays:
 
     def restored(self, kind: Kind, room: Room) -> object:
         """See `Arrays`."""
-        dtype = np.dtype(kind.name)
+        dtype = dtype_named(kind.name)
         count = int(np.prod(kind.shape, dtype=np.int64))
         return room[: count * dtype.itemsize].view(dtype).reshape(kind.shape).copy()
 
     def memory(self, size: int) -> Room:
         """See `Arrays`."""
         return np.empty(size, np.uint8)
+
+    def packed(self, value: object) -> bytes | None:  # noqa: ARG002 - NumPy has no other objects
+        """See `Arrays`."""
+        return None
+
+    def unpacked(self, body: bytes) -> object:
+        """See `Arrays`."""
+        message = f"it holds {len(body)} bytes of another library"
+        raise UnusableStateError(message)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -157,16 +157,10 @@ def encode_into(body: memoryview, records: Records, values: Floats, encoding: En
 
 
 def _encode_rows(records: Records, values: Floats, encoding: Encoding, rows: Payload) -> None:
-    start, which = records.which.start, records.which
-    if compiled_records(records.key, records.blocks) is not None and (
-        encoding.codec.elementwise or not encoding.dither
-    ):
-        # In one call; a dither is that of its piece. The last block may need padding.
-        full = min(which.stop, records.blocks.count // records.blocks.elements)
-        pieces: Iterable[range] = (run for run in (range(start, full), range(max(start, full), which.stop)) if run)
-    else:
-        pieces = records.blocks.pieces(which)
-    for piece in pieces:
+    start, blocks = records.which.start, records.blocks
+    # In one call; a dither is that of its piece.
+    at_once = compiled_records(records.key, blocks) is not None and (encoding.codec.elementwise or not encoding.dither)
+    for piece in (blocks.alike if at_once else blocks.pieces)(records.which):
         _encode_piece(records, values, encoding, piece, rows[piece.start - start : piece.stop - start])
 
 
@@ -188,27 +182,28 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
     offset = blocks.span(records.which).start
     span = blocks.span(piece)
     span = slice(span.start - offset, span.stop - offset)
-    dither = Dither(seed, piece.start) if encoding.dither and not encoding.codec.elementwise else None
+    codec, elements = blocks.kind(piece)
+    dither = Dither(seed, piece.start) if encoding.dither and not codec.elementwise else None
     source = values[span]
-    compiled = compiled_records(records.key, blocks)
+    compiled = compiled_records(records.key, blocks, piece)
     added, error, kept = (
         None if room is None else room[span] for room in (encoding.added, encoding.error, encoding.decoded)
     )
-    if compiled is not None and not source.size % blocks.elements:
+    if compiled is not None and not source.size % elements:
         compiled.encode(source, rows, piece, dither, added=added, error=error, decoded=kept)
         return
     if added is not None:
         source = source + added
     full = source
-    if source.size % blocks.elements:
-        full = np.zeros(len(piece) * blocks.elements, np.float32)
+    if source.size % elements:
+        full = np.zeros(len(piece) * elements, np.float32)
         full[: source.size] = source
     full = full.reshape(len(piece), -1)
     if error is None and kept is None:
-        encoding.codec.encode(full, payload, dither)
+        codec.encode(full, payload, dither)
     else:
         found = scratch(full.size).decoded
-        encoding.codec.encode_both(full, payload, dither, found.reshape(full.shape))
+        codec.encode_both(full, payload, dither, found.reshape(full.shape))
         decoded = found[: source.size]
         if error is not None:
             np.subtract(source, decoded, out=error)
@@ -223,10 +218,11 @@ def checksums_digest(checksums: Sequence[bytes]) -> str:
     return f"{zlib.crc32(b''.join(checksums)):08x}"
 
 
-def state_checksums(values: Floats, blocks: Blocks) -> bytes:
-    """Checksums of `values`, whole blocks of a state, 4 bytes each: independent of where they are stored."""
-    starts = range(0, values.size, blocks.elements)
-    found = [xxh3_64_intdigest(values[start : start + blocks.elements].data) & 0xFFFF_FFFF for start in starts]
+def state_checksums(values: Floats, blocks: Blocks, which: range) -> bytes:
+    """Checksums of `values`, those of the blocks `which`, 4 bytes each: independent of where they are stored."""
+    offset = blocks.span(which).start
+    spans = (blocks.span(range(block, block + 1)) for block in which)
+    found = [xxh3_64_intdigest(values[s.start - offset : s.stop - offset].data) & 0xFFFF_FFFF for s in spans]
     return np.array(found, _CHECKSUM_DTYPE).tobytes()
 
 
@@ -273,9 +269,9 @@ def decode_header(key: str, body: memoryview, kind: type[H]) -> H:
         raise CodecError(str(error)) from None
 
 
-def object_bytes(count: int, codec: Codec = FP32) -> int:
-    """The size of an object that carries `count` values."""
-    blocks = Blocks(count, codec)
+def object_bytes(count: int, codec: Codec = FP32, exact: int = 0) -> int:
+    """The size of an object that carries `count` values, the last `exact` of them in float32."""
+    blocks = Blocks(count, codec, exact)
     return HEADER_BYTES + blocks.number * blocks.record_bytes
 
 
@@ -318,7 +314,7 @@ def put_decoded(target: Target, key: str, body: memoryview, blocks: Blocks, piec
 
     If it has not, `target` is as it was: there is no kernel, or something is wrong, and `decoded` says what.
     """
-    compiled = compiled_records(key, blocks)
+    compiled = compiled_records(key, blocks, piece)
     if compiled is None or len(body) != len(piece) * blocks.record_bytes:
         return False
     return compiled.decode(_records(body, blocks), piece, target)
@@ -342,19 +338,20 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
     records = _records(body, blocks)
     span = blocks.span(piece)
     count = span.stop - span.start
-    full = room[: len(piece) * blocks.elements].reshape(len(piece), -1)
-    if (compiled := compiled_records(key, blocks)) is not None:
+    codec, elements = blocks.kind(piece)
+    full = room[: len(piece) * elements].reshape(len(piece), -1)
+    if (compiled := compiled_records(key, blocks, piece)) is not None:
         # float32 is only verified: it is used where it lies.
-        target = room[:count] if blocks.codec.loses else None
+        target = room[:count] if codec.loses else None
         if compiled.decode(records, piece, None if target is None else Target(target)):
-            return _trimmed(blocks.codec.values(records[:, CHECKSUM_BYTES:], full), count) if target is None else target
+            return _trimmed(codec.values(records[:, CHECKSUM_BYTES:], full), count) if target is None else target
     found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0].tolist()
     start = _seed(key) << 32
     for row, index in enumerate(piece):
         if xxh3_64_intdigest(records[row, CHECKSUM_BYTES:].data, start | index) & 0xFFFF_FFFF != found[row]:
             message = f"the checksum of block {index} does not match"
             raise CodecError(message)
-    values = _trimmed(blocks.codec.values(records[:, CHECKSUM_BYTES:], full), count)
+    values = _trimmed(codec.values(records[:, CHECKSUM_BYTES:], full), count)
     refuse_unusable(values, MAGNITUDE_MAX)
     return values
 

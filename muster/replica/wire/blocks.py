@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from muster.replica.codecs.base import Codec, Floats
 from muster.replica.free_memory import pages
 
 CHECKSUM_BYTES = 4
+ELEMENT_BYTES = 4  # of float32
 # A block costs one checksum call and is the smallest unit of a read: 64 KiB of float32 for small models, so that every
 # member gets a shard, and 256 KiB where the calls would add up.
 BLOCK_ELEMENTS_MIN = 16_384
@@ -41,23 +43,49 @@ CONNECTIONS = 16
 class Blocks:
     """The blocks of a buffer of `count` float32 elements. A record is a checksum followed by a coded block.
 
+    The last `exact` elements are float32 whatever the codec, in blocks of their own: of as many bytes as the others,
+    and so of fewer elements. The last block of both kinds is padded with zeros.
+
     Attributes:
-        elements: of a block: a multiple of the codec's grain; depends on `count` alone and needs little padding.
-        number: how many blocks there are; the last is padded with zeros.
+        elements: of a coded block: a multiple of the codec's grain; depends on `count` alone and needs little padding.
+        exact_elements: of a block of float32.
+        coded: how many blocks are coded; those of float32 follow.
+        number: how many blocks there are.
         record_bytes: bytes of one record.
     """
 
     count: int
     codec: Codec = FP32
+    exact: int = 0
     elements: int = field(init=False)
+    exact_elements: int = field(init=False)
+    coded: int = field(init=False)
     number: int = field(init=False)
     record_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        exact = self.exact if self.codec.loses else 0
         elements = _block_elements(self.count, self.codec.grain)
-        object.__setattr__(self, "elements", elements)
-        object.__setattr__(self, "number", -(-self.count // elements))
-        object.__setattr__(self, "record_bytes", CHECKSUM_BYTES + self.codec.payload_bytes(elements))
+        payload = (FP32 if 0 < exact == self.count else self.codec).payload_bytes(elements)
+        exact_elements = payload // ELEMENT_BYTES
+        coded = -(-(self.count - exact) // elements)
+        for name, value in {
+            "exact": exact,
+            "elements": elements,
+            "exact_elements": exact_elements,
+            "coded": coded,
+            "number": coded + -(-exact // exact_elements),
+            "record_bytes": CHECKSUM_BYTES + payload,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    def exact_in(self, elements: slice) -> int:
+        """How many of `elements` are float32: the last ones."""
+        return exact_in(self.count, self.exact, elements)
+
+    def kind(self, run: range) -> tuple[Codec, int]:
+        """What encodes the blocks of `run`, which are of one kind, and the elements of each."""
+        return (FP32, self.exact_elements) if run.start >= self.coded and self.exact else (self.codec, self.elements)
 
     def shards(self, members: int) -> int:
         """The number of shards for `members`: fewer than members for small buffers, several each for large ones."""
@@ -81,11 +109,23 @@ class Blocks:
 
     def span(self, blocks: range) -> slice:
         """The elements that `blocks` cover."""
-        return slice(blocks.start * self.elements, min(blocks.stop * self.elements, self.count))
+        return slice(self._first(blocks.start), self._first(blocks.stop))
+
+    def _first(self, block: int) -> int:
+        """The first element of a block."""
+        border = self.count - self.exact
+        beyond = block - self.coded
+        first = block * self.elements if beyond <= 0 else border + beyond * self.exact_elements
+        return int(min(first, border if beyond <= 0 else self.count))
 
     def covering(self, elements: slice) -> range:
         """The blocks that hold `elements`, one or more."""
-        return range(elements.start // self.elements, -(-elements.stop // self.elements))
+        return range(self._block(elements.start), self._block(elements.stop - 1) + 1)
+
+    def _block(self, element: int) -> int:
+        """The block that holds an element."""
+        beyond = element - (self.count - self.exact)
+        return int(element // self.elements if beyond < 0 else self.coded + beyond // self.exact_elements)
 
     @property
     def piece_elements(self) -> int:
@@ -99,10 +139,27 @@ class Blocks:
         return max(1, STREAM_BYTES // piece) * piece
 
     def pieces(self, blocks: range) -> Iterator[range]:
-        """`blocks` in runs, each coded by one call."""
+        """`blocks` in runs of one kind, each coded by one call."""
         step = self.piece_elements // self.elements
-        for first in range(blocks.start, blocks.stop, step):
-            yield range(first, min(first + step, blocks.stop))
+        for run in self._between(blocks, self.coded):
+            for first in range(run.start, run.stop, step):
+                yield range(first, min(first + step, run.stop))
+
+    def alike(self, blocks: range) -> Iterator[range]:
+        """`blocks` in runs of one kind, in which all are whole or one is padded."""
+        border = self.count - self.exact
+        whole = border // self.elements, self.coded + self.exact // self.exact_elements
+        return self._between(blocks, whole[0], self.coded, whole[1])
+
+    @staticmethod
+    def _between(blocks: range, *edges: int) -> Iterator[range]:
+        cuts = [blocks.start, *(min(max(edge, blocks.start), blocks.stop) for edge in edges), blocks.stop]
+        return (range(start, stop) for start, stop in pairwise(cuts) if start < stop)
+
+
+def exact_in(count: int, exact: int, elements: slice) -> int:
+    """How many of `elements`, of `count`, are among the last `exact`."""
+    return max(0, int(elements.stop) - max(int(elements.start), count - exact))
 
 
 def _block_elements(count: int, grain: int) -> int:

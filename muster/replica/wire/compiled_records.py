@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from muster.replica.codecs.base import MAGNITUDE_MAX, Dither, Floats, Payload, unusable
+from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither, Floats, Payload, unusable
 from muster.replica.codecs.grouped import SHARES
 from muster.replica.kernel import Kernel, kernel
 from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Format, Rows, Target
@@ -14,11 +14,13 @@ from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 
 @dataclass(frozen=True)
 class CompiledRecords:
-    """Encodes and decodes the records of `blocks`, with their checksums."""
+    """Encodes and decodes records of `blocks`, with their checksums: those that `codec` encodes, of `elements` each."""
 
     kernel: Kernel
     format: Format
     blocks: Blocks
+    codec: Codec
+    elements: int
     seed: int
 
     def encode(
@@ -42,7 +44,7 @@ class CompiledRecords:
             CodecError: values that are NaN, infinite or beyond the codec's limit.
         """
         random = None if dither is None else (dither.offsets(values.size), dither.bytes(values.size), SHARES)
-        limit, records = self.blocks.codec.limit, self._rows(rows, piece)
+        limit, records = self.codec.limit, self._rows(rows, piece)
         if not self.kernel.encode(records, values, limit, added=added, dither=random, error=error, decoded=decoded):
             raise unusable(limit)
 
@@ -56,12 +58,15 @@ class CompiledRecords:
         return self.kernel.decode(self._rows(rows, piece), int(span.stop - span.start), MAGNITUDE_MAX, target)
 
     def _rows(self, rows: Payload, piece: range) -> Rows:
-        return Rows(self.format, rows, self.blocks.elements, self.seed << 32 | piece.start)
+        return Rows(self.format, rows, self.elements, self.seed << 32 | piece.start)
 
 
-def compiled_records(key: str, blocks: Blocks) -> CompiledRecords | None:
-    """The records of the object `key`; None where NumPy must do it."""
-    format_ = blocks.codec.kernel_format
+def compiled_records(key: str, blocks: Blocks, run: range = range(1)) -> CompiledRecords | None:
+    """The records of the object `key` that are of the kind of `run`'s; None where NumPy must do it."""
+    codec, elements = blocks.kind(run)
+    format_ = codec.kernel_format
+    if elements % codec.grain:  # a block of float32 in the place of a coded one
+        return None
     if format_ is None or blocks.record_bytes - CHECKSUM_BYTES < PAYLOAD_BYTES_MIN or (found := kernel()) is None:
         return None
-    return CompiledRecords(found, format_, blocks, zlib.crc32(key.encode()))
+    return CompiledRecords(found, format_, blocks, codec, elements, zlib.crc32(key.encode()))

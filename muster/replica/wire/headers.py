@@ -36,7 +36,8 @@ class ContributionHeader(StoredDocument):
     run: str
     round: Round
     count: int = Field(ge=1)
-    codec: str = Field(description="name and version of what the values are coded in")
+    exact: int = Field(default=0, ge=0, description="elements at the end that are float32 whatever the codec")
+    codec: str = Field(description="name and version of what the other values are coded in")
     member: Member
     declined: str | None = Field(default=None, max_length=200)
     state: str | None = Field(default=None, pattern=STATE, description="digest of the parameters that it starts from")
@@ -103,6 +104,7 @@ class SnapshotManifest(StoredDocument):
     run: str
     round: Round
     count: int = Field(ge=1, description="elements of the parameters")
+    exact: int = Field(default=0, ge=0, description="elements at the end that are float32 whatever the codec")
     layout: str = Field(description="digest of the parameters' names and shapes")
     shards: int = Field(ge=1)
     source: str = Field(description="the process that wrote the shards, or `shared`", pattern=r"^[0-9a-z-]+$")

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from math import prod
 
 from muster.contract.document import digest
+from muster.replica.codecs.base import Codec
 from muster.replica.errors import ParametersError
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Alone, Link
@@ -61,6 +62,10 @@ class Packing(ABC):
             problems.append(f"{self.count:,} elements do not fit into an object of {OBJECT_BYTES_MAX:,} bytes")
         if problems:
             raise ParametersError("The parameters cannot be trained: " + "; ".join(problems) + ".")
+
+    def cut_for(self, codec: Codec, fragments: int) -> Cut:
+        """What this process holds in an exchange by `codec`, which leaves statistics as they are."""
+        return Cut(self.count, codec, fragments, self.link.rank, self.link.size, self.count - self.optimized)
 
     def divide(self, cut: Cut) -> None:
         """From now on parts have the elements that this process holds by `cut`."""

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from examples.frameworks import accelerate_loop, fsdp2, huggingface_lora, lightning_module, torchrun_script
 from muster.client.cli.program import app
+from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
 from tests.release.frameworks.processes import all_succeed, processes_of, trained_apart
 from tests.support.contexts import context_of, results_of, trained
 from tests.support.peers import Run
@@ -115,3 +116,21 @@ def test_a_model_in_jax_takes_part_and_goes_on_after_a_restart(tmp_path: Path) -
     assert one[0] == other[0] == 12
     assert one[1] == other[1]
     assert one[2] < early[0][2] / 2
+
+
+def state_of_jax() -> list[str]:
+    """The types of a state's arrays and numbers in JAX, before and after they are saved."""
+    from jax import numpy  # noqa: PLC0415
+
+    types = (numpy.bfloat16, numpy.float8_e4m3fn, numpy.float32, numpy.int4)
+    state = {"state": {0: [numpy.ones((2, 3), kind) for kind in types]}, "step": numpy.bfloat16(1.5)}
+    found = unpacked_state(packed_state(state, PlainArrays()), PlainArrays())
+    pairs = zip([*state["state"][0], state["step"]], [*found["state"][0], found["step"]], strict=True)
+    return [f"{given.dtype}{given.shape} {read.dtype}{read.shape} {(given == read).all()}" for given, read in pairs]
+
+
+def test_the_types_of_jax_come_back_as_they_were() -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        found = pool.submit(state_of_jax).result()
+    names = ("bfloat16(2, 3)", "float8_e4m3fn(2, 3)", "float32(2, 3)", "int4(2, 3)", "bfloat16()")
+    assert found == [f"{name} {name} True" for name in names]

@@ -314,7 +314,7 @@ def test_a_sweep_covers_all_shards_of_a_large_model(
     most = 0
     for round_, ranks in enumerate(members, 1):
         done = commit_of(ranks, round=round_, count=counts[(round_ - 1) % len(counts)])
-        shards = shards_for(done.count, context.codec, done.members)
+        shards = shards_for(blocks.Blocks(done.count, context.codec), done.members)
         most = max(most, shards)
         for shard in range(shards):
             run.store.create(keys.reduced(round_, 0, shard), b"")

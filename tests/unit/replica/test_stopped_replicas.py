@@ -559,3 +559,14 @@ def test_the_processes_of_a_slow_replica_give_after_the_same_step(tmp_path: Path
     assert steps[0] == steps[1] < LONG_STEPS
     assert [member.weight for member in run.commit(1).members] == [LONG_STEPS, steps[0]]
     assert set(states) == {fast.parameters.tobytes()}
+
+
+def test_a_rerun_that_is_stopped_before_its_first_step_leaves_the_states_as_they_are(tmp_path: Path) -> None:
+    run, folder = Run.alone(tmp_path / "run"), tmp_path / "own"
+    Replica(run, 0, folder).train(STEPS)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for _ in range(3):
+        Replica(run, 0, folder).stopped()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    # What follows are the items after those that have counted.
+    assert Replica(run, 0, folder).train(STEPS).drawn == list(range(STEPS, 2 * STEPS))
