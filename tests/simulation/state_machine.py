@@ -80,8 +80,8 @@ class Host(Protocol):
 
     def caught(self, who: str, state: str, error: StateError) -> None: ...
 
-    def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
-        """A state has failed after all its retries."""
+    def gave_up(self, who: str, state: str, tries: list[StateError], seconds: float) -> None:
+        """A state has failed after all its retries, `seconds` after the first try began."""
 
 
 @dataclass
@@ -192,6 +192,7 @@ class Interpreter:
         self, flow: Flow, name: str, state: Mapping[str, Any], context: dict[str, Any]
     ) -> tuple[Any, str | None]:
         data, tried, tries = flow.data, [0] * len(state.get("Retry", ())), []
+        began = self._kernel.seconds
         while True:
             try:
                 result = self._map(flow, state, context) if state["Type"] == "Map" else self._task(flow, state, context)
@@ -209,12 +210,12 @@ class Interpreter:
                     if _matches(catcher["ErrorEquals"], error):
                         self._host.caught(flow.name, name, error)
                         if error.error not in _PLANNED:
-                            self._host.gave_up(flow.name, name, tries)
+                            self._host.gave_up(flow.name, name, tries, self._kernel.seconds - began)
                         found = {"Error": error.error, "Cause": error.cause}
                         if state.get("QueryLanguage") == "JSONata":
                             return flow.rendered(catcher["Output"], data, errorOutput=found), catcher["Next"]
                         return _put(catcher, data, found), catcher["Next"]
-                self._host.gave_up(flow.name, name, tries)
+                self._host.gave_up(flow.name, name, tries, self._kernel.seconds - began)
                 raise
 
     def _pause(self, flow: Flow, state: Mapping[str, Any], tried: list[int], error: StateError) -> float | None:
