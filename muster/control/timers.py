@@ -110,7 +110,6 @@ def _trains_by_record(record: Record) -> bool:
 def _is_training(replica: ActiveReplica, current: Attempt, looking: TimeBudget) -> bool:
     """By the job itself, if it is the replica's."""
     job = replica.jobs.find(current.job, looking)
-    trains = (
-        job is not None and job.status in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} and job.secondary in _TRAINING
-    )
-    return trains and replica.has_own(job, current)
+    if job is None or job.status not in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} or job.secondary not in _TRAINING:
+        return False
+    return replica.has_own(job, current)
