@@ -32,7 +32,7 @@ def test_the_deployed_definition_is_the_file_but_for_re_arm_period_and_partition
     found, written = deployed(template), json.loads(DEFINITION.read_text(encoding="utf-8"))
     assert [state.get("TimeoutSeconds") for state in waits(found)] == [
         REARM_SECONDS,
-        "{% $rearm_seconds %}",
+        waits(written)[1]["TimeoutSeconds"],
         None,
     ]
     for armed, plain in zip(waits(found), waits(written), strict=True):

@@ -18,6 +18,7 @@ from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from muster.contract import timestamps
+from muster.contract.run.workflow_history import HISTORY_MAX
 from tests.memory.workflow import Answer, Workflow
 from tests.simulation.kernel import Activity, Kernel
 
@@ -98,6 +99,8 @@ class Flow:
     children: list[Flow] = field(default_factory=list)
     ended: bool = False
     error: StateError | None = None
+    events: int = 2
+    """Of its history: its start, its end, and those of its states."""
 
     def evaluated(self, text: str, data: Any, random: float = 0.0, **states: Any) -> Any:
         """A field of a JSONata state; `states` is what `$states` has besides the input."""
@@ -153,6 +156,7 @@ class Interpreter:
                 "State": {"Name": name, "EnteredTime": timestamps.text(self._kernel.now()), "RetryCount": 0},
             }
             self._host.entered(flow.name, name)
+            flow.events += 2
             data, following = self._state(flow, name, state, context)
             flow.data = data
             if following is None:
@@ -232,6 +236,9 @@ class Interpreter:
         return None
 
     def _task(self, flow: Flow, state: Mapping[str, Any], context: dict[str, Any]) -> Any:
+        flow.events += 4  # scheduled, started, submitted, and its end
+        if flow.events > HISTORY_MAX:
+            raise StateError(_RUNTIME, "the history is full")
         resource = state["Resource"]
         waits = resource.endswith(_TOKEN)
         token = self._host.workflow.token() if waits else None
@@ -259,7 +266,7 @@ class Interpreter:
                 if answer.error is None and answer.output is not None
                 else Failed(answer.error or "", answer.cause or ""),
             )
-        seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data)
+        seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data, context=context)
         if "TimeoutSecondsPath" in state:
             seconds = _at(state["TimeoutSecondsPath"], flow.data, {})
             if not isinstance(seconds, int) or seconds <= 0:
