@@ -209,7 +209,8 @@ class RunsTable(SettingsTable):
         ge=min(REARM_SECONDS_MIN.values()),
         le=REARM_SECONDS_MAX,
         description="how long an attempt waits for an event of its job before it checks the job itself; on AWS at "
-        f"least {REARM_SECONDS_MIN[Platform.AWS]:,}. Of a job on a cluster it is 15 minutes. Both grow to 1/250 of the age of a replica",
+        f"least {REARM_SECONDS_MIN[Platform.AWS]:,}. Of a job on a cluster it is 15 minutes. Both grow to 1/250 of the "
+        "age of a replica",
     )
     sweep_hours: int = Field(
         default=6, ge=0, le=SWEEP_HOURS_MAX, description="hours between two sweeps; 0 turns the sweep off"
