@@ -178,7 +178,10 @@ def test_a_gate_is_answered_once_it_is_certain_and_in_time(harness: ControlHarne
     """Of many replicas that wait, no call could look at each: an account may look at about ten a second."""
     calls, looks = harness.cloud.calls, list[int]()
     many = [launched(harness, 40, f"gated{n}", launch_gate={"replicas": n, "within_seconds": 60}) for n in (40, 1)]
-    calls.inject(Fault("DescribeTrainingJob", delay_seconds=20, count=None))
+    of_last = harness.job(run="gated1").removesuffix("0-a1")
+    slow = Fault("DescribeTrainingJob", delay_seconds=20, count=None)
+    slow.when = lambda call: call.parameters["TrainingJobName"].startswith(of_last)
+    calls.inject(slow)
     fence = Fault(
         "PutObject",
         action=lambda: looks.append(calls.counts()["DescribeTrainingJob"]),
