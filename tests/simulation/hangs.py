@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from muster.contract.run.result import Verdict
 from tests.simulation.cluster_lives import CLUSTER_FATES
-from tests.simulation.draws import Draws
 from tests.simulation.faults import Storm
 from tests.simulation.functions import installed
 from tests.simulation.lives import FATES
+from tests.simulation.told import Told
 from tests.simulation.world import World
-
-T = TypeVar("T")
 
 HANG_SECONDS = 7_200.0
 _SERVICES = ("s3", "sagemaker", "stepfunctions", "events", "scheduler", "sts", "lambda")
@@ -41,20 +39,6 @@ STEPS = (
     Step("re-arm", "attempt", 4),
     Step("settle", "settle"),
 )
-
-
-class _Told(Draws):
-    """Every choice is plain, but for those that are told."""
-
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        super().__init__(0, only=())
-        self._told = told
-
-    def pick(self, name: str, options: Sequence[T]) -> T:
-        return self._told.get(name, options[0])
-
-    def chance(self, name: str, probability: float) -> bool:
-        return bool(self._told.get(name, False))
 
 
 class Case(NamedTuple):
@@ -87,7 +71,7 @@ def hang(case: Case) -> Survived:
     trains = 25_000.0 if case.step.name == "re-arm" else 300.0
     told = {f"muster-one-r{rank}-a{attempt}/seconds": trains for rank in range(2) for attempt in (1, 2)}
     told |= {"muster-one-r0-a1/seconds": 300.0, "clusters": case.clusters, **case.step.chosen}
-    world = World(0, draws=_Told(told))
+    world = World(0, draws=Told(told))
     fates, fate = CLUSTER_FATES if case.clusters else FATES, world.scenario.fate
     with (
         installed(world),

@@ -454,7 +454,7 @@ class Judge:
         found: dict[str, tuple[str, str, str]] = {}
 
         def look() -> None:
-            listed = {one.run: one.state.value for one in list_runs(client, RunFilter(), 100)}
+            listed = {one.run: one.state.value for one in list_runs(client, RunFilter(), 100 + len(world.executions))}
             for name in world.executions:
                 if self.plan(name) is None:
                     continue

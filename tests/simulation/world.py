@@ -24,7 +24,7 @@ from tests.simulation.simulated_aws import CAUGHT, SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
 
 HORIZON_SECONDS = 30 * 86_400.0
-_MOST_STEPS = 60_000
+_MOST_STEPS = 200_000
 _INVOKE_SECONDS = 960.0
 """How long the workflow waits for an invocation that Lambda does not answer."""
 _EARLY_ENDS = {"ABORTED", "FAILED", "TIMED_OUT"}
@@ -96,7 +96,7 @@ class World:
     def __init__(
         self, seed: int, only: Collection[str] | None = None, *, tracing: bool = False, draws: Draws | None = None
     ) -> None:
-        self.tracing = tracing
+        self.tracing, self.most_steps = tracing, _MOST_STEPS
         self.trace: list[str] = []
         self.violations: list[tuple[str, str]] = []
         self.reached: Counter[str] = Counter()
@@ -168,8 +168,8 @@ class World:
     def run(self) -> None:
         try:
             self.scenario.begin()
-            if not self.kernel.run(HORIZON_SECONDS, _MOST_STEPS):
-                self.violate("endless", f"more than {_MOST_STEPS} steps")
+            if not self.kernel.run(HORIZON_SECONDS, self.most_steps):
+                self.violate("endless", f"more than {self.most_steps} steps")
             self.judge.at_the_end()
         finally:
             self.kernel.close()
@@ -301,6 +301,8 @@ class World:
             execution.was_settling = execution.flow.state == "Settle the run"
             self.kernel.kill(execution.activity)
         self.judge.execution_ended(execution)
+        if self.workflow.status(name) == "FAILED":
+            self.scenario.failed(name)
         self.scenario.sweep_late()
 
     # --- what the interpreter asks ---------------------------------------------------------------
