@@ -20,6 +20,8 @@ from muster.infra.hyperpod.kubernetes_rules import cluster_jobs, pods, service_a
 from muster.infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
+SECONDS_MIN = 240
+"""Two calls of services that hang fit into it, with all their tries: one, and the one that says so."""
 
 
 # SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
@@ -103,7 +105,7 @@ FUNCTIONS = (
     FunctionRow(
         name="plan",
         description="Muster: validates a run's spec and writes its plan",
-        timeout_seconds=60,  # two small writes and the retries of S3
+        timeout_seconds=SECONDS_MIN,
         memory_mb=512,
         variables=(
             *("MUSTER_REPLICA_ROLE_ARN", "MUSTER_DEFAULTS", "MUSTER_LAUNCHES_PER_SECOND"),
@@ -135,7 +137,7 @@ FUNCTIONS = (
     FunctionRow(
         name="admit",
         description="Muster: admits runs from the run queue within the limit on concurrent replicas",
-        timeout_seconds=60,
+        timeout_seconds=SECONDS_MIN,
         memory_mb=512,
         in_workflow=True,
         statements=(
@@ -149,7 +151,7 @@ FUNCTIONS = (
     FunctionRow(
         name="attempt",
         description="Muster: launches the training job of an attempt, or adopts it if it exists already",
-        timeout_seconds=120,  # enough to retry CreateTrainingJob while it is throttled
+        timeout_seconds=SECONDS_MIN,  # enough to retry CreateTrainingJob while it is throttled
         memory_mb=1024,  # CPU grows with memory: a cold start takes half as long as with 512 MB
         in_workflow=True,
         snap_start=True,  # it and react are between the end of a job and the next launch, often both cold
@@ -228,7 +230,7 @@ FUNCTIONS = (
     FunctionRow(
         name="start",
         description="Muster: starts the runs that the inbox, events and schedules request",
-        timeout_seconds=60,
+        timeout_seconds=SECONDS_MIN,
         memory_mb=512,
         variables=("MUSTER_STATE_MACHINE_ARN",),
         triggers=run_requests,  # and the inbox's topic, see control_functions.py
@@ -243,7 +245,7 @@ FUNCTIONS = (
     FunctionRow(
         name="notify",
         description="Muster: notifies people of the ends of runs",
-        timeout_seconds=30,
+        timeout_seconds=SECONDS_MIN,
         memory_mb=256,
         variables=("MUSTER_TOPIC_ARN",),
         triggers=run_ends,

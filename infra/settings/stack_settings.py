@@ -34,8 +34,7 @@ class Platform(StrEnum):
     LOCAL = "local"
 
 
-# Step Functions: an execution has at most 25,000 history events. A re-arming takes 6 of them, and an execution may last
-# a year (31,536,000 s): with a shorter period a long run would exceed that limit. Local runs are short.
+# A re-arm is a transition and a call of a function, for each replica. Local runs are short.
 REARM_SECONDS_MIN = {Platform.AWS: 7_600, Platform.LOCAL: 5}
 REARM_SECONDS_MAX = 31_536_000  # Step Functions: a Standard execution lasts at most a year
 SWEEP_HOURS_MAX = 168  # the sweep looks a week back (muster.contract.run.orphans)
@@ -210,7 +209,8 @@ class RunsTable(SettingsTable):
         ge=min(REARM_SECONDS_MIN.values()),
         le=REARM_SECONDS_MAX,
         description="how long an attempt waits for an event of its job before it checks the job itself; on AWS at "
-        f"least {REARM_SECONDS_MIN[Platform.AWS]:,}. Of a job on a cluster it is 10 to 15 minutes",
+        f"least {REARM_SECONDS_MIN[Platform.AWS]:,}. Of a job on a cluster it is 15 minutes. Both grow to 1/250 of the "
+        "age of a replica",
     )
     sweep_hours: int = Field(
         default=6, ge=0, le=SWEEP_HOURS_MAX, description="hours between two sweeps; 0 turns the sweep off"

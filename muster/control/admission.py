@@ -63,8 +63,9 @@ class RunQueue:
         The token is stored before the queue is read, so an admission in between finds it. A second call, after a
         time-out of the wait, repairs a lost one.
         """
-        self._keep(queued.run, token)
-        runs = self._update(lambda before: before.asked(queued, self._cap))
+        # The workflow waits for this call, and repeats it should it fail: it tells the run by itself.
+        told = {queued.execution_arn} if self._keep(queued.run, token) else set()
+        runs = self._update(lambda before: before.asked(queued, self._cap).with_told(told))
         # A run that was stopped while this function was late has left the queue already, and no one would remove it.
         # A settlement writes the result before it leaves: either this look finds the result, or the leaving this run.
         if self._is_settled(queued.run):
@@ -72,8 +73,11 @@ class RunQueue:
             self._tokens.release(token.token)
             return True
         runs = self._without_settled(runs)
+        admitted = runs.is_admitted(queued.execution_arn)
+        if admitted:
+            self._tell(queued)
         self._admit(runs)
-        return runs.is_admitted(queued.execution_arn)
+        return admitted
 
     def leave(self, execution_arn: str) -> None:
         """Leave the queue after the settlement, and admit the next runs."""
@@ -94,16 +98,22 @@ class RunQueue:
         return self._store.exists(RunLayout(run).result)
 
     def _admit(self, runs: Queue) -> None:
-        """Complete the tokens of all admitted runs. A token that was completed before is ignored, so none is missed."""
-        for queued in runs.runs:
-            if queued.admitted:
-                found = self._store.get(RunLayout(queued.run).queue_token)
-                if found is not None:
-                    token = QueueToken.from_json(found.body, RunLayout(queued.run).queue_token).token
-                    self._tokens.release(token)
+        """Tell the runs that are newly admitted, and those that a call before this one has admitted and not told."""
+        untold = runs.untold
+        if untold:
+            in_parallel(self._tell, untold)
+            told = {queued.execution_arn for queued in untold}
+            self._update(lambda before: before.with_told(told))
 
-    def _keep(self, run: str, token: QueueToken) -> None:
-        """Store the token. A call that is late leaves the token of a later call: only the last one is waited for."""
+    def _tell(self, queued: QueuedRun) -> None:
+        """Complete the task token of an admitted run. One that was completed before is ignored."""
+        key = RunLayout(queued.run).queue_token
+        found = self._store.get(key)
+        if found is not None:
+            self._tokens.release(QueueToken.from_json(found.body, key).token)
+
+    def _keep(self, run: str, token: QueueToken) -> bool:
+        """Store the token. False: this call is late, and the token of a later call stays, for which alone is waited."""
         key = RunLayout(run).queue_token
         for _ in self._store.attempts(self._store.uri(key)):
             found = self._store.get(key)
@@ -112,11 +122,12 @@ class RunQueue:
             else:
                 before = QueueToken.from_json(found.body, self._store.uri(key))
                 if token.armed_at and before.armed_at > token.armed_at:
-                    return
+                    return False
                 after = before.model_copy(update={"token": token.token, "armed_at": token.armed_at})
                 stored = self._store.replace(key, after.to_json(), found.etag)
             if stored:
-                return
+                return True
+        raise AssertionError  # attempts() ends by raising
 
     def _update(self, change: Callable[[Queue], Queue]) -> Queue:
         for _ in self._store.attempts(self._store.uri(QUEUE_KEY)):

@@ -47,14 +47,12 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
     return record.model_copy(update={"attempts": attempts, "decision": decision})
 
 
-def give_up(record: Record | None, attempt: int, reason: str, facts: Facts, *, has_job: bool) -> Record | None:
+def give_up(record: Record, attempt: int, reason: str, facts: Facts, *, has_job: bool) -> Record | None:
     """The record of a replica whose attempt could neither be launched nor checked: the replica is lost.
 
-    `has_job`: SageMaker has a job of the attempt. None where nothing is written: nothing is known of the replica, the
-    attempt has ended, or it is not the current one.
+    `has_job`: SageMaker has a job of the attempt. None where nothing is written: the attempt has ended, or it is not
+    the current one.
     """
-    if record is None:
-        return None
     current, decided = record.current, record.decision
     was_armed = current.attempt == attempt and decided is None
     was_due = decided is not None and decided.next is Next.RERUN and decided.attempt == attempt

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.errors import DocumentError
+from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
+from muster.contract.run.attempt import Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.decide import REASON_MAX, Facts, give_up
 from muster.control.outcome import Outcome, end_attempt, for_workflow, mark_loss
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica
     from muster.control.control_plane import ControlPlane
     from muster.control.jobs import Job
+
+
+_NO_TASK = "none"
 
 
 class LaunchFailure(BaseModel):
@@ -56,7 +61,9 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     )
 
     def change(record: Record | None) -> Record | None:
-        return give_up(record, failure.attempt, failure.reason, facts, has_job=job is not None)
+        # A record, also where there was none: a call that is still on its way could write one, and create the job.
+        armed = record or _never_armed(replica, failure.attempt)
+        return give_up(armed, failure.attempt, failure.reason, facts, has_job=job is not None)
 
     try:
         record = replica.update(change).record
@@ -72,6 +79,19 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
         replica.jobs.stop(job.name)
     mark_loss(replica, decision)
     return for_workflow(run, decision)
+
+
+def _never_armed(replica: ActiveReplica, attempt: int) -> Record:
+    """The record of an attempt of which nothing is known. No task waits for its token."""
+    spec = replica.spec
+    first = Attempt(
+        attempt=attempt,
+        job=replica.job_name(attempt),
+        launched_at=clock.now(),
+        instance_type=requested_type(spec, ()),
+        cluster=ClusterJob.of(spec),
+    )
+    return Record(run=replica.run.plan.run, rank=replica.rank, token=_NO_TASK, armed_at="", attempts=(first,))
 
 
 def _concluded(plane: ControlPlane, replica: ActiveReplica, attempt: int, job: Job) -> Outcome | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from typing import Annotated
 
@@ -9,18 +10,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import RUN_MAX
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.record import Next
+from muster.contract.run.record import Next, Record
 from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
-from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.parallel import in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.stop import raise_fence_and_stop
 
 # Secondary statuses of a job whose program runs or has run; before them the job may still wait for an instance.
 _TRAINING = {"Training", "Uploading", "Completed"}
+_SHARE_FOR_LOOKS = 0.5  # of the time budget; the rest is for stopping
 
 
 class TimerRequest(BaseModel):
@@ -52,7 +55,7 @@ def fire(run: ActiveRun | None, timer: Timer, budget: TimeBudget) -> Fired:
     cause = FenceCause(timer.value)
     fence = run.documents.fence()
     if fence is None:
-        reason = _missed_gate(run) if timer is Timer.LAUNCH_GATE else _missed_deadline(run)
+        reason = _missed_gate(run, budget) if timer is Timer.LAUNCH_GATE else _missed_deadline(run)
         if reason is None:
             return Fired.PASSED
         fence = Fence(verdict=Verdict.FAILED, cause=cause, reason=reason, at=clock.now())
@@ -66,26 +69,47 @@ def _missed_deadline(run: ActiveRun) -> str:
     return f"deadline: the run had not ended {run.plan.spec.deadline_seconds:,} s after its launch"
 
 
-def _missed_gate(run: ActiveRun) -> str | None:
-    """Why the run missed its launch gate; None where enough replicas are training."""
+def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
+    """Why the run missed its launch gate; None where enough replicas are training.
+
+    The records say it of most. Jobs of the others are looked at, in any order, until the answer is certain: an event
+    may have been lost. What there is no time to look at counts as its record says.
+    """
     gate = run.plan.spec.launch_gate
     if gate is None:
         return None
-    training = sum(in_parallel(_is_training, run.replicas))
+    records = in_parallel(lambda replica: replica.record().record, run.replicas)
+    training = sum(record is not None and _trains_by_record(record) for record in records)
+    unsure = [
+        (replica, record.current)
+        for replica, record in zip(run.replicas, records, strict=True)
+        if record is not None and record.decision is None and not _trains_by_record(record)
+    ]
+    looking = TimeBudget.of(budget.remaining * _SHARE_FOR_LOOKS)
+    needed, spare = gate.replicas - training, training + len(unsure) - gate.replicas
+    found: Counter[bool] = Counter()
+
+    def look(one: tuple[ActiveReplica, Attempt]) -> None:
+        if found[True] < needed and found[False] <= spare and not looking.is_spent:
+            found[_is_training(*one, looking)] += 1
+
+    in_parallel(look, in_another_order(unsure))
+    training += found[True]
     if training >= gate.replicas:
         return None
     within = f"{gate.within_seconds:,} s"
-    return f"launch gate: only {training} of the required {gate.replicas} replicas were training after {within}"
+    return f"launch gate: only {training} of the required {gate.replicas} replicas were seen training after {within}"
 
 
-def _is_training(replica: ActiveReplica) -> bool:
-    """By the record. Otherwise by the job itself, because an event may have been lost."""
-    record = replica.record().record
-    if record is None:
-        return False
+def _trains_by_record(record: Record) -> bool:
     if record.decision is not None:
         return record.decision.next is Next.DONE
-    if record.current.secondary in _TRAINING:
-        return True
-    job = replica.jobs.find(record.current.job)
-    return job is not None and job.status in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} and job.secondary in _TRAINING
+    return record.current.secondary in _TRAINING
+
+
+def _is_training(replica: ActiveReplica, current: Attempt, looking: TimeBudget) -> bool:
+    """By the job itself, if it is the replica's."""
+    job = replica.jobs.find(current.job, looking)
+    if job is None or job.status not in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} or job.secondary not in _TRAINING:
+        return False
+    return replica.has_own(job, current)

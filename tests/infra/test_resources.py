@@ -4,6 +4,7 @@ from typing import Any
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
+from muster.control.aws.clients import HANG_SECONDS_MAX
 from tests.infra.variants import BOUNDARY, KEY, Variant
 from tests.simulation.functions import RETRY_SECONDS, TIMEOUTS
 from tests.support.template import FUNCTIONS, Template, construct_name, function, matches
@@ -96,6 +97,7 @@ def test_a_function_has_the_timeout_that_the_simulation_knows_and_the_platform_o
     template: Template,
 ) -> None:
     assert {name.lower(): function(template, name)["Timeout"] for name in FUNCTIONS} == TIMEOUTS
+    assert min(TIMEOUTS.values()) > 2 * HANG_SECONDS_MAX
     # What the bundle is built for.
     platforms = {
         (one["Properties"]["Runtime"], *one["Properties"]["Architectures"])

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -72,6 +72,8 @@ class Workflow:
         """What came through task tokens, in order."""
         self.list_lag_seconds = 0.0
         """How long ListExecutions does not know of an execution that was started."""
+        self.describe_lag_seconds = 0.0
+        """How long DescribeExecution shows an execution as running that has ended."""
         self.on_start: Callable[[str, str], None] | None = None
         """Called with the name and the input of every execution that starts: the test's interpreter."""
         self.on_end: Callable[[str], None] | None = None
@@ -162,6 +164,9 @@ class Workflow:
     def _describe(self, request: Parameters) -> dict[str, Any]:
         with self._lock:
             found = self._named(request["executionArn"])
+            lag = timedelta(seconds=self.describe_lag_seconds)
+            if found.stopped is not None and self._clock.now() - found.stopped < lag:
+                found = replace(found, status="RUNNING", stopped=None, output=None, error=None, cause=None)
             shown = {
                 **_summary(found),
                 "input": found.input,

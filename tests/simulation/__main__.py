@@ -1,8 +1,9 @@
-"""`python -m tests.simulation explore | replay | defects`: the control plane under faults, in virtual time.
+"""`python -m tests.simulation explore | replay | defects | hangs`: the control plane under faults, in virtual time.
 
 `explore` runs many schedules. The first violations are shrunk to the fewest choices that still cause them, and printed
 with what happened. `replay SEED` prints what happens in one schedule, `--only` with these choices alone. `defects` puts
-known defects in, one after the other, and finds them.
+known defects in, one after the other, and finds them. `hangs` lets each service hang for two hours at each step of a
+run, and prints a table.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.simulation.defects import DEFECTS, hunted
 from tests.simulation.exploration import explore, explored, shrunk
+from tests.simulation.hangs import cases, hang
 from tests.simulation.transitions import TRANSITIONS
 from tests.support.exploring import tallied, told, told_defects
 
@@ -30,6 +32,7 @@ def main() -> bool:
     bad = commands.add_parser("defects", help="put known defects in, one after the other, and find them")
     bad.add_argument("names", nargs="*", help="these; all without any")
     bad.add_argument("--schedules", type=int, default=5_000, help="at most, for each")
+    commands.add_parser("hangs", help="let each service hang for two hours, at each step of a run")
     for parallel in (many, bad):
         parallel.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -39,9 +42,22 @@ def main() -> bool:
         seeds = range(options.seed, options.seed + options.schedules)
         tally = tallied(explore, seeds, options.workers)
         return told(tally, TRANSITIONS, lambda seed: _show(seed, shrinks=True))
+    if options.command == "hangs":
+        return _hangs()
     names = options.names or list(DEFECTS)
     with ThreadPoolExecutor(options.workers) as pool:
         return told_defects(names, pool.map(lambda name: hunted(name, options.schedules), names))
+
+
+def _hangs() -> bool:
+    """Print a row for each service and step; whether every run survived."""
+    rows = [(case, hang(case)) for case in cases()]
+    print(f"{'a service that hangs for two hours':<36}{'from the step':<20}{'the run ended after':>20}  by Lambda")
+    for case, survived in rows:
+        what = f"{case.service}{', on a cluster' * case.clusters}"
+        problems = "".join(f"\n    {problem}" for problem in survived.problems)
+        print(f"{what:<36}{case.step.name:<20}{survived.ended:>18,.0f} s  {survived.timeouts}{problems}")
+    return not any(survived.problems for _, survived in rows)
 
 
 def _show(seed: int, only: Sequence[str] | None = None, *, shrinks: bool) -> bool:

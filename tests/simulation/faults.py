@@ -1,4 +1,4 @@
-"""What befalls calls: crashes, lost answers, late effects, slow ones, storms of refusals."""
+"""What befalls calls: crashes, lost answers, late effects, slow ones, storms of refusals, services that hang."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
+from muster.control.aws.clients import READ_SECONDS
 from tests.memory.calls import THROTTLED_BY, AwsError
 from tests.simulation.draws import Draws
 from tests.simulation.kernel import Kernel
@@ -26,11 +27,12 @@ _STORMS = tuple(
         ("sts", "AssumeRole"),
         ("kubernetes", "* CreateJob GetJob"),
         ("eks", "*"),
+        ("lambda", "*"),
     )
     for operation in operations.split()
 )
 _STORM_STARTS = (0.0, 30.0, 100.0, 200.0, 300.0, 350.0, 400.0, 500.0, 700.0)
-_STORM_SECONDS = (20.0, 60.0, 120.0, 300.0, 720.0, 1800.0)
+_STORM_SECONDS = (20.0, 60.0, 120.0, 300.0, 720.0, 1800.0, 7200.0)
 _FAILS = AwsError("InternalFailure", "Please try again.", 500)
 _NO_QUOTA = AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances")
 # How often a kind of fault befalls a call, in a schedule that has it.
@@ -39,11 +41,14 @@ _RATES = (0.002, 0.01, 0.03)
 
 @dataclass(frozen=True)
 class Storm:
-    """For a while a service refuses calls of an operation."""
+    """For a while a service refuses calls of an operation, or hangs: without an error, it takes them and answers none.
+
+    Lambda hangs for the workflow, whose invocations it does not answer.
+    """
 
     service: str
     operation: str
-    error: AwsError
+    error: AwsError | None
     begin: float
     end: float
 
@@ -96,14 +101,17 @@ class Faults:
             return None
         service, operation = draws.choose(f"{name}/operation", _STORMS)
         begin, seconds = draws.choose(f"{name}/begin", _STORM_STARTS), draws.choose(f"{name}/seconds", _STORM_SECONDS)
-        error = _FAILS
-        if operation == "CreateTrainingJob" and draws.share(f"{name}/kind") < 0.4:
+        error: AwsError | None = _FAILS
+        if service == "lambda" or draws.share(f"{name}/hangs") < 0.25:
+            error = None
+        elif operation == "CreateTrainingJob" and draws.share(f"{name}/kind") < 0.4:
             error = _NO_QUOTA
         elif draws.share(f"{name}/kind") < 0.7:
             error = throttled(service)
         elif service == "s3":
             error = AwsError("ServiceUnavailable", "Please try again.", 503)
-        draws.note(name, f"{service} {operation} answers {error.code} from {begin:.0f} s for {seconds:.0f} s")
+        shown = f"answers {error.code}" if error else "hangs"
+        draws.note(name, f"{service} {operation} {shown} from {begin:.0f} s for {seconds:.0f} s")
         return Storm(service, operation, error, begin, begin + seconds)
 
     def refused_until(self, service: str, operation: str, since: float) -> float:
@@ -122,7 +130,7 @@ class Faults:
         for storm in self.storms:
             if storm.covers(service, operation, self._kernel.seconds):
                 self.reach("a storm")
-                return CallFault(error=storm.error)
+                return CallFault(error=storm.error) if storm.error else self._hung(caller, service)
         if operation == "CreateTrainingJob" and (late := self._late_creation(caller, parameters["TrainingJobName"])):
             return late
         if not self._total:
@@ -137,6 +145,16 @@ class Faults:
             draws.note(name, kind)
             self.reach("a conflict of S3" if kind == "conflict" else f"a {kind}" if kind == "late effect" else kind)
         return found
+
+    def invokes(self, function: str) -> bool:
+        """Whether Lambda invokes a function now, for the workflow."""
+        return not any(storm.covers("lambda", function, self._kernel.seconds) for storm in self.storms)
+
+    def _hung(self, caller: Any, service: str) -> CallFault:
+        """A call without an answer. Perhaps it was carried out."""
+        self.reach("a service hangs")
+        done = self._draws.chance(self._draws.number(f"{caller.name}:{service}/hung"), 0.2)
+        return CallFault(error=ReadTimeoutError(endpoint_url=service), after_effect=done, after_seconds=READ_SECONDS)
 
     def _late_creation(self, caller: Any, job: str) -> CallFault | None:
         """A job that is created although its answer was lost: the worst that SageMaker can do to a replica."""
@@ -170,7 +188,9 @@ class Faults:
             case "lost answer":
                 if draws.share(sized) < 0.5:
                     return CallFault(error=_FAILS, after_effect=True)
-                return CallFault(error=ReadTimeoutError(endpoint_url=service), after_effect=True, after_seconds=30.0)
+                return CallFault(
+                    error=ReadTimeoutError(endpoint_url=service), after_effect=True, after_seconds=READ_SECONDS
+                )
             case "late effect":
                 late = draws.choose(sized, _LATE_SECONDS)
                 return CallFault(error=ConnectTimeoutError(endpoint_url=service), late_seconds=late)

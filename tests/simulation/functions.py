@@ -53,15 +53,15 @@ R = TypeVar("R")
 BUS, PREFIX = "muster-bus", "muster"
 MACHINE_ARN = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster"
 TIMEOUTS = {
-    "plan": 60,
-    "admit": 60,
-    "attempt": 120,
+    "plan": 240,
+    "admit": 240,
+    "attempt": 240,
     "react": 300,
     "settle": 900,
     "stop": 900,
     "sweep": 900,
-    "start": 60,
-    "notify": 30,
+    "start": 240,
+    "notify": 240,
     "timer": 900,
 }
 """In seconds, as infra/functions/function_table.py has them; tests/infra compares the two."""

@@ -32,8 +32,8 @@ D = TypeVar("D", bound=StoredDocument)
 
 _ALIVE_SECONDS = 15 * 60.0
 _ENDS_SECONDS = 3_600.0
-_PATIENT_TRIES = 5
-"""A state that gives up sooner has not been tried again."""
+_PATIENT_SECONDS = 7_200.0
+"""A user calls it a failure of Muster if a state gives up sooner."""
 _ASYNC_SECONDS = 50 * 60.0
 """Lambda: three tries of fifteen minutes each, and the waits between them."""
 _STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
@@ -47,14 +47,10 @@ _WATCHED = {
 
 
 def _is_excused(execution: Execution) -> bool:
-    """Whether states gave up because of faults that no patience of the control plane could outlast."""
+    """Whether states gave up because of faults that lasted for more than two hours."""
     # The map only repeats what a child has failed of.
-    given_up = [(state, tries) for state, tries in execution.gave_up if state != "Train the replicas"]
-    return bool(given_up) and all(
-        # Before its plan is written, nothing of a run exists.
-        state == "Plan the run" or (len(tries) > _PATIENT_TRIES and any(one.injected for one in tries))
-        for state, tries in given_up
-    )
+    given_up = [one for one in execution.gave_up if one.state != "Train the replicas"]
+    return bool(given_up) and all(one.injected and one.seconds > _PATIENT_SECONDS for one in given_up)
 
 
 class Judge:
@@ -458,7 +454,7 @@ class Judge:
         found: dict[str, tuple[str, str, str]] = {}
 
         def look() -> None:
-            listed = {one.run: one.state.value for one in list_runs(client, RunFilter(), 100)}
+            listed = {one.run: one.state.value for one in list_runs(client, RunFilter(), 100 + len(world.executions))}
             for name in world.executions:
                 if self.plan(name) is None:
                     continue

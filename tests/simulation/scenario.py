@@ -44,6 +44,7 @@ class Scenario:
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
         cloud.workflow.list_lag_seconds = draws.pick("executions' lag", (0.0, 0.0, 0.0, 5.0, 60.0))
+        cloud.workflow.describe_lag_seconds = draws.pick("DescribeExecution's lag", (0.0, 0.0, 0.0, 2.0, 30.0))
         cloud.training.stop_seconds = draws.pick("stop seconds", (120.0, 120.0, 4.0, 400.0))
 
     # --- beginning -----------------------------------------------------------------------------
@@ -53,9 +54,8 @@ class Scenario:
         if self.cap is not None:
             world.fleet.variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(self.cap)
         runs = draws.pick("runs", (1, 1, 2, 3)) if self.cap is not None else 1
-        for number in range(runs):
-            name = ("one", "two", "three")[number]
-            self._launch(name, draws.pick(f"{name}/start", (0.0, 0.0, 5.0, 100.0)))
+        for name in ("one", "two", "three")[:runs]:
+            self.launch(name, draws.pick(f"{name}/start", (0.0, 0.0, 5.0, 100.0)))
         if draws.chance("deploy", 0.15):
             self._deploy_at(draws.pick("deploy/at", (0.3, 1.0, 3.0, 20.0, 60.0, 200.0, 350.0, 353.0, 360.0, 500.0)))
         if draws.chance("replay", 0.2):
@@ -94,6 +94,8 @@ class Scenario:
         if draws.chance(f"{name}/too large", 0.03):
             most = 4
         spec: dict[str, Any] = {**_SPEC, "replicas": min(most, draws.pick(f"{name}/replicas", (2, 1, 2, 3, 4)))}
+        if self.cap is None and draws.chance(f"{name}/many replicas", 0.01):
+            spec["replicas"] = 70
         if draws.chance(f"{name}/continue", 0.35) and spec["replicas"] > 1:
             spec |= {"on_replica_failure": "continue", "min_replicas": max(1, spec["replicas"] - 1)}
         if draws.chance(f"{name}/rerun", 0.25):
@@ -125,7 +127,7 @@ class Scenario:
         }
         return spec
 
-    def _launch(self, name: str, delay: float) -> None:
+    def launch(self, name: str, delay: float) -> None:
         world, draws = self._world, self._draws
         spec = self.spec(name)
         document = json.dumps(spec)
@@ -143,6 +145,12 @@ class Scenario:
         if draws.chance(f"{name}/cancel", 0.25):
             at = draws.between(f"{name}/cancel at", 0.0, 600.0)
             world.kernel.spawn(f"canceller of {name}", lambda: self._cancel(name), delay + at, owner=User("canceller"))
+
+    def failed(self, name: str) -> None:
+        """An execution has failed: perhaps a user redrives it."""
+        if self._draws.chance(self._draws.number(f"{name}/redrive failed"), 0.1):
+            after = self._draws.pick(f"{name}/redrive failed after", (100.0, 0.2, 10.0, _HOUR))
+            self._world.kernel.after(after, lambda: self._world.redrive(name))
 
     def _cancel(self, name: str) -> None:
         world = self._world

@@ -22,6 +22,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutErr
 from botocore.hooks import HierarchicalEmitter
 from botocore.paginate import Paginator
 
+from muster.control.aws import clients
 from muster.control.kubernetes.transport import Answer
 from tests.memory import models
 from tests.memory.calls import AwsError, Operation, is_passing, metadata
@@ -33,9 +34,7 @@ from tests.simulation.kernel import START, Kernel
 
 R = TypeVar("R")
 
-# As muster.control.aws.clients configures them.
-_TRIES = {"events": 2}
-_TRIES_DEFAULT = 6
+_TRIES = {"events": clients.EVENT_TRIES}
 _LONGEST_PAUSE_SECONDS = 20.0
 
 # The forms of requests and answers that were looked at: the services' names, the operations', and the fields.
@@ -200,7 +199,7 @@ class SimulatedCloud(MemoryCloud):
         if self.is_direct:
             found = self._effect(service, name, operation, parameters)
             return self._answer(service, name, parameters, operation, found)
-        tries, tried = _TRIES.get(service, _TRIES_DEFAULT), 0
+        tries, tried = _TRIES.get(service, clients.TRIES), 0
         while True:
             try:
                 return self._once(service, name, operation, parameters)

@@ -18,6 +18,7 @@ from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from muster.contract import timestamps
+from muster.contract.run.workflow_history import HISTORY_MAX
 from tests.memory.workflow import Answer, Workflow
 from tests.simulation.kernel import Activity, Kernel
 
@@ -80,8 +81,8 @@ class Host(Protocol):
 
     def caught(self, who: str, state: str, error: StateError) -> None: ...
 
-    def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
-        """A state has failed after all its retries."""
+    def gave_up(self, who: str, state: str, tries: list[StateError], seconds: float) -> None:
+        """A state has failed after all its retries, `seconds` after the first try began."""
 
 
 @dataclass
@@ -98,6 +99,8 @@ class Flow:
     children: list[Flow] = field(default_factory=list)
     ended: bool = False
     error: StateError | None = None
+    events: int = 2
+    """Of its history: its start, its end, and those of its states."""
 
     def evaluated(self, text: str, data: Any, random: float = 0.0, **states: Any) -> Any:
         """A field of a JSONata state; `states` is what `$states` has besides the input."""
@@ -153,6 +156,7 @@ class Interpreter:
                 "State": {"Name": name, "EnteredTime": timestamps.text(self._kernel.now()), "RetryCount": 0},
             }
             self._host.entered(flow.name, name)
+            flow.events += 2
             data, following = self._state(flow, name, state, context)
             flow.data = data
             if following is None:
@@ -192,6 +196,7 @@ class Interpreter:
         self, flow: Flow, name: str, state: Mapping[str, Any], context: dict[str, Any]
     ) -> tuple[Any, str | None]:
         data, tried, tries = flow.data, [0] * len(state.get("Retry", ())), []
+        began = self._kernel.seconds
         while True:
             try:
                 result = self._map(flow, state, context) if state["Type"] == "Map" else self._task(flow, state, context)
@@ -209,12 +214,12 @@ class Interpreter:
                     if _matches(catcher["ErrorEquals"], error):
                         self._host.caught(flow.name, name, error)
                         if error.error not in _PLANNED:
-                            self._host.gave_up(flow.name, name, tries)
+                            self._host.gave_up(flow.name, name, tries, self._kernel.seconds - began)
                         found = {"Error": error.error, "Cause": error.cause}
                         if state.get("QueryLanguage") == "JSONata":
                             return flow.rendered(catcher["Output"], data, errorOutput=found), catcher["Next"]
                         return _put(catcher, data, found), catcher["Next"]
-                self._host.gave_up(flow.name, name, tries)
+                self._host.gave_up(flow.name, name, tries, self._kernel.seconds - began)
                 raise
 
     def _pause(self, flow: Flow, state: Mapping[str, Any], tried: list[int], error: StateError) -> float | None:
@@ -231,6 +236,9 @@ class Interpreter:
         return None
 
     def _task(self, flow: Flow, state: Mapping[str, Any], context: dict[str, Any]) -> Any:
+        flow.events += 4  # scheduled, started, submitted, and its end
+        if flow.events > HISTORY_MAX:
+            raise StateError(_RUNTIME, "the history is full")
         resource = state["Resource"]
         waits = resource.endswith(_TOKEN)
         token = self._host.workflow.token() if waits else None
@@ -258,7 +266,7 @@ class Interpreter:
                 if answer.error is None and answer.output is not None
                 else Failed(answer.error or "", answer.cause or ""),
             )
-        seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data)
+        seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data, context=context)
         if "TimeoutSecondsPath" in state:
             seconds = _at(state["TimeoutSecondsPath"], flow.data, {})
             if not isinstance(seconds, int) or seconds <= 0:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.contract import timestamps
 from muster.contract.aws.job_status import PASSING
@@ -24,7 +24,9 @@ from tests.simulation.simulated_aws import CAUGHT, SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
 
 HORIZON_SECONDS = 30 * 86_400.0
-_MOST_STEPS = 60_000
+_MOST_STEPS = 200_000
+_INVOKE_SECONDS = 960.0
+"""How long the workflow waits for an invocation that Lambda does not answer."""
 _EARLY_ENDS = {"ABORTED", "FAILED", "TIMED_OUT"}
 _ENDS = {"Completed", "Failed", "Stopped"}
 
@@ -48,6 +50,16 @@ class User:
         """It does not end."""
 
 
+class GaveUp(NamedTuple):
+    """A state that failed after its retries."""
+
+    state: str
+    seconds: float
+    """From its first try to its last."""
+    injected: bool
+    """Whether the simulation caused one of its errors."""
+
+
 @dataclass
 class Execution:
     """An execution, as the judge sees it."""
@@ -60,7 +72,7 @@ class Execution:
     cancelled_at: float | None = None
     was_settling: bool = False
     """When it was cancelled: its result may have been on its way."""
-    gave_up: list[tuple[str, list[StateError]]] = field(default_factory=list)
+    gave_up: list[GaveUp] = field(default_factory=list)
     redriven_at: float | None = None
 
     @property
@@ -70,7 +82,7 @@ class Execution:
     @property
     def gave_up_launches(self) -> bool:
         """Whether a replica was given up because its job could neither be launched nor checked for hours."""
-        return any(state == "Launch the job and wait for its end" for state, _ in self.gave_up)
+        return any(one.state == "Launch the job and wait for its end" for one in self.gave_up)
 
     @property
     def is_cancelled(self) -> bool:
@@ -81,13 +93,17 @@ class Execution:
 class World:
     """The kernel, the services, the functions, and everything that happens, for one seed."""
 
-    def __init__(self, seed: int, only: Collection[str] | None = None, *, tracing: bool = False) -> None:
-        self.tracing = tracing
+    def __init__(
+        self, seed: int, only: Collection[str] | None = None, *, tracing: bool = False, draws: Draws | None = None
+    ) -> None:
+        self.tracing, self.most_steps = tracing, _MOST_STEPS
         self.trace: list[str] = []
         self.violations: list[tuple[str, str]] = []
         self.reached: Counter[str] = Counter()
         self.kernel = Kernel()
-        self.draws = Draws(seed, only)
+        self.draws = draws or Draws(seed, only)
+        self.on_invoke: Callable[[str], None] = lambda _: None
+        """Called with the name of each function that is to be invoked."""
         self.faults = Faults(self.kernel, self.draws, self.reach)
         self.cloud = SimulatedCloud(self.kernel, self.faults)
         self.workflow = self.cloud.workflow
@@ -152,8 +168,8 @@ class World:
     def run(self) -> None:
         try:
             self.scenario.begin()
-            if not self.kernel.run(HORIZON_SECONDS, _MOST_STEPS):
-                self.violate("endless", f"more than {_MOST_STEPS} steps")
+            if not self.kernel.run(HORIZON_SECONDS, self.most_steps):
+                self.violate("endless", f"more than {self.most_steps} steps")
             self.judge.at_the_end()
         finally:
             self.kernel.close()
@@ -174,6 +190,13 @@ class World:
         """A task of the workflow: it invokes a function and waits for its answer."""
         assert resource == "arn:aws:states:::lambda:invoke", resource
         name = parameters["FunctionName"].removeprefix("${").removesuffix("FunctionArn}").lower()
+        self.on_invoke(name)
+        if not self.faults.invokes(name):
+            # Longer than any function may take.
+            hung = Failed("Lambda.ClientExecutionTimeoutException", "no answer", injected=True)
+            self.kernel.after(_INVOKE_SECONDS, lambda: then(None, hung))
+            self.reach("an invocation hangs")
+            return
         draws, rate = self.draws, self.scenario.invoke_faults
         choice = draws.number(f"invoke {name}({label})")
         share = draws.share(choice)
@@ -210,6 +233,7 @@ class World:
             self.dead_letters.append((function, event, label))
             self.were_dead_letters.add(label)
 
+        self.on_invoke(function)
         self.fleet.begin(function, event, label, ended)
 
     # --- events --------------------------------------------------------------------------------
@@ -277,6 +301,8 @@ class World:
             execution.was_settling = execution.flow.state == "Settle the run"
             self.kernel.kill(execution.activity)
         self.judge.execution_ended(execution)
+        if self.workflow.status(name) == "FAILED":
+            self.scenario.failed(name)
         self.scenario.sweep_late()
 
     # --- what the interpreter asks ---------------------------------------------------------------
@@ -296,11 +322,11 @@ class World:
         if error.error not in CAUGHT:
             self.reach(f"re-armed: {state}" if error.error == "States.Timeout" else f"caught: {state}")
 
-    def gave_up(self, who: str, state: str, tries: list[StateError]) -> None:
+    def gave_up(self, who: str, state: str, tries: list[StateError], seconds: float) -> None:
         """A state of an execution, or of a child of it, failed after its retries."""
         execution = self.executions[who.partition("/")[0]]
-        execution.gave_up.append((state, tries))
-        self.tell(who, f"gives up in {state!r} after {len(tries)} tries")
+        execution.gave_up.append(GaveUp(state, seconds, any(one.injected for one in tries)))
+        self.tell(who, f"gives up in {state!r} after {len(tries)} tries in {seconds:.0f} s")
 
 
 def _catches_reruns(caller: Any) -> bool:

@@ -1,16 +1,21 @@
 """Large and long runs, in virtual time: they fit into a function's time, a workflow's history and a shard's writes."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from jsonata import Jsonata
 
 from bench import scale
+from bench.launches.definition import replica_machine
 from bench.launches.shard_writes import end_storm
 from bench.launches.steps import life, step_through
+from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
-from muster.contract.run.workflow_history import HISTORY_MAX
+from muster.contract.run.workflow_history import HISTORY_MAX, REARM_SECONDS, RERUN_EVENTS_MAX
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.aws.store import TRIES
-from muster.infra.settings.stack_settings import RunsTable
+from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, RunsTable
 
 DAY = 86_400
 REPLICAS = 600
@@ -41,6 +46,22 @@ def test_the_longest_waits_that_a_spec_may_ask_for_fit_into_a_history() -> None:
     with pytest.raises(SpecError) as refused:
         parse_spec({**RUN, "reruns": {"capacity": {**budget, "max_reruns": 8}}})
     assert [problem.field for problem in refused.value.problems] == ["reruns"]
+
+
+@pytest.mark.parametrize("period", [REARM_SECONDS, REARM_SECONDS_MIN[Platform.AWS], REARM])
+def test_a_year_of_re_arms_fits_into_a_history_beside_all_reruns(period: int) -> None:
+    """A replica on a cluster may be rerun for as long as its spec allows: its history is not full before."""
+    launch = replica_machine(REARM)["States"]["Launch the job and wait for its end"]
+    seconds = Jsonata(launch["TimeoutSeconds"].removeprefix("{% ").removesuffix(" %}"))
+    frame, began, age, events = seconds.create_frame(), datetime(2026, 1, 1, tzinfo=UTC), 0, 0
+    frame.bind("rearm_seconds", period)
+    while age < 365 * DAY:
+        now = timestamps.text(began + timedelta(seconds=age))
+        context = {"State": {"EnteredTime": now}, "Execution": {"StartTime": timestamps.text(began)}}
+        frame.bind("states", {"context": context})
+        age += seconds.evaluate(None, frame)
+        events += 6
+    assert events < HISTORY_MAX - RERUN_EVENTS_MAX - 600, "what is tried again for hours takes some as well"
 
 
 def test_the_roll_up_is_written_even_when_all_jobs_end_at_the_same_time() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 _HOURS = "its function would have to fail for hours: tests/simulation, tests/conformance/test_state_machines.py"
+_TOO_LARGE = "no state of this definition passes on as much, and no other error has these names"
 _ROLLBACK = "only after a rollback: tests/simulation, tests/conformance/test_state_machines.py"
 
 WAYS_NOT_TAKEN: Mapping[str, str] = {
@@ -10,6 +11,10 @@ WAYS_NOT_TAKEN: Mapping[str, str] = {
         "the embedded cloud names every error of a function Runtime.HandlerError: "
         "tests/unit/control/test_handlers.py, tests/simulation"
     ),
+    **{
+        f"{state} - States.DataLimitExceeded -> Muster failed": _TOO_LARGE
+        for state in ("Plan the run", "Wait in the run queue", "Train the replicas", "Settle the run")
+    },
     "Wait in the run queue - States.ALL -> Muster failed": _HOURS,
     "Train the replicas - States.ALL -> Muster failed": _HOURS,
     "Settle the run - States.ALL -> Muster failed": _HOURS,

@@ -191,7 +191,7 @@ def test_a_run_whose_gate_stays_shut_is_stopped_by_its_timer(tour: Tour) -> None
     run, ended = tour.late, tour.late.describe()
     why, _, where = ended["cause"].partition("\n\n")
     assert (ended["status"], ended["error"]) == ("FAILED", "Muster.RunFailed")
-    assert re.fullmatch(r"launch gate: only \d of the required 2 replicas were training after 5 s", why)
+    assert re.fullmatch(r"launch gate: only \d of the required 2 replicas were seen training after 5 s", why)
     for place in (run.layout.page, run.layout.result, f"muster rerun {run.name}"):
         assert place in where
     assert set(run.statuses().values()) <= {"Stopped"}

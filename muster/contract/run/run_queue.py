@@ -24,6 +24,7 @@ class QueuedRun(StoredPart):
     replicas: int = Field(ge=1)
     asked_at: Timestamp
     admitted: bool = False
+    told: bool = Field(default=False, description="whether its workflow has learnt that it is admitted")
 
 
 class QueueToken(StoredDocument):
@@ -43,6 +44,24 @@ class Queue(StoredDocument):
         """The queue with one more run at the end, unless the run joined before."""
         known = any(other.execution_arn == queued.execution_arn for other in self.runs)
         return self._admitting(self.runs if known else (*self.runs, queued), cap)
+
+    @property
+    def untold(self) -> tuple[QueuedRun, ...]:
+        """The runs that are admitted and may not know it."""
+        return tuple(queued for queued in self.runs if queued.admitted and not queued.told)
+
+    def with_told(self, execution_arns: Collection[str]) -> Queue:
+        """The queue after these runs, where they are admitted, have learnt of it."""
+        return self.model_copy(
+            update={
+                "runs": tuple(
+                    queued.model_copy(update={"told": True})
+                    if queued.admitted and queued.execution_arn in execution_arns
+                    else queued
+                    for queued in self.runs
+                )
+            }
+        )
 
     def without(self, execution_arns: Collection[str], cap: int) -> Queue:
         """The queue without runs that have ended; waiting runs that fit now are admitted."""

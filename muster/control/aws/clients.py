@@ -28,10 +28,16 @@ if TYPE_CHECKING:
 # With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
 # tries again, because a workflow waits at a lower cost than a function.
 TRIES = 6
+CONNECT_SECONDS = 5
+READ_SECONDS = 10
+"""A service that takes requests and does not answer costs so much of each try. All tries of a call must fit into the
+time of every function: then it is the function that says what hangs, and Lambda does not end it before."""
+HANG_SECONDS_MAX = TRIES * READ_SECONDS + 2 ** (TRIES - 1) - 1
+"""The longest that a call of a service takes that hangs, with the pauses between its tries."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": TRIES},
-    connect_timeout=5,
-    read_timeout=30,
+    connect_timeout=CONNECT_SECONDS,
+    read_timeout=READ_SECONDS,
     max_pool_connections=PARALLEL,
     # Checksums only where S3 requires them; the parser verifies Muster's documents.
     request_checksum_calculation="when_required",
@@ -40,7 +46,12 @@ _CONFIG = Config(
 
 
 # One retry and no long wait, because no run depends on an event.
-_CONFIG_FOR_EVENTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=10)
+EVENT_TRIES = 2
+_CONFIG_FOR_EVENTS = Config(
+    retries={"mode": "standard", "total_max_attempts": EVENT_TRIES},
+    connect_timeout=CONNECT_SECONDS,
+    read_timeout=READ_SECONDS,
+)
 
 # The same: the log lines of a failed attempt are shown, and nothing depends on them.
 _CONFIG_FOR_LOGS = _CONFIG_FOR_EVENTS

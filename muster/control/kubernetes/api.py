@@ -23,7 +23,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 20.0
 _IMPATIENT_SECONDS = 5.0
 """The longest pause of a call whose caller has no patience of its own."""
 _PATIENCE_SECONDS = 25.0
-"""After that such a call is not tried again: an API that takes requests and never answers costs 30 seconds each time,
+"""After that such a call is not tried again: an API that takes requests and never answers costs 10 seconds each time,
 and a function of a minute must be left the time to say so."""
 _RETRIED = {429, 500, 502, 503, 504}
 _PAGE = 100

@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from muster.control.aws.clients import CONNECT_SECONDS, READ_SECONDS
 from muster.control.runtime.parallel import PARALLEL
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """Of an answer. A job has tens of kilobytes, and a page of a list at most 100 of them."""
-_TIMEOUT = urllib3.Timeout(connect=5, read=30)
+_TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
 
 
 class Answer(NamedTuple):

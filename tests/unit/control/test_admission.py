@@ -120,6 +120,35 @@ def test_a_write_that_takes_effect_late_finds_another_queue_although_the_same_ru
     assert not harness.plane.store.replace(QUEUE_KEY, Queue().to_json(), before.etag)
 
 
+def test_a_queue_operation_tells_the_newly_admitted_runs_and_no_others(harness: ControlHarness) -> None:
+    """Of 400 that were admitted before, each would take two calls."""
+    plain = QueuedRun(run="r", execution_arn="arn:r", replicas=1, asked_at="t", admitted=True, told=True)
+    many = tuple(plain.model_copy(update={"run": f"r{n}", "execution_arn": f"arn:r{n}"}) for n in range(400))
+    harness.plane.store.create(QUEUE_KEY, Queue(runs=many).to_json())
+    larger = ControlHarness(cloud=harness.cloud, cap=401)
+    tokens = [harness.cloud.workflow.token() for _ in range(2)]
+    assert [join(larger, run, 1, token) for run, token in zip("ab", tokens, strict=True)] == [True, False]
+    assert harness.cloud.calls.counts()["SendTaskSuccess"] == 1
+    found(larger.plane.queue).leave("arn:a")
+    assert [harness.output(token) for token in tokens] == [{}, {}]
+    assert harness.cloud.calls.counts()["SendTaskSuccess"] == 2
+    assert not Queue.from_json(found(harness.plane.store.get(QUEUE_KEY)).body, "queue").untold
+
+
+def test_a_run_that_was_admitted_by_a_call_that_ended_is_told_by_the_next_one(
+    harness: ControlHarness, queue: RunQueue
+) -> None:
+    tokens = [harness.cloud.workflow.token() for _ in range(2)]
+    for run, token in zip("ab", tokens, strict=True):
+        join(harness, run, 3, token)
+    harness.cloud.calls.inject(Fault("SendTaskSuccess", FunctionEndedError()))
+    with pytest.raises(FunctionEndedError):
+        queue.leave("arn:a")
+    assert harness.output(tokens[1]) is None
+    join(harness, "c", 4)
+    assert harness.output(tokens[1]) == {}
+
+
 # --- the function ---------------------------------------------------------------------------------
 
 

@@ -157,14 +157,19 @@ def test_a_continuation_that_was_just_started_is_stopped_by_the_cancel(row: Row)
             assert (execution["status"], RUN in execution["cause"]) == ("ABORTED", True)
 
 
-def test_a_cancel_whose_event_is_lost_after_the_end_was_complete_is_found_by_the_sweep(harness: ControlHarness) -> None:
-    lose(harness)
-    finished(harness)
-    cut_off(harness, "ABORTED")
-    done = swept(harness)
-    assert (done.settled, done.errors) == ((RUN,), ())
-    assert harness.executions.live_runs() == set()
-    assert swept(harness).settled == ()
+def test_a_cancel_whose_event_is_lost_after_the_end_was_complete_is_found_by_the_sweep(row: Row) -> None:
+    for fence in (None, QUORUM_LOST):
+        with row(fence, cap=2) as harness:
+            run = lose(harness)
+            if fence is not None:
+                run.documents.raise_fence(fence)
+            finished(harness)
+            assert harness.executions.live_runs() == {RUN, NEXT}
+            cut_off(harness, "ABORTED")
+            done = swept(harness)
+            assert (done.settled, done.errors) == ((RUN,), ())
+            assert harness.executions.live_runs() == set()
+            assert swept(harness).settled == ()
 
 
 def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarness) -> None:

@@ -216,6 +216,19 @@ def test_a_cancel_outlasts_ten_minutes_of_throttling(row: Row) -> None:
                 assert_was_stopped(harness)
 
 
+def test_a_run_whose_end_is_complete_is_looked_at_again_where_its_jobs_cannot_be_listed(
+    harness: ControlHarness,
+) -> None:
+    launched(harness)
+    fail(harness)
+    finished(harness)
+    ended = cut_off(harness)
+    harness.cloud.calls.inject(Fault("ListTrainingJobs", DENIED))
+    with pytest.raises(ClientError, match="ListTrainingJobs"):
+        cleared(harness, ended)
+    assert cleared(harness, ended)
+
+
 def test_after_three_calls_of_stop_in_vain_the_sweep_leaves_nothing_alive(row: Row) -> None:
     """Where whose a job is cannot be seen, the sweep writes the result too; otherwise stop has told people already."""
     for operation, error, is_told in (

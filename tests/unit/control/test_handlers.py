@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from muster.control.admission import AdmitRequest
 from muster.control.attempt import AttemptRequest
 from muster.control.aws.aws_errors import UnavailableError
-from muster.control.aws.clients import TRIES
+from muster.control.aws.clients import CONNECT_SECONDS, READ_SECONDS, TRIES
 from muster.control.control_plane import ControlPlane
 from muster.control.planning import PlanRequest
 from muster.control.runtime.function import imported
@@ -162,7 +162,7 @@ def test_the_workflow_tries_for_hours_while_a_service_is_unavailable() -> None:
         waits = state["Resource"].endswith(".waitForTaskToken")
         named = {"Muster.Unavailable", "TokenNotSentError"} if waits else {"UnavailableError"}
         [patient] = [one for one in state["Retry"] if named <= set(one["ErrorEquals"])]
-        assert (patient["MaxAttempts"], patient["MaxDelaySeconds"]) == (60, 300)
+        assert (patient["MaxAttempts"], patient["MaxDelaySeconds"]) == (90, 300)
 
 
 def test_stop_gives_up_a_replica_that_cannot_be_launched(
@@ -196,8 +196,11 @@ def test_the_clients_try_passing_errors_again_and_events_only_once_more(monkeypa
     environment = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}
     plane = ControlPlane.from_environment("stepfunctions", "events", environment=environment)
     assert set(vars(plane.clients)) == {"_session", "stepfunctions", "events"}
-    retries = [vars(client.meta.config)["retries"] for client in (plane.clients.stepfunctions, plane.clients.events)]
+    clients = (plane.clients.stepfunctions, plane.clients.events)
+    retries = [vars(client.meta.config)["retries"] for client in clients]
     assert [(one["mode"], one["total_max_attempts"]) for one in retries] == [("standard", TRIES), ("standard", 2)]
+    waits = {(client.meta.config.connect_timeout, client.meta.config.read_timeout) for client in clients}
+    assert waits == {(CONNECT_SECONDS, READ_SECONDS)}
 
 
 def test_the_collector_is_on_again_once_a_handler_has_been_imported() -> None:

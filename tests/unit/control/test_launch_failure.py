@@ -52,7 +52,7 @@ def ends(harness: ControlHarness) -> list[str]:
 
 def test_the_others_train_on_and_the_run_succeeds(row: Row) -> None:
     for name, operation, outcome in (
-        ("before its record", "PutObject", "not-launched"),
+        ("before its record", "PutObject", "failed"),
         ("before its job", "CreateTrainingJob", "failed"),
     ):
         with row(name) as harness:
@@ -78,6 +78,20 @@ def test_a_job_that_the_failed_call_created_is_stopped(harness: ControlHarness) 
     assert harness.cloud.training.names("Stopping") == [harness.job()]
     current = harness.record().current
     assert (current.was_created, current.failure_class) == (True, FailureClass.UNKNOWN)
+
+
+def test_a_call_that_is_on_its_way_leaves_no_job_of_a_replica_that_was_given_up(row: Row) -> None:
+    for name, operation, names in (
+        ("before its record", "PutObject", []),
+        ("before its job", "CreateTrainingJob", ["muster-one-r0-a1"]),
+    ):
+        with row(name) as harness:
+            harness.plan(**CONTINUE)
+            harness.cloud.calls.inject(Fault(operation, action=lambda harness=harness: give_up(harness)))
+            harness.arm()
+            harness.deliver()
+            assert harness.cloud.training.names("Stopping") == names
+            assert harness.cloud.training.names("InProgress") == []
 
 
 def test_a_job_that_ended_unseen_keeps_its_own_end(row: Row) -> None:

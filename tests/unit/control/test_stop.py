@@ -1,5 +1,6 @@
 """Stop: the fence, then every job, then a check that none is left; and the timers that ask for it."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -173,8 +174,42 @@ def test_a_gate_counts_replicas_that_train_or_have_succeeded_and_none_that_is_lo
     assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
 
 
+def test_a_gate_is_answered_once_it_is_certain_and_in_time(harness: ControlHarness) -> None:
+    """Of many replicas that wait, no call could look at each: an account may look at about ten a second."""
+    calls, looks = harness.cloud.calls, list[int]()
+    many = [launched(harness, 40, f"gated{n}", launch_gate={"replicas": n, "within_seconds": 60}) for n in (40, 1)]
+    of_last = harness.job(run="gated1").removesuffix("0-a1")
+    slow = Fault("DescribeTrainingJob", delay_seconds=20, count=None)
+    slow.when = lambda call: call.parameters["TrainingJobName"].startswith(of_last)
+    calls.inject(slow)
+    fence = Fault(
+        "PutObject",
+        action=lambda: looks.append(calls.counts()["DescribeTrainingJob"]),
+        when=lambda call: call.parameters["Key"].endswith("/stopping.json"),
+        count=None,
+    )
+    calls.inject(fence)
+    for run in many:
+        calls.log.clear()
+        with suppress(OutOfTimeError):
+            fire(run, Timer.LAUNCH_GATE, budget(600))
+    assert looks[0] < 20
+    assert looks[1] < 40
+
+
+def test_a_gate_counts_no_job_of_another(harness: ControlHarness) -> None:
+    launched(harness, 1, "other")
+    run = harness.plan(launch_gate={"replicas": 1, "within_seconds": 60})
+    create_job(harness, harness.job(), Tags=[])
+    harness.cloud.calls.inject(throttle("ListTags"))
+    with pytest.raises(ClientError):
+        harness.arm()
+    harness.cloud.training.train(harness.job())
+    assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
+
+
 def test_a_timer_raises_the_fence_and_what_its_first_call_does_not_stop_the_next_one_does(row: Row) -> None:
-    too_few = "launch gate: only 1 of the required 2 replicas were training after 60 s"
+    too_few = "launch gate: only 1 of the required 2 replicas were seen training after 60 s"
     late = "deadline: the run had not ended 90 s after its launch"
     for timer, cause, reason in (
         (Timer.LAUNCH_GATE, FenceCause.LAUNCH_GATE, too_few),

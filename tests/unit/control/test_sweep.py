@@ -13,7 +13,7 @@ from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
 from muster.control.sweep import Swept
-from tests.memory import AwsError, Call, Fault
+from tests.memory import AwsError, Call, Fault, throttle
 from tests.memory.clock import SkewedClock
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import (
@@ -102,6 +102,17 @@ def test_one_job_that_cannot_be_stopped_keeps_no_other_and_a_foreign_one_is_repo
     assert [trouble.partition(":")[0] for trouble in done.errors] == [names[0]]
     assert swept(harness, young_seconds=0).stopped == (names[0],)
     assert foreign in harness.cloud.training.names("InProgress")
+
+
+def test_an_orphan_that_cannot_be_stopped_leaves_time_to_complete_a_run(harness: ControlHarness) -> None:
+    job = orphan(harness)
+    launched(harness)
+    harness.cloud.training.complete(harness.job())
+    cut_off(harness)
+    harness.cloud.clock.advance(YOUNG_SECONDS)
+    harness.cloud.calls.inject(throttle("StopTrainingJob", None, partial(is_of, job)))
+    done = swept(harness)
+    assert (done.settled, [error.partition(":")[0] for error in done.errors]) == ((RUN,), [job])
 
 
 def test_orphans_for_which_the_time_is_too_short_are_named(harness: ControlHarness) -> None:
