@@ -19,7 +19,7 @@ class Routes:
 
 def nat_warning(subnets: Iterable[str], routes: Routes) -> str | None:
     """What a deployment is told whose replicas reach S3 through a NAT gateway; None where they do not."""
-    if any(endpoint["VpcEndpointType"] == "Interface" for endpoint in routes.endpoints):
+    if any(endpoint.get("VpcEndpointType") == "Interface" for endpoint in routes.endpoints):
         return None
     with_gateway = {table for endpoint in routes.endpoints for table in endpoint.get("RouteTableIds", ())}
     paying = [subnet for subnet in subnets if _is_through_nat(_table_of(subnet, routes), with_gateway)]
