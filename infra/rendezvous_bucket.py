@@ -117,8 +117,8 @@ class RendezvousBucket(Construct):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             versioned=False,
-            # The results of runs stay when the stack is deleted.
-            removal_policy=RemovalPolicy.RETAIN,
+            # The results of runs stay when the stack is deleted, but not a bucket whose first deployment fails.
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
             server_access_logs_bucket=_logs_bucket(self, table.access_logs_bucket),
             server_access_logs_prefix=table.access_logs_prefix,
             lifecycle_rules=[
@@ -169,7 +169,7 @@ class RendezvousBucket(Construct):
 
         if self.bucket.policy is not None:
             # The bucket outlives the stack, and its protection with it.
-            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
+            self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
 
     def _notify(self, inbox: sns.ITopic, notices: sns.ITopic | None) -> None:
         """Send a message to a topic for each spec that is put into the inbox, and for each notice.

@@ -144,7 +144,7 @@ class MusterStack(Stack):
         replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket).role
         pod_role = PodRole(self, "Pod", settings, bucket=bucket).role if settings.hyperpod_clusters else None
         bus = EventBus(self, "Events").bus
-        dead_letters = DeadLetters(self, "DeadLetters").queue
+        dead_letters = DeadLetters(self, "DeadLetters")
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
@@ -169,7 +169,7 @@ class MusterStack(Stack):
         functions.connect(state_machine)
         self.bucket, self.bus, self.replica_role = bucket, bus, replica_role
         self.state_machine, self.notifications = state_machine, functions.people
-        watched = WatchedResources(state_machine, functions.by_name, dead_letters, settings.job_prefix)
+        watched = WatchedResources(state_machine, functions.by_name, dead_letters.queue, settings.job_prefix)
         # With a default image the example needs none of AWS's.
         registry = None if settings.defaults.image is not None else StockRegistry(self, "StockImages").name
         example = example_input(registry, indent=2)
@@ -183,7 +183,7 @@ class MusterStack(Stack):
             ReplicaDefaults=settings.defaults.to_json().decode(),
             EventBusName=bus.event_bus_name,
             NotificationTopicArn=functions.people.topic_arn,
-            DeadLetterQueueUrl=dead_letters.queue_url,
+            DeadLetterQueueUrl=dead_letters.queue.queue_url,
             # Lambda's dead letters do not name their function: a client derives it from the event.
             FunctionNames=self.to_json_string(
                 {name: function.function_name for name, function in functions.by_name.items()}

@@ -30,9 +30,9 @@ class Site:
     host_rate: float = 25e9 / 8
     replicas_per_host: int = 1
     connections: int = CONNECTIONS
-    gets_per_second: float = 5500.0  # S3, per prefix
+    gets_per_second: float = 5500.0  # S3, per partition
     puts_per_second: float = 3500.0
-    prefixes: int = 1  # over which the objects of a phase are spread
+    prefixes: int = 1  # partitions over which the objects of a phase are spread: a new run's prefixes share one
     refused: float = 0.01  # share of requests answered 503, each tried again
     retry_seconds: float = 0.05  # the mean of the first pause (full jitter up to 0.1 s)
 
@@ -91,42 +91,33 @@ def model_rows(measured: Mapping[tuple[int, int], Mapping[str, float]]) -> list[
     """Round times at 1e9 parameters, and how well the model fits the rounds measured: (replicas, MiB) to seconds."""
     size = float(_PARAMETERS * _FLOAT_BYTES)
     rows = [_fit_row({case: seconds["muster"] for case, seconds in measured.items()})]
-    best: dict[int, tuple[float, float]] = {}
     for replicas in (64, 256, 1024):
         spread = replace(Site(), prefixes=replicas)
-        flat, one = flat_seconds(spread, replicas, size), flat_seconds(Site(), replicas, size)
-        two = two_level_seconds(spread, replicas, size, isqrt(replicas))
-        best[replicas] = flat, two
+        flat, parted = flat_seconds(Site(), replicas, size), flat_seconds(spread, replicas, size)
+        two = two_level_seconds(Site(), replicas, size, isqrt(replicas))
         name = f"model of S3, 1e9 fp32, N={replicas}"
         asked = _gets_per_second(replicas, size)
         rows += [
-            Row(f"{name}: flat, a prefix per rank", flat, "s", None, one, "peer: all under one prefix"),
+            Row(f"{name}: flat, one partition", flat, "s", None, parted, "peer: S3 has given each rank a partition"),
             Row(f"{name}: two levels of {isqrt(replicas)}", two, "s", None, flat, "peer: flat"),
             Row(
-                f"{name}: GETs per second on one prefix",
-                asked / replicas,
-                "1/s",
-                "<= 5500",
-                asked,
-                "contributions/{rank}/; peer: were all under one prefix, if nothing but its limit held",
+                f"{name}: GETs per second", asked, "1/s", None, 5500.0, "if nothing limited them; peer: of a partition"
             ),
         ]
     first = next((n for n in range(16, 4097) if isqrt(n) ** 2 == n and _two_level_wins(n, size)), None)
     note = (
-        "group size √N, a prefix per rank; smallest square number of replicas up to 4096"
-        if first
-        else "never up to 4096"
+        "group size √N, one partition; smallest square number of replicas up to 4096" if first else "never up to 4096"
     )
     return [*rows, Row("model of S3: two levels win from N", float(first or "nan"), "replicas", None, None, note)]
 
 
 def _two_level_wins(replicas: int, size: float) -> bool:
-    site = replace(Site(), prefixes=replicas)
+    site = Site()
     return two_level_seconds(site, replicas, size, isqrt(replicas)) < flat_seconds(site, replicas, size)
 
 
 def _gets_per_second(replicas: int, size: float) -> float:
-    """The request rate of the reduce phase over all prefixes together, if none had a limit."""
+    """The request rate of the reduce phase, if S3 had no limit."""
     free = replace(Site(), prefixes=10**9)
     return replicas * (replicas - 1) / free.get(replicas - 1, size / replicas, replicas)
 

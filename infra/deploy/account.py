@@ -21,6 +21,7 @@ from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.cluster_preflight import ClusterState
+from muster.infra.deploy.s3_route import Routes
 from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.stack_settings import SETTINGS_METADATA
 
@@ -131,6 +132,17 @@ class Account:
     def job_tags(self, arn: str) -> dict[str, str]:
         """The tags of a training job."""
         return job_tags(self.client("sagemaker"), arn)
+
+    def routes(self, subnet: str, region: str) -> Routes:
+        """The route tables of the VPC that `subnet` is in, and its endpoints for S3."""
+        client = self.client("ec2")
+        with translated():
+            [found] = client.describe_subnets(SubnetIds=[subnet])["Subnets"]
+            inside = {"Name": "vpc-id", "Values": [found["VpcId"]]}
+            tables = client.get_paginator("describe_route_tables").paginate(Filters=[inside])
+            service = {"Name": "service-name", "Values": [f"com.amazonaws.{region}.s3"]}
+            endpoints = client.describe_vpc_endpoints(Filters=[inside, service])["VpcEndpoints"]
+            return Routes(tuple(table for page in tables for table in page["RouteTables"]), tuple(endpoints))
 
     def bucket(self, name: str, place: Locality) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""

@@ -26,6 +26,7 @@ from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from muster.infra.deploy.resource_changes import resource_changes
 from muster.infra.deploy.settings_changes import Merged, merge, shown, values, version_change
+from muster.infra.deploy.template_limits import oversized
 from muster.infra.settings.cluster_table import local_cluster_tables
 from muster.infra.settings.completed_file import completed
 from muster.infra.settings.settings_file import (
@@ -92,6 +93,7 @@ def deploy(
         assembly = Assembly(environment, target=target, settings=new, outputs=call / "outputs.json", log=log)
         with busy("synthesizing the stack"):
             assembly.write()
+        work.check_sums(assembly)
         bucket = work.check_bucket(assembly)
         changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
         work.show(changes, bucket)
@@ -224,6 +226,10 @@ class Work:
                 problems += self._preflight.missing_services()
         self._refuse(problems)
 
+    def check_sums(self, assembly: Assembly) -> None:
+        """Refuse a template with a policy, an environment or an input that is larger than AWS allows."""
+        self._refuse(oversized(assembly.template))
+
     def check_bucket(self, assembly: Assembly) -> BucketCheck:
         """Refuse a bucket that lacks what the stack needs."""
         if self.settings.bucket.existing is None:
@@ -259,6 +265,8 @@ class Work:
             old = self.deployed.outputs["BucketName"]
             yield f"WARNING: the bucket {old} is replaced by {replacement}."
             yield "         The old bucket stays, and commands no longer find the runs in it."
+        if (warning := self._preflight.warning()) is not None:
+            yield f"WARNING: {warning}"
         yield f"Resources: {_summary(changes)}"
         if self.deployed is not None:  # of a new stack, all are created
             yield from (f"  {line}" for line in changes[:_RESOURCES_SHOWN])

@@ -18,6 +18,11 @@ def has_launcher_role(template: Template) -> bool:
     return any(True for _ in _variables(template, _LAUNCHER_ROLE))
 
 
+def is_kept(resource: Mapping[str, Any]) -> bool:
+    """Whether CloudFormation leaves it in the account when it deletes the stack."""
+    return resource.get("DeletionPolicy") in {"Retain", "RetainExceptOnCreate"}
+
+
 def new_bucket(template: Template, deployed_name: str, table: BucketTable) -> str | None:
     """The bucket that the settings put in the place of the deployed one, in words; None where it stays.
 

@@ -14,7 +14,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import is_own
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.cdk_tools import DeployError
-from muster.infra.deploy.deployed_template import rules, timer_function
+from muster.infra.deploy.deployed_template import is_kept, rules, timer_function
 
 DELETE_SECONDS_MAX = 3_600  # CloudFormation: network interfaces of a VPC can hold a deletion up for most of an hour
 _POLL_SECONDS = 2.0
@@ -52,7 +52,7 @@ class Destruction:
     def kinds(self) -> Counter[str]:
         """How many resources of each kind are deleted."""
         resources = self.stack.template.get("Resources", {}).values()
-        return Counter(item["Type"] for item in resources if item.get("DeletionPolicy") != "Retain")
+        return Counter(item["Type"] for item in resources if not is_kept(item))
 
     def unfinished(self) -> Unfinished:
         """The runs and training jobs that have not ended."""

@@ -20,6 +20,7 @@ from muster.infra.deploy.cluster_preflight import cluster_problems
 from muster.infra.deploy.deployed_template import has_launcher_role, new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
+from muster.infra.deploy.s3_route import nat_warning
 from muster.infra.deploy.settings_changes import shown
 from muster.infra.settings.settings_file import own_data_problems
 from muster.infra.settings.snap_start import region_problems
@@ -71,6 +72,16 @@ class Preflight:
                 yield StatedProblem("stack.region", statement, remedy)
             except ClientError:
                 continue  # it answers; whether this caller may use it is another question
+
+    def warning(self) -> str | None:
+        """What the deployment costs beside what it must: its replicas' way to S3."""
+        vpc = self.settings.replicas.vpc
+        if vpc is None:
+            return None
+        try:
+            return nat_warning(vpc.subnets, self.account.routes(vpc.subnets[0], self.place.region))
+        except ClientError:
+            return None  # a caller that may not ask EC2 has docs/costs.md
 
     def _place_problems(self) -> Iterator[Problem]:
         for key, found in (("account", self.place.account), ("region", self.place.region)):

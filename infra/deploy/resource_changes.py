@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from muster.infra.deploy.deployed_template import is_kept
+
 Resources = Mapping[str, Mapping[str, Any]]
 
 # CloudFormation makes a new resource when one of these changes, and deletes the old one unless it is retained.
@@ -41,5 +43,5 @@ def _changed(before: Resources, after: Resources) -> Iterator[str]:
 
 def _deleted(before: Resources, after: Resources) -> Iterator[str]:
     for name in sorted(before.keys() - after.keys()):
-        kept = " (stays in the account, outside the stack)" if before[name].get("DeletionPolicy") == "Retain" else ""
+        kept = " (stays in the account, outside the stack)" if is_kept(before[name]) else ""
         yield f"- {before[name]['Type']} {name}{kept}"

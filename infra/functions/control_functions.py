@@ -134,12 +134,14 @@ class ControlFunctions:
         self._allow_continuations()
         # S3 cannot send to the function itself: the function's role names the bucket, so neither could be made first.
         self._inbox.add_subscription(
-            subscriptions.LambdaSubscription(self._made["start"].called, dead_letter_queue=self._handlers.dead_letters)
+            subscriptions.LambdaSubscription(
+                self._made["start"].called, dead_letter_queue=self._handlers.dead_letters.queue
+            )
         )
         if self._notices is not None:
             self._notices.add_subscription(
                 subscriptions.LambdaSubscription(
-                    self._made["react"].called, dead_letter_queue=self._handlers.dead_letters
+                    self._made["react"].called, dead_letter_queue=self._handlers.dead_letters.queue
                 )
             )
         make_cluster_access(

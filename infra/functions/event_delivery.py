@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -42,6 +43,22 @@ class DeadLetters(Construct):
             enforce_ssl=True,
             retention_period=Duration.days(14),  # SQS: the maximum
         )
+        # One statement for all rules. SQS: a policy has at most 20 statements and 8,192 bytes, and a target of the CDK
+        # adds one of 400 bytes for each rule, unless it does not know that it owns the queue.
+        self.as_target = sqs.Queue.from_queue_arn(self, "AsTarget", self.queue.queue_arn)
+        self._rules: list[str] = []
+        self._accepts = iam.PolicyStatement(
+            sid="EventsOfRules",
+            actions=["sqs:SendMessage"],
+            principals=[iam.ServicePrincipal("events.amazonaws.com")],
+            resources=[self.queue.queue_arn],
+        )
+        self.queue.add_to_resource_policy(self._accepts)
+
+    def accept(self, rule: events.IRule) -> None:
+        """Let EventBridge send what `rule` could not deliver."""
+        self._rules.append(rule.rule_arn)
+        self._accepts.add_condition("ArnEquals", {"aws:SourceArn": [*self._rules]})
 
 
 @dataclass(frozen=True)
@@ -63,17 +80,17 @@ class EventRule(Construct):
     """Calls `function` for each event of a rule, with retries and a dead-letter queue."""
 
     def __init__(
-        self, scope: Construct, rule: RuleSettings, *, function: lambda_.IFunction, dead_letters: sqs.IQueue
+        self, scope: Construct, rule: RuleSettings, *, function: lambda_.IFunction, dead_letters: DeadLetters
     ) -> None:
         super().__init__(scope, rule.construct_id)
         target = targets.LambdaFunction(
             function,
             event=rule.message,
-            dead_letter_queue=dead_letters,
+            dead_letter_queue=dead_letters.as_target,
             max_event_age=Duration.hours(DELIVERY_HOURS),
             retry_attempts=DELIVERY_ATTEMPTS,
         )
-        events.Rule(
+        made = events.Rule(
             self,
             "Rule",
             description=rule.description,
@@ -82,3 +99,4 @@ class EventRule(Construct):
             event_bus=rule.bus,
             targets=[target],
         )
+        dead_letters.accept(made)

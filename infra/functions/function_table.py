@@ -125,7 +125,9 @@ FUNCTIONS = (
             read("control/*/plan.json", "control/*/result.json", "control/*/continued_by.json", "queue/*"),
             read("control/*/stopping.json"),  # whether the run that it continues was cancelled
             read("rendezvous/*/commits/*"),  # whether the rounds that a run continues still exist
-            list_under("control/*", "queue/*"),
+            list_under(
+                "control/*", "queue/*", *(f"{p}*" for p in (PACKAGES, SOURCE, RECIPES)), "rendezvous/*/commits/*"
+            ),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
             *_GIVE_PODS_RIGHTS,

@@ -11,12 +11,12 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from muster.contract.aws.metric_names import NAMESPACE, function_service
 from muster.contract.training.network_access import VpcConfig
 from muster.infra.encryption import use_key
+from muster.infra.functions.event_delivery import DeadLetters
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.policy import Arns, policy_statements
 
@@ -40,7 +40,7 @@ class HandlerSettings:
     """What all functions of a stack have in common."""
 
     code: lambda_.Code
-    dead_letters: sqs.IQueue
+    dead_letters: DeadLetters
     bus: events.IEventBus
     log_retention_days: int
     environment: Mapping[str, str]
@@ -109,7 +109,7 @@ class HandlerFunction(Construct):
             log_group=log_group,
             retry_attempts=ASYNC_RETRIES,
             max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
-            dead_letter_queue=settings.dead_letters,
+            dead_letter_queue=settings.dead_letters.queue,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
             # A new version only where code or configuration changes. Old ones stay: events that were accepted for one
             # may wait for hours, and a rollback leads back to it. One that was made by a deployment that is rolled back
@@ -144,7 +144,7 @@ def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list
     """What every function may do."""
     return [
         iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]),
-        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue_arn]),
+        iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[settings.dead_letters.queue.queue_arn]),
         *use_key(settings.kms_key_arn),
     ]
 

@@ -66,7 +66,8 @@ def status_events(context: TriggerContext) -> list[RuleSettings]:
             "SageMaker HyperPod Cluster Node Health Event",
             "SageMaker HyperPod Cluster State Change",
         ],
-        detail={"ClusterName": clusters},
+        # A "Cluster Event" has the name in its EventDetails.
+        detail={"$or": [{"ClusterName": clusters}, {"EventDetails": {"ClusterName": clusters}}]},
     )
     nodes = RuleSettings("ClusterEvents", "Muster: nodes and states of the stack's HyperPod clusters", pattern)
     return [*job_events(context), nodes]

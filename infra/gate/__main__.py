@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from muster.contract.errors import ConfigurationError
+from muster.infra.deploy.template_limits import oversized
 from muster.infra.gate.finding import AcceptedPlace, Finding, judge, read_exceptions
 from muster.infra.gate.policy_checks import check_policies
 from muster.infra.gate.source_checks import find_unused
@@ -45,6 +46,11 @@ def all_findings(folder: Path) -> list[Finding]:
             unused,
         ]
         found = [finding for variant in templates for finding in nag_findings(folder / variant)]
+        found += [
+            Finding("muster", "sum-above-limit", f"{variant}/{problem.field}", str(problem))
+            for variant, template in templates.items()
+            for problem in oversized(template)
+        ]
         return found + [finding for check in running for finding in check.result()]
 
 

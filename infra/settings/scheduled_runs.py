@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +12,9 @@ from muster.contract.names import RUN_MAX, is_run_name
 from muster.contract.run.execution_input import INBOX, start_input
 from muster.contract.training.values import Wording
 
-SPEC_MAX = 7_000  # EventBridge: the input of a target has at most 8,192 characters, the spec and what is around it
+# EventBridge: InputTransformer, InputTemplate: 8,192 characters. The spec stands in it as a string of JSON, with its
+# quotes escaped, beside the schedule's name and time.
+SPEC_MAX = 8_192 - 192
 NAME_MAX = RUN_MAX - len("-202601010300")  # the runs of a schedule are named by it and by their time
 
 
@@ -59,8 +62,9 @@ def schedule_problems(name: str, schedule: ScheduledRun) -> list[Problem]:
             type(problem)(f"{place}.spec.{problem.field}", problem.found, problem.remedy, problem.allowed)
             for problem in error.problems
         ]
-    if text is not None and len(text) > SPEC_MAX:
+    length = len(json.dumps(text or ""))
+    if length > SPEC_MAX:
         allowed = f"at most {SPEC_MAX:,} characters, a limit of EventBridge"
         remedy = "put the spec into the inbox and name it with spec_key"
-        problems.append(Problem(f"{place}.spec", f"{len(text):,} characters", remedy, allowed))
+        problems.append(Problem(f"{place}.spec", f"{length:,} characters with its quotes escaped", remedy, allowed))
     return problems

@@ -17,7 +17,8 @@ class CallRate(BaseModel):
     service: str
     """The signing name."""
     operation: str
-    """`*` for every operation of the service that has no row of its own, each with a bucket of its own."""
+    """`*` for every operation of the service that has no row of its own, each with a bucket of its own. `reads` and
+    `writes` of S3 are the operations of a partition of keys, which share one: new prefixes have no partition."""
     per_second: float = Field(gt=0)
     burst: int = Field(ge=1)
     source: str = "set by hand"
@@ -27,6 +28,8 @@ CALL_RATES: TypeAdapter[list[CallRate]] = TypeAdapter(list[CallRate])
 
 _STATES = "*Step Functions quotas*, API action throttling"
 _LOGS = "*CloudWatch Logs quotas*"
+_S3 = "*Optimizing Amazon S3 performance*, for each partitioned prefix; burst assumed"
+S3_READS, S3_WRITES = "reads", "writes"
 _ASSUMED = "not known: assumed"
 DEFAULT_RATES = tuple(
     CallRate(service=service, operation=operation, per_second=per_second, burst=burst, source=source)
@@ -52,6 +55,8 @@ DEFAULT_RATES = tuple(
         ("logs", "GetLogEvents", 10, 10, _LOGS),
         ("logs", "DescribeLogStreams", 5, 5, _LOGS),
         ("logs", "DescribeLogGroups", 10, 10, _LOGS),
+        ("s3", S3_READS, 5500, 5500, _S3),
+        ("s3", S3_WRITES, 3500, 3500, _S3),
         ("lambda", "GetFunction", 100, 100, "*Lambda quotas*"),
         ("scheduler", "CreateSchedule", 50, 50, "*Quotas for EventBridge Scheduler*"),
         ("scheduler", "DeleteSchedule", 50, 50, "*Quotas for EventBridge Scheduler*"),

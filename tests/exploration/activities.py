@@ -168,6 +168,24 @@ class Makers:
         settle_all(self._promises)
 
 
+class Turns:
+    """`threading.Condition`: who waits looks again after the next notice."""
+
+    def __init__(self) -> None:
+        self._notice = Promise(lambda: None)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self) -> None:
+        self._notice.settle()
+
+    def notify(self) -> None:
+        notice, self._notice = self._notice, Promise(lambda: None)
+        notice.execute()
+
+
 class Beside:
     """The thread of one exchange beside the training loop (`background._Work`)."""
 

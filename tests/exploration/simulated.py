@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from muster.replica.rounds import background, reduction, rendezvous, retention, round_context, snapshots, weighted_mean
-from muster.replica.store import missing_objects, s3_store
+from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks
-from tests.exploration.activities import Beside, Makers, current, settle_all
+from tests.exploration.activities import Beside, Makers, Turns, current, settle_all
 from tests.exploration.simulated_s3 import OBSTORE, Wire
 from tests.exploration.world import Setting
 
@@ -104,7 +104,8 @@ def simulated() -> Iterator[None]:
         (snapshots, "SHARD_BYTES_MAX", 2048),
         (s3_store, "obstore", OBSTORE),
         (s3_store, "_client", lambda _: Wire(current().process)),
-        (s3_store, "time", SimpleNamespace(sleep=_sleep)),
+        (s3_store, "time", SimpleNamespace(sleep=_sleep, monotonic=_monotonic)),
+        (pace, "Condition", Turns),
         (s3_store, "random", SimpleNamespace(uniform=lambda _, longest: longest)),
         (missing_objects, "obstore", OBSTORE),
         (missing_objects, "TRUST_SECONDS", 1.0),
@@ -138,5 +139,6 @@ def scaled(setting: Setting) -> Iterator[None]:
     with (
         patch.object(blocks, "SHARD_BYTES_AIM", setting.shard_bytes),
         patch.object(weighted_mean, "CONNECTIONS", max(2, setting.connections)),
+        patch.object(reduction, "CONNECTIONS", max(2, setting.connections)),
     ):
         yield

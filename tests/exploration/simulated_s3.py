@@ -28,7 +28,7 @@ PAGE_KEYS = 3  # S3: 1,000
 CHECKSUMMED = ("contributions/", "reduced/", "snapshots/")  # TLS alone protects the others in transit
 # What obstore's errors say.
 BROKEN = "the connection ended in the middle of the body"
-SLOW_DOWN = "503 SlowDown"
+SLOW_DOWN = "Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>"
 CONFLICT = "409 ConditionalRequestConflict"
 EXISTS = "412 PreconditionFailed"
 DENIED = "403 AccessDenied"
@@ -126,8 +126,10 @@ class Wire:
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
         if fault == "409" and not replaces and not self._bucket.exists(path):
             raise AlreadyExistsError(CONFLICT)
-        if fault in {"503", "409"}:
+        if fault == "503":
             raise GenericError(SLOW_DOWN)
+        if fault == "409":
+            raise GenericError(CONFLICT)
         if fault == "late":
             world.expect_late(self._process, path, stored)
             raise GenericError(TIMED_OUT)

@@ -30,6 +30,7 @@ from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import Suspicions
 from muster.replica.store.checkpoints import State
+from muster.replica.store.pace import Pace
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import keys
@@ -333,7 +334,7 @@ class Process:
         pool: Any = Serial() if setting.connections == 1 else Workers(self, setting.connections, inner)
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
         try:
-            store = S3ObjectStore("bucket", "")
+            store = S3ObjectStore("bucket", "", Pace(setting.timeout_seconds))
             context = RoundContext(store, RUN, quorum, setting.timeout_seconds, self.stop, pool, self)
             context = replace(context, snapshot_rounds=setting.snapshot_rounds)
             context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)

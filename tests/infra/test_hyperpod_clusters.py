@@ -1,12 +1,15 @@
 """A stack with HyperPod clusters: its settings, what the template has for them, and what a stack without has not."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from moto.events.models import EventPattern
 
 from muster.contract.errors import SettingsError
 from muster.contract.hyperpod.clusters import Clusters
+from muster.contract.hyperpod.wake_events import CLUSTER_EVENTS
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.infra.deploy.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
 from muster.infra.deploy.pinned_settings import pinned_changes
@@ -16,6 +19,7 @@ from muster.infra.settings.completed_file import completed
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform
 from muster.infra.settings.toml_text import toml_text
+from muster.local.hyperpod.cluster_events import ClusterEvents
 from tests.infra.variants import Variant
 from tests.support.template import Template
 
@@ -225,8 +229,18 @@ def test_notices_and_the_events_of_the_clusters_wake_react(variant: Variant) -> 
     assert {rule["Id"] for rule in bucket["LifecycleConfiguration"]["Rules"]} > {"notices-expire"}
     patterns = [item["Properties"].get("EventPattern", {}) for item in template.of_type("AWS::Events::Rule").values()]
     [pattern] = [item for item in patterns if "HyperPod" in json.dumps(item)]
-    assert pattern["detail"] == {"ClusterName": ["prod", "research"]}
-    assert len(pattern["detail-type"]) == 3
+    rule = EventPattern.load(json.dumps(pattern))
+    sent: list[tuple[str, str, Mapping[str, object], str]] = []
+    put = ClusterEvents(lambda *event: sent.append(event), "research", "arn", "workers")
+    put.node_health("i-1", healthy=False, why="x", repair="Replace", recommendation="x")
+    put.instance("i-1", "Instance is being replaced", "Warn")
+    put.state("Updating", 1, 2, "ml.g5.xlarge")
+    for source, kind, detail, _ in sent:
+        event = {"source": source, "detail-type": kind, "detail": detail}
+        assert rule.matches_event(event), kind
+        other = json.loads(json.dumps(event).replace('"research"', '"other"'))
+        assert not rule.matches_event(other), kind
+    assert {kind for _, kind, *_ in sent} == set(CLUSTER_EVENTS)
 
 
 def functions(template: Template) -> dict[str, dict[str, Any]]:

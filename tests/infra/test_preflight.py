@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from moto import mock_aws
 
 from muster.client.errors import DeniedError
 from muster.contract.aws.partitions import Locality
@@ -18,6 +19,7 @@ from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.deploy_command import Work, check_unchanged
 from muster.infra.deploy.key_policy import key_statements, role_trust
 from muster.infra.deploy.preflight import BucketCheck, Preflight
+from muster.infra.deploy.s3_route import Routes, nat_warning
 from muster.infra.deploy.settings_changes import merge
 from muster.infra.settings.settings_file import Tables, parse_settings
 from muster.infra.settings.stack_settings import SETTINGS_METADATA, Platform
@@ -191,3 +193,47 @@ def test_the_replacement_of_a_bucket_is_shown_before_the_question(capsys: pytest
     work = Work(QUIET, PLACE, named, parse_settings(merged.tables, Platform.AWS), merged, as_json=False)
     work.show([], BucketCheck())
     assert "WARNING: the bucket ours is replaced by a new bucket with a generated name." in capsys.readouterr().out
+
+
+def test_a_nat_gateway_on_the_way_to_s3_is_warned_of_and_a_gateway_endpoint_is_not() -> None:
+    nat = [{"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}]
+    main = {"RouteTableId": "rtb-main", "Associations": [{"Main": True}], "Routes": nat}
+    own = {"RouteTableId": "rtb-own", "Associations": [{"SubnetId": "subnet-2"}], "Routes": nat}
+    network = {"replicas": {"vpc": {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}}}
+
+    class Routed(QuietAccount):
+        tables: tuple[Mapping[str, Any], ...] = (own, main)
+        endpoints: tuple[Mapping[str, Any], ...] = ()
+
+        def routes(self, subnet: str, region: str) -> Routes:
+            assert (subnet, region) == ("subnet-1", PLACE.region)
+            return Routes(self.tables, self.endpoints)
+
+    def warned(settings: Tables, **found: Any) -> str:
+        account = Routed()
+        vars(account).update(found)
+        return Preflight(account, PLACE, parse_settings(settings, Platform.AWS), None).warning() or ""
+
+    assert "subnet-1, subnet-2" in warned(network)
+    gateway = {"VpcEndpointType": "Gateway", "RouteTableIds": ["rtb-main"]}
+    assert "in subnet-2 reach" in warned(network, endpoints=(gateway,))
+    assert not warned(network, endpoints=({"VpcEndpointType": "Interface"},))
+    assert not warned(network, tables=({**main, "Routes": []},))
+    assert not warned({})
+
+
+def test_the_routes_of_a_subnet_are_those_that_ec2_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        session = boto3.Session(region_name="us-east-1")
+        ec2 = session.client("ec2")
+        vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.1.0/24")["Subnet"]["SubnetId"]
+        nat = ec2.create_nat_gateway(SubnetId=subnet, ConnectivityType="private")["NatGateway"]["NatGatewayId"]
+        inside = [{"Name": "vpc-id", "Values": [vpc]}]
+        table = ec2.describe_route_tables(Filters=inside)["RouteTables"][0]["RouteTableId"]
+        ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", NatGatewayId=nat)
+        assert nat_warning([subnet], Account(session).routes(subnet, "us-east-1"))
+        ec2.create_vpc_endpoint(VpcId=vpc, ServiceName="com.amazonaws.us-east-1.s3", RouteTableIds=[table])
+        assert nat_warning([subnet], Account(session).routes(subnet, "us-east-1")) is None

@@ -5,6 +5,7 @@ from typing import Any
 from muster.contract.layout import RunLayout
 from muster.contract.run.source_delivery import REFRESH_DAYS
 from muster.control.aws.clients import HANG_SECONDS_MAX
+from muster.infra.deploy.template_limits import oversized
 from tests.infra.variants import BOUNDARY, KEY, Variant
 from tests.simulation.functions import RETRY_SECONDS, TIMEOUTS
 from tests.support.template import FUNCTIONS, Template, construct_name, function, matches
@@ -24,7 +25,7 @@ def test_the_bucket_outlives_the_stack_and_what_a_run_leaves_in_the_rendezvous_o
     template: Template,
 ) -> None:
     [bucket] = template.of_type("AWS::S3::Bucket").values()
-    assert bucket["DeletionPolicy"] == bucket["UpdateReplacePolicy"] == "Retain"
+    assert (bucket["DeletionPolicy"], bucket["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
     rules = template.one("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
     [rule] = [rule for rule in rules if rule.get("Prefix") == "rendezvous/"]
     assert "ExpirationInDays" not in rule
@@ -134,3 +135,30 @@ def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(variant: Var
     # What the stack has of its own name, so that another stack's has another.
     assert {found["AlarmName"].partition("-")[0] for found in properties("AWS::CloudWatch::Alarm")} == {"Nist"}
     assert template.body["Metadata"]["Muster"]["stack"]["name"] == "Nist"
+
+
+def test_what_is_larger_than_aws_allows_is_named_and_each_schedule_has_its_dead_letters(variant: Variant) -> None:
+    large = variant("large")
+    [policy] = large.of_type("AWS::SQS::QueuePolicy").values()
+    [sent] = [s for s in policy["Properties"]["PolicyDocument"]["Statement"] if s.get("Sid") == "EventsOfRules"]
+    assert len(sent["Condition"]["ArnEquals"]["aws:SourceArn"]) == len(large.of_type("AWS::Events::Rule")) > 30
+    [problem] = oversized(large.body)
+    assert problem.field.startswith("the policies of Replica")
+    assert oversized(variant("plain").body) == []
+
+
+def test_each_sum_of_a_template_has_its_limit() -> None:
+    def found(kind: str, **properties: Any) -> list[str]:
+        return [problem.found for problem in oversized({"Resources": {"X": {"Type": kind, "Properties": properties}}})]
+
+    statement = {"Resource": "x" * 1_000}
+    policy = {"PolicyDocument": {"Statement": [statement] * 9}}
+    assert found("AWS::SQS::QueuePolicy", **policy) == ["9,159 bytes"]
+    assert found("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": [{}] * 21}) == ["21 statements"]
+    assert found("AWS::IAM::Policy", Roles=[{"Ref": "R"}], **policy) == []
+    assert found("AWS::IAM::Role", Policies=[policy] * 2) == ["18,318 characters"]
+    assert found("AWS::Lambda::Function", Environment={"Variables": {"A": "x" * 4_080}}) == ["4,102 bytes"]
+    assert found("AWS::Events::Rule", Targets=[{"InputTransformer": {"InputTemplate": "x" * 8_193}}])
+    assert found("AWS::S3::BucketPolicy", PolicyDocument={"Statement": [statement] * 21})
+    joined = {"Fn::Join": ["", ["x" * 4_000, {"Ref": "AWS::Region"}, {"Fn::GetAtt": ["Y", "Arn"]}]]}
+    assert found("AWS::Lambda::Function", Environment={"Variables": {"A": joined}})

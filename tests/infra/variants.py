@@ -84,6 +84,24 @@ VARIANTS: Mapping[str, Tables] = {
     "snapshots, tagged": {**SNAPSHOTS, "stack": {"tags": {"team": "research"}}},
     "snapshots, other bucket": {**SNAPSHOTS, "bucket": {"name": "team-runs"}},
     "snapshots, changed": {**SNAPSHOTS, "runs": {"snap_start": True, "max_concurrent_replicas": 7}},
+    # As much of everything as the settings allow: more than AWS does.
+    "large": {
+        "replicas": {
+            "vpc": {"subnets": [f"subnet-{n}" for n in range(1, 17)], "security_group_ids": ["sg-1"]},
+            "data": [f"s3://team-data/{letter * 100}/" for letter in "abcdefghijklmnopqrst"],
+        },
+        "hyperpod_clusters": {"research": {"eks_cluster": "research-eks", "namespaces": ["team-a"]}},
+        "schedules": {
+            f"nightly-{n}": {
+                "at": "rate(1 day)",
+                "spec": {
+                    "replicas": 1,
+                    "entrypoint": ["echo"],
+                },
+            }
+            for n in range(1, 31)
+        },
+    },
     # A key, a boundary, tags, access logs and a schedule, under another name.
     "Nist": {
         "stack": {

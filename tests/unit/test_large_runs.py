@@ -9,6 +9,7 @@ from bench import scale
 from bench.launches.definition import replica_machine
 from bench.launches.shard_writes import end_storm
 from bench.launches.steps import life, step_through
+from bench.rounds.crowd import crowd
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
@@ -29,6 +30,16 @@ def test_the_last_job_is_asked_to_stop_soon_after_the_rate_of_the_api_allows_it(
     assert (stopped.calls, swept.calls) == (1, 1)
     assert AT_THE_RATE - 1 <= stopped.last_seconds <= 1.2 * AT_THE_RATE
     assert AT_THE_RATE - 1 <= swept.last_seconds <= 1.25 * AT_THE_RATE
+
+
+def test_replicas_that_s3_slows_down_end_their_round_at_its_rate() -> None:
+    """As many replicas for the rate of a partition as 1,024 are for S3's."""
+    found, impatient = (crowd(32, 2**25, patience_seconds=seconds, gets=172) for seconds in (3_600, 0))
+    assert (found.lost, len(found.means)) == (0, 1)
+    assert impatient.lost > 0
+    # The last pauses are as long in the much longer rounds of more replicas.
+    assert found.seconds <= 1.5 * found.bound_seconds
+    assert max(found.first_reads.values()) <= 2
 
 
 def test_a_second_call_of_stop_loses_no_time_with_what_the_first_has_stopped() -> None:

@@ -19,7 +19,7 @@ from muster.contract.run.replica_variables import (
     ENV_REGION,
     ENV_RUN,
 )
-from muster.contract.run.source_delivery import BOOTSTRAP
+from muster.contract.run.source_delivery import BOOTSTRAP, BOOTSTRAP_NAME
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request
 from muster.contract.training.source_channels import delivered_channel, delivery_channels
@@ -105,17 +105,30 @@ def _recipe(plan: Plan, rank: int) -> list[Channel]:
 
 def container_entrypoint(spec: Spec) -> list[str] | None:
     """The program: the user's entrypoint, Muster's for a trainer, or None for an algorithm's own."""
-    own = spec.entrypoint if spec.hook is None else None  # the replica runs a hooked program itself
+    own = _own_program(spec)
     if spec.source_dir is not None:
-        return [*BOOTSTRAP, *(own or [])]
+        return [*BOOTSTRAP, *(_started(own) if spec.arguments and spec.hook is None else ())]
     if own is not None:
         return own
     return REPLICA_ENTRYPOINT if spec.has_trainer else None
 
 
 def container_arguments(spec: Spec) -> list[str]:
-    """The arguments of the program."""
-    return spec.arguments if spec.hook is None else []
+    """The arguments of the program.
+
+    Whether SageMaker adds its `train` to an entrypoint without arguments is not documented: of a delivered program,
+    which would get it, the own part is given as arguments.
+    """
+    arguments = spec.arguments if spec.hook is None else []
+    return _started(_own_program(spec)) if spec.source_dir is not None and not arguments else arguments
+
+
+def _own_program(spec: Spec) -> list[str] | None:
+    return spec.entrypoint if spec.hook is None else None  # the replica runs a hooked program itself
+
+
+def _started(own: list[str] | None) -> list[str]:
+    return [BOOTSTRAP_NAME, *(own or [])]
 
 
 def job_tags(plan: Plan, rank: int, attempt: int) -> dict[str, str]:

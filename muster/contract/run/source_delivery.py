@@ -43,8 +43,9 @@ DEFAULT_BASE_DIR = "/opt/ml"
 BOOTSTRAP = (
     *("sh", "-c"),
     f'exec python "${{{ENV_BASE_DIR}:-{DEFAULT_BASE_DIR}}}"/input/data/{PACKAGE_CHANNEL}/*.zip "$@"',
-    "muster",
 )
+BOOTSTRAP_NAME = "muster"
+"""What follows `BOOTSTRAP`, before the program: the shell's own name for it."""
 
 
 def source_key(digest: str) -> str:

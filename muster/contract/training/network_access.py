@@ -18,7 +18,8 @@ _NetworkId = Annotated[
 
 
 class VpcConfig(Section):
-    """The VPC in which a replica runs. It must reach S3: through a gateway endpoint or a NAT."""
+    """The VPC in which a replica runs. It must reach S3: through a gateway endpoint, which is free, or through a NAT,
+    which costs by the gigabyte (docs/costs.md)."""
 
     security_group_ids: list[_NetworkId] = Field(min_length=1, max_length=5, description="security groups")
     subnets: list[_NetworkId] = Field(min_length=1, max_length=16, description="subnets, in several zones for capacity")

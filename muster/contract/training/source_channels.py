@@ -9,12 +9,19 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.run.source_delivery import ARCHIVE_SUFFIX, BOOTSTRAP, PACKAGE_CHANNEL, SOURCE_CHANNEL
+from muster.contract.run.source_delivery import (
+    ARCHIVE_SUFFIX,
+    BOOTSTRAP,
+    BOOTSTRAP_NAME,
+    PACKAGE_CHANNEL,
+    SOURCE_CHANNEL,
+)
 from muster.contract.training.channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 
 _DELIVERED = (SOURCE_CHANNEL, PACKAGE_CHANNEL)
-_ENTRYPOINT_MAX = 100 - len(BOOTSTRAP)  # CreateTrainingJob: ContainerEntrypoint has at most 100 items
+_START = len((*BOOTSTRAP, BOOTSTRAP_NAME))
+_ENTRYPOINT_MAX = 100 - _START  # CreateTrainingJob: ContainerEntrypoint has at most 100 items
 
 
 class SourceFields(Document):
@@ -51,9 +58,7 @@ class SourceFields(Document):
                 "source code needs an image",
             )
         if entrypoint is not None and len(entrypoint) > _ENTRYPOINT_MAX:
-            allowed = (
-                f"at most {_ENTRYPOINT_MAX} with source_dir: Muster's start command takes {len(BOOTSTRAP)} of the 100"
-            )
+            allowed = f"at most {_ENTRYPOINT_MAX} with source_dir: Muster's start command takes {_START} of the 100"
             yield Problem("entrypoint", f"{len(entrypoint)} entries", "move some into arguments", allowed)
         names = [channel.channel_name for channel in channels]
         for name in _DELIVERED:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from muster.local.call_rates import DEFAULT_RATES, CallRate
+from muster.local.call_rates import DEFAULT_RATES, S3_READS, S3_WRITES, CallRate
 from muster.local.calls import Call
 
 
@@ -45,6 +45,9 @@ class RateLimiter:
     def allows(self, call: Call) -> bool:
         """Take a token for a call; False when the account has made too many of them."""
         with self._lock:
+            if call.service == "s3" and call not in self._rates:
+                is_read = call.operation.startswith(("Get", "Head", "List"))
+                call = Call(call.service, S3_READS if is_read else S3_WRITES)
             rate = self._rates.get(call) or self._rates.get(Call(call.service, "*"))
             if not self._enforced or rate is None:
                 return True

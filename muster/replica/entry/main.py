@@ -48,6 +48,7 @@ from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
 from muster.replica.store.open_store import open_store
+from muster.replica.store.pace import Pace
 from muster.replica.store.read_ahead import ReadAhead, is_reading
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.watching.training_watch import TrainingWatch
@@ -229,7 +230,8 @@ def _suspicions(document: RunDocument) -> Suspicions:
 def _round_context(environment: Environment, document: RunDocument, process: _Process) -> RoundContext:
     """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
     member, stops = process.member, process.stops
-    ahead = ReadAhead(open_store(document.rendezvous_uri))
+    pace = Pace(document.timeout_seconds, stops.asked)
+    ahead = ReadAhead(open_store(document.rendezvous_uri, pace))
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     context = RoundContext(
         ahead,
@@ -246,7 +248,7 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
         stops_at_steps=stops.at_steps,
         group=member.group,
         board=member.board,
-        results=open_store(document.results_uri),
+        results=open_store(document.results_uri, pace),
         watch=document.watch,
         suspicions=_suspicions(document),
         checkpoints=document.checkpoints,

@@ -176,6 +176,11 @@ class ReducedShards:
                 return Look.READ
         return Look.DAMAGED
 
+    def stored(self, shards: Sequence[int]) -> list[int]:
+        """Those of `shards` that are stored."""
+        listed = set(self._context.store.keys(keys.REDUCED, keys.reduced_of(self.number)))
+        return [shard for shard in shards if self._key(shard) in listed]
+
     def repair(self, shard: int, sink: Sink) -> memoryview:
         """Compute a shard again that is damaged in the bucket: the bytes are the same.
 

@@ -30,6 +30,8 @@ TAKEOVER_FACTOR = 2.0
 TAKEOVER_FLOOR_SECONDS = 1.0
 # Each is read over as many connections as there are members; few members make more at once.
 MADE_AT_ONCE = 4
+# A listing shows the shards of so many rounds, 1,000 a request.
+LISTED_ROUNDS = 100
 
 
 def reduced_mean(
@@ -120,10 +122,15 @@ class _Reduction:
         self._make_all([shard for shard in own if self._is_maker(shard)])
         # What is read from now on takes the place of this process's own values.
         self._own = None
-        missing = [shard for shard in range(self._shards.number) if shard not in own and self._needs(shard)]
-        step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * (clock.monotonic() - started))
+        # From this process's own shard on, so that not all processes read the same one first.
+        begin, number = max(own, default=0), self._shards.number
+        others = (shard % number for shard in range(begin, begin + number))
+        missing = [shard for shard in others if shard not in own and self._needs(shard)]
+        took = clock.monotonic() - started
+        step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * took)
         started = clock.monotonic()
-        polling.reset()
+        # Many others take about as long as this process has, and their looks in vain would hold up each other.
+        polling.reset(took if len(missing) > CONNECTIONS else 0.0)
         while missing:
             missing = self._read_all(missing)
             # If the round was complete once, a second look that finds nothing means that its data are deleted.
@@ -239,14 +246,18 @@ class _Reduction:
         """Fill in those of `shards` that are stored; returns the others.
 
         Those that are not there are looked for again while the first look at another one still runs, unless first looks
-        wait for a connection.
+        wait for a connection. Of more shards than connections a listing says which are there: of many replicas, looks
+        in vain would take the requests that S3 serves from those that still make their shards.
         """
-        first = _FirstLooks(len(shards))
-        found = self._context.side_by_side(partial(self._read_meanwhile, first, self._context.polling()), shards)
-        for shard, look in zip(shards, found, strict=True):
+        is_listed = len(shards) > CONNECTIONS and self._context.snapshot_rounds <= LISTED_ROUNDS
+        stored = self._shards.stored(shards) if is_listed else shards
+        first = _FirstLooks(len(stored))
+        found = self._context.side_by_side(partial(self._read_meanwhile, first, self._context.polling()), stored)
+        for shard, look in zip(stored, found, strict=True):
             if look is Look.DAMAGED:
                 self._shards.repair(shard, self._sink(shard))
-        return [shard for shard, look in zip(shards, found, strict=True) if look is Look.MISSING]
+        read = {shard for shard, look in zip(stored, found, strict=True) if look is not Look.MISSING}
+        return [shard for shard in shards if shard not in read]
 
     def _read_meanwhile(self, first: _FirstLooks, polling: Polling, shard: int) -> Look:
         """`_read`; as long as it finds nothing, again while `first` looks run and none waits."""

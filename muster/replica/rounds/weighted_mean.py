@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -21,6 +21,8 @@ from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
 from muster.replica.wire.weighted_sum import WeightedSum
 
+# Of contributions that are read before their turn in the sum. The shards that a process makes at once take a part each.
+HELD_BYTES = 2**27
 # What fits into a shard's header; the next revision rejects further members.
 REJECTED_MAX = 8
 REASON_CHARACTERS = 200
@@ -61,6 +63,8 @@ class WeightedMean:
         self._mine = mine
         self._blocks = Blocks(commit.count, context.codec, commit.exact)
         self._room = np.empty(self._blocks.piece_elements, np.float32)
+        # What is read before its turn: the records of `which`, by key. Read again where they are damaged.
+        self._held: dict[str, bytes] = {}
 
     @property
     def blocks(self) -> Blocks:
@@ -82,6 +86,7 @@ class WeightedMean:
         sums = np.empty(self._length if len(batches) > 1 else self._blocks.piece_elements, np.float32)
         rejected: list[Exclusion] = []
         try:
+            self._read_ahead(members)
             for number, batch in enumerate(batches):
                 sources = [_Source(member, self._records(member)) for member in batch]
                 self._context.side_by_side(lambda source: source.values.begin(), sources)
@@ -101,6 +106,27 @@ class WeightedMean:
             raise RoundGoneError(self._commit.round) from None
         if rejected:
             raise Rejection(tuple(rejected[:REJECTED_MAX]))
+
+    def _read_ahead(self, members: Sequence[Member]) -> None:
+        """Read those after this process's own rank first, as many as may be held: not all begin with the same one.
+
+        The sum begins with the first member all the same, so that every process computes the same bits.
+        """
+        mine = self._mine
+        if mine is None or len(members) <= CONNECTIONS:
+            return
+        start, stop = byte_range(self._blocks, self._which)
+        after = [member for member in members if member.rank > mine.header.member.rank and member.parts is None]
+        held = after[: HELD_BYTES // (stop - start)]
+
+        def hold(member: Member) -> None:
+            key = self._key(member)
+            self._held[key] = b"".join(self._stored(key, range(self._blocks.number), self._which))
+
+        self._context.side_by_side(hold, held)
+
+    def _key(self, member: Member) -> str:
+        return keys.contribution(self._commit.round, member.rank, member.epoch)
 
     @property
     def _length(self) -> int:
@@ -127,10 +153,12 @@ class WeightedMean:
 
     def _records(self, member: Member) -> MemberValues:
         """A member's contribution, from one object or from its parts; this process's own from its memory."""
-        key = keys.contribution(self._commit.round, member.rank, member.epoch)
+        key = self._key(member)
 
         def read(which: range) -> RecordReader:
             def open_at(rest: range) -> ByteStream:
+                if rest == self._which and (body := self._held.pop(key, None)) is not None:
+                    return ByteStream((memoryview(body),))
                 if member.parts is None:
                     return ByteStream(self._stored(key, range(self._blocks.number), rest))
                 parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))

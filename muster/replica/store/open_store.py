@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from muster.contract.layout import split_s3_uri
 from muster.replica.store.local_store import LocalStore
+from muster.replica.store.pace import Pace
 from muster.replica.store.transport import Store
 
 
@@ -21,8 +22,8 @@ def is_store_uri(uri: str) -> bool:
     return True
 
 
-def open_store(uri: str) -> Store:
-    """The store of everything below `uri`, which ends with a slash.
+def open_store(uri: str, pace: Pace | None = None) -> Store:
+    """The store of everything below `uri`, which ends with a slash. `pace`: of all requests to S3.
 
     Raises:
         ValueError: neither s3:// nor file://.
@@ -32,4 +33,4 @@ def open_store(uri: str) -> Store:
     bucket, prefix = split_s3_uri(uri)
     from muster.replica.store.s3_store import S3ObjectStore  # noqa: PLC0415 - only for S3
 
-    return S3ObjectStore(bucket, prefix)
+    return S3ObjectStore(bucket, prefix, pace)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from muster.contract.layout import s3_uri
 from muster.replica.store.bulk.connections import BrokenError
 from muster.replica.store.bulk.transfers import LeftToObstoreError, Put, Transfers, Uploaded
 from muster.replica.store.missing_objects import MissingObjects
+from muster.replica.store.pace import PAUSE_SECONDS, Pace
 from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
@@ -80,6 +82,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("muster.replica")
 
+# What obstore and `bulk` say of a 503, which to a HEAD has no code.
+_SLOW_DOWN = re.compile(r"(status code:|S3 answers) 503\b|\bSlowDown\b")
+
 # `_call` alone retries.
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
 _PART_RETRIES: RetryConfig = {
@@ -94,9 +99,10 @@ _PART_RETRIES: RetryConfig = {
 class S3ObjectStore(Store):
     """Objects of `bucket` below `prefix` (empty, or ending with a slash)."""
 
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: str, prefix: str, pace: Pace | None = None) -> None:
         self._bucket = bucket
         self._prefix = prefix
+        self._pace = pace or Pace()
         self.client = _client(bucket)
         self._missing = MissingObjects(self.client)
         self._bulk: Transfers | None = None
@@ -328,11 +334,16 @@ class S3ObjectStore(Store):
         obstore.put(self.client, path, body, mode="create", use_multipart=False)
 
     def _call(self, key: str, operation: Callable[[], T]) -> T:
-        """Run one request; transient errors are retried, with full jitter between the tries."""
-        detail = ""
-        for attempt in range(TRIES):
+        """Run one request; transient errors are retried, with full jitter between the tries; a 503 as `Pace` allows."""
+        with self._pace.turn():
+            return self._tried(key, operation)
+
+    def _tried(self, key: str, operation: Callable[[], T]) -> T:
+        since, failed, tries = time.monotonic(), 0, 0
+        while True:
+            begun = self._pace.begin()
             try:
-                return operation()
+                found = operation()
             except FileNotFoundError:
                 raise ObjectMissingError(self.uri(key)) from None
             except AlreadyExistsError:
@@ -341,10 +352,18 @@ class S3ObjectStore(Store):
                 raise StoreDeniedError(self.uri(key), _first_line(error)) from None
             except BaseError as error:
                 detail = _first_line(error)
-            if attempt + 1 < TRIES:
-                ceiling = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2**attempt)
-                time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
-        raise StoreUnavailableError(self.uri(key), TRIES, detail)
+            else:
+                self._pace.served()
+                return found
+            tries += 1
+            if is_slow := _SLOW_DOWN.search(detail) is not None:
+                self._pace.refused(begun)
+            failed += not (is_slow and self._pace.waits(time.monotonic() - since))
+            if failed == TRIES:
+                raise StoreUnavailableError(self.uri(key), tries, detail)
+            longest = PAUSE_SECONDS if is_slow else BACKOFF_MAX_SECONDS
+            ceiling = min(longest, BACKOFF_FIRST_SECONDS * 2 ** min(tries - 1, TRIES))
+            time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
 
 
 class _Begun(Thread):

@@ -1,7 +1,7 @@
 """Where the objects of a rendezvous lie, below the run's rendezvous prefix.
 
-Data lie under their rank or shard, then by round: S3 limits requests per second and prefix, and in a round every
-replica reads from every other. Numbers are padded, so that the keys of a prefix sort by round.
+Data lie under their rank or shard, then by round: where S3 has divided a partition of keys, in a lineage that has
+trained for long, the load is spread. Numbers are padded, so that the keys of a prefix sort by round.
 """
 
 from __future__ import annotations

@@ -88,6 +88,15 @@ def test_the_replica_runs_a_hooked_program() -> None:
     }
     delivered = requests(spec(**HOOKED_SPEC, source_dir="s3://bucket/source/code.tar.gz"))[0]
     assert delivered["AlgorithmSpecification"]["ContainerEntrypoint"] == list(BOOTSTRAP)
+    assert delivered["AlgorithmSpecification"]["ContainerArguments"] == ["muster"]
+
+
+def test_nothing_can_be_appended_to_a_program_that_is_delivered() -> None:
+    own = {"trainer": None, "entrypoint": ["python", "train.py"], "source_dir": "s3://bucket/source/code.tar.gz"}
+    for arguments in ([], ["--seed", "1"]):
+        algorithm = requests(spec(**own, arguments=arguments))[0]["AlgorithmSpecification"]
+        whole = [*algorithm["ContainerEntrypoint"], *algorithm["ContainerArguments"]]
+        assert whole == [*BOOTSTRAP, "muster", "python", "train.py", *arguments]
 
 
 def test_a_python_program_can_be_hooked() -> None:

@@ -24,7 +24,10 @@ def test_a_burst_passes_and_then_the_rate_and_rates_can_be_set_and_reset() -> No
     assert allowed(limiter, LIST, 100) == 4
     clock.now += 1.5
     assert allowed(limiter, LIST, 100) == 3
-    assert allowed(limiter, Call("s3", "PutObject"), 10_000) == 10_000
+    assert allowed(limiter, Call("iam", "GetRole"), 10_000) == 10_000
+    reads = [allowed(limiter, Call("s3", operation), 4_000) for operation in ("GetObject", "HeadObject")]
+    assert reads == [4_000, 1_500]
+    assert allowed(limiter, Call("s3", "UploadPart"), 4_000) == 3_500
     limiter = RateLimiter(enforced=False, clock=clock)
     assert allowed(limiter, LIST, 100) == 100
     limiter.set([CallRate(service="sagemaker", operation="ListTrainingJobs", per_second=1, burst=1)])

@@ -1,9 +1,13 @@
 """The S3 store: its region, and its requests to a server that answers as a script says."""
 
+import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import product
+from threading import Barrier, Event
+from types import SimpleNamespace
 from typing import cast
 
 import botocore.session
@@ -15,6 +19,7 @@ from obstore.store import MemoryStore, S3Store
 from muster.replica.store import missing_objects as s3_missing
 from muster.replica.store import s3_store
 from muster.replica.store.missing_objects import MissingObjects
+from muster.replica.store.pace import Pace
 from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
@@ -74,6 +79,64 @@ def test_trouble_that_does_not_pass_ends_after_a_bounded_number_of_tries(s3: S3S
             writer.close()
         writer.discard()
         writer.discard()
+
+
+def test_a_request_that_is_slowed_down_is_tried_until_the_time_out_or_the_end_of_the_process(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, stop = 0.0, Event()
+
+    def sleep(_: float) -> None:
+        nonlocal now
+        now += 1.0
+        if now == 30:
+            stop.set()
+
+    def tries(pace: Pace) -> int:
+        nonlocal now
+        now = 0.0
+        with pytest.raises(StoreUnavailableError):
+            S3ObjectStore("bucket", "prefix/", pace).read("key")
+        return int(now) + 1
+
+    monkeypatch.setattr(s3_store, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    for slow in (SLOW_DOWN, error(503, "ServiceUnavailable"), answer(400, b"<Error><Code>SlowDown</Code></Error>")):
+        now = 0.0
+        s3.script(*[slow] * 2 * TRIES, OK)
+        assert bytes(S3ObjectStore("bucket", "prefix/", Pace(2 * TRIES)).read("key").body) == b"hello"
+        s3.script(slow)
+        assert tries(Pace(20)) == 20 + TRIES
+    s3.script(SLOW_DOWN)
+    assert tries(Pace(3_600, stop)) == 30 + TRIES
+    s3.script(answer(500))
+    assert tries(Pace(3_600)) == TRIES
+
+
+def test_fewer_requests_run_at_once_where_s3_slows_them_down_and_slowly_more_again() -> None:
+    pace, running, most = Pace(), 0, 0
+    meeting = Barrier(16, timeout=10)
+
+    def request(*, refused: bool) -> None:
+        nonlocal running, most
+        with pace.turn():
+            begun = pace.begin()
+            if refused:
+                meeting.wait()
+                pace.refused(begun)
+                return
+            running += 1
+            most = max(most, running)
+            time.sleep(0.002)
+            running -= 1
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda _: request(refused=True), range(16)))
+        list(pool.map(lambda _: request(refused=False), range(32)))
+        assert most == 8
+        for _ in range(100):
+            pace.served()
+        list(pool.map(lambda _: request(refused=False), range(64)))
+    assert 8 < most <= 12
 
 
 def test_a_create_is_conditional_and_a_lost_race_no_trouble(s3: S3Server, store: S3ObjectStore) -> None:

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,17 @@ from muster.contract.run.commit import Exclusion
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
 from muster.replica.parts.cut import Cut
-from muster.replica.rounds import agreement, snapshots
+from muster.replica.rounds import agreement, snapshots, weighted_mean
+from muster.replica.rounds.claims import Claim
+from muster.replica.rounds.contribution import Notes, make_contribution
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.reduced_shards import ReducedShards, shards_for
 from muster.replica.rounds.reduction import _Reduction, reduced_mean
 from muster.replica.rounds.retention import Keeper, horizon
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
+from muster.replica.rounds.weighted_mean import WeightedMean
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 from muster.replica.wire import blocks, keys
 from tests.support.peers import SHARDED, Faults, FaultyStore, Killed, Run, all_ended
@@ -84,6 +88,34 @@ def test_a_shard_that_is_not_there_yet_is_looked_for_again_while_others_are_read
     _, mean = reduced_mean(context, sharded.commit(2), None, context.polling())
     assert np.array_equal(mean, reduced_mean(sharded.context(), sharded.commit(2), None, context.polling())[1])
     assert again.is_set()
+
+
+def test_a_contribution_that_is_damaged_while_it_is_read_ahead_is_read_again(
+    sharded: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weighted_mean, "CONNECTIONS", 1)
+    peers = sharded.start_all()
+    with all_ended(peers):
+        assert {peer.parameters() for peer in peers} == {sharded.replayed_by_hand()}
+    read: Counter[str] = Counter()
+
+    class Damaged(FaultyStore):
+        def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
+            for piece in super().stream(key, start, stop, sizes=sizes):
+                read[key] += 1
+                body = bytearray(piece)
+                body[-1] ^= read[key] == 1
+                yield memoryview(body)
+
+    context = sharded.context(Damaged(sharded.store, Faults()))
+    commit = sharded.commit(2)
+    mine = make_contribution(context, Claim(0, 1, 1, 1), 2, LocalUpdate(np.ones(SHARDED, np.float32), 1.0), Notes())
+    means = [
+        b"".join(bytes(run) for run in WeightedMean(one, commit, range(1), mine).runs())
+        for one in (context, sharded.context())
+    ]
+    assert means[0] == means[1]
+    assert sorted(read.values()) == [2, 2]
 
 
 def test_shards_that_are_not_there_leave_the_connections_to_those_that_are(
