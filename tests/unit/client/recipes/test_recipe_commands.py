@@ -175,9 +175,7 @@ def checkout(tmp_path: Path) -> str:
     folder = tmp_path / "clone" / "recipes_collection" / "recipes" / "fine-tuning" / "llama"
     folder.mkdir(parents=True)
     for name in ("llmft_llama3_1_8b_seq4k_gpu_sft_lora", "llmft_llama3_1_8b_seq8k_gpu_dpo"):
-        (folder / f"{name}.yaml").write_text(
-            f"run: {{name: {name}, results_dir: '${{base_results_dir}}/x'}}\n"
-        )
+        (folder / f"{name}.yaml").write_text(f"run: {{name: {name}, results_dir: '${{base_results_dir}}/x'}}\n")
     (tmp_path / "clone" / ".git").mkdir()
     (tmp_path / "clone" / ".git" / "x.yaml").write_text("a: 1\n")
     return "clone"
