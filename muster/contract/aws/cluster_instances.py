@@ -190,6 +190,8 @@ _SIZES = {
     },
 }
 
+CLUSTER_INSTANCE_TYPES = tuple(f"ml.{family}.{size}" for family, sizes in _SIZES.items() for size in sizes)
+
 
 @dataclass(frozen=True)
 class ClusterInstance:

@@ -88,7 +88,7 @@ class ClusterCalls:
         groups = [
             {
                 "CurrentCount": sum(_label(node, _GROUP) == group for node in nodes),
-                "TargetCount": settings.nodes,
+                "TargetCount": cluster.nodes.target,
                 "InstanceGroupName": group,
                 "InstanceType": settings.node_type,
                 "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-embedded/lifecycle", "OnCreate": "on_create.sh"},
