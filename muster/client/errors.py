@@ -37,7 +37,9 @@ class UnknownReplicaError(InputError):
     @classmethod
     def of_ranks(cls, run: str, ranks: Sequence[int], replicas: int) -> Self:
         """`ranks` are not among those of a run with so many replicas."""
-        named = f"replica {ranks[0]}" if len(ranks) == 1 else f"replicas {ranks[0]} to {ranks[-1]}"
+        from muster.contract.training.ranks import show_ranks  # noqa: PLC0415 - of a message alone
+
+        named = f"replica {ranks[0]}" if len(ranks) == 1 else f"replicas {show_ranks(ranks)}"
         has = "only replica 0" if replicas == 1 else f"the replicas 0 to {replicas - 1:,}"
         return cls(f"The run {run} has no {named}: it has {has}.")
 

@@ -468,7 +468,7 @@ class Run:
 
     def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
         """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""
-        unknown = [] if ranks is None else sorted(rank for rank in ranks if rank >= execution.replicas)
+        unknown = [] if ranks is None else sorted(rank for rank in ranks if not 0 <= rank < execution.replicas)
         if unknown and execution.replicas:
             raise UnknownReplicaError.of_ranks(self.name, unknown, execution.replicas)
         if attempt is None:

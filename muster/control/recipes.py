@@ -18,7 +18,7 @@ from muster.contract.recipe.model_resolution import EarlierRun, with_found_model
 from muster.contract.recipe.recipe_reader import RecipeReader
 from muster.contract.recipe.recipe_reference import RECIPE_FILE, RecipeReference, recipe_folder, sources_key
 from muster.contract.recipe.recipe_sources import RecipeSources
-from muster.contract.recipe.recipe_text import TEXT_MAX, load_recipe_text, recipe_yaml
+from muster.contract.recipe.recipe_text import TEXT_MAX, load_recipe_text
 from muster.contract.recipe.unresolved import reference_of, requested_recipe, with_problems_beside
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -79,7 +79,7 @@ def prepared_spec(
 
 
 def _with_objects(found: Expansion, sources: RecipeSources) -> PreparedSpec:
-    recipes = {_recipe_key(one.digest): recipe_yaml(one.document).encode() for one in found.recipes}
+    recipes = {_recipe_key(one.digest): one.to_yaml().encode() for one in found.recipes}
     return PreparedSpec(found.document, {sources_key(found.reference.sources): sources.to_json(), **recipes})
 
 

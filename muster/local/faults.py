@@ -241,9 +241,7 @@ class FaultReport(BaseModel):
 FAULT_REPORTS: TypeAdapter[list[FaultReport]] = TypeAdapter(list[FaultReport])
 
 
-# Code, message and HTTP status of each service that differs from the others, by botocore's models and the pages on
-# common errors.
-_THROTTLED = {
+THROTTLED = {
     "s3": ("SlowDown", "Please reduce your request rate.", 503),
     "lambda": ("TooManyRequestsException", "Rate Exceeded.", 429),
     "scheduler": ("ThrottlingException", "Rate exceeded", 429),
@@ -252,9 +250,11 @@ _THROTTLED = {
     "iam": ("Throttling", "Rate exceeded", 400),
     "sts": ("Throttling", "Rate exceeded", 400),
 }
+"""Code, message and HTTP status of each service that differs from the others, by botocore's models and the pages on
+common errors."""
 
 
 def throttled(service: str, operation: str, count: int | None = 1) -> CallError:
     """The answer of AWS to a call above the rate limit."""
-    code, message, status = _THROTTLED.get(service, ("ThrottlingException", "Rate exceeded", 400))
+    code, message, status = THROTTLED.get(service, ("ThrottlingException", "Rate exceeded", 400))
     return CallError(service=service, operation=operation, count=count, code=code, message=message, status=status)

@@ -296,10 +296,10 @@ def count_text(count: float, unit: str) -> str:
 
 def duration(seconds: float) -> str:
     """`3 d 4 h`, `2 h 5 min`, `1 min 7 s` or `7.5 s`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{max(seconds, 0):.3g} s"
     units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
-    rest = int(seconds)
+    rest = max(60, int(seconds))
     parts: list[tuple[int, str]] = []
     for name, size in units:
         count, rest = divmod(rest, size)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from muster.local.faults import THROTTLED
 from tests.memory import models
 from tests.memory.clock import VirtualClock
 from tests.memory.plain_data import copied
@@ -89,10 +90,8 @@ class Fault:
 
 _THROTTLED = AwsError("ThrottlingException", "Rate exceeded")
 THROTTLED_BY = {
-    "s3": AwsError("SlowDown", "Please reduce your request rate.", 503),
+    **{service: AwsError(*error) for service, error in THROTTLED.items()},
     "kubernetes": AwsError("TooManyRequests", "Too many requests, please try again later.", 429),
-    "scheduler": AwsError("ThrottlingException", "Rate exceeded", 429),
-    "sns": AwsError("Throttled", "Rate exceeded", 429),
 }
 """Services with another code or status."""
 

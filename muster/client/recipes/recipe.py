@@ -154,13 +154,11 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:
     """One recipe, or with `sweep` one for each rank."""
+    from muster.contract.recipe.expansion import expansion, resolved_with_results  # noqa: PLC0415
+
     if named.spec is None:
-        from muster.contract.recipe.resolution import resolve  # noqa: PLC0415
-
-        return (resolve(sources),)
+        return (resolved_with_results(sources)[1],)
     # The other fields of a spec give values to its recipe, too.
-    from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
-
     return expansion({**named.spec, "recipe": named.request}, sources).recipes
 
 
@@ -213,9 +211,7 @@ class Resolution:
 
     def to_yaml(self) -> str:
         """The YAML that replicas get."""
-        from muster.contract.recipe.recipe_text import recipe_yaml  # noqa: PLC0415
-
-        return recipe_yaml(self._resolved.document)
+        return self._resolved.to_yaml()
 
     def spec(self, **fields: object) -> dict[str, object]:
         """A spec with this recipe for `Muster.plan` and `Muster.launch`, which read its sources again.

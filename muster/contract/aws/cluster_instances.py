@@ -5,13 +5,14 @@ AWS adds types at any time, so that a type is not here is no error: a spec then 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 NVIDIA = "nvidia.com/gpu"
 NEURON = "aws.amazon.com/neurondevice"
 EFA = "vpc.amazonaws.com/efa"
 
-# vCPUs, memory in GiB, accelerators, EFA interfaces.
+# vCPUs, memory in GiB, accelerators, EFA interfaces that HyperPod's Helm chart offers to pods: none of *6i.
 _SIZES = {
     "c5": {
         "large": (2, 4, 0, 0),
@@ -39,7 +40,7 @@ _SIZES = {
         "12xlarge": (48, 96, 0, 0),
         "16xlarge": (64, 128, 0, 0),
         "24xlarge": (96, 192, 0, 0),
-        "32xlarge": (128, 256, 0, 1),
+        "32xlarge": (128, 256, 0, 0),
     },
     "g5": {
         "xlarge": (4, 16, 1, 0),
@@ -111,7 +112,7 @@ _SIZES = {
         "12xlarge": (48, 192, 0, 0),
         "16xlarge": (64, 256, 0, 0),
         "24xlarge": (96, 384, 0, 0),
-        "32xlarge": (128, 512, 0, 1),
+        "32xlarge": (128, 512, 0, 0),
     },
     "m7i": {
         "large": (2, 8, 0, 0),
@@ -158,7 +159,7 @@ _SIZES = {
         "12xlarge": (48, 384, 0, 0),
         "16xlarge": (64, 512, 0, 0),
         "24xlarge": (96, 768, 0, 0),
-        "32xlarge": (128, 1024, 0, 1),
+        "32xlarge": (128, 1024, 0, 0),
     },
     "r7i": {
         "large": (2, 16, 0, 0),
@@ -189,6 +190,8 @@ _SIZES = {
     },
 }
 
+CLUSTER_INSTANCE_TYPES = tuple(f"ml.{family}.{size}" for family, sizes in _SIZES.items() for size in sizes)
+
 
 @dataclass(frozen=True)
 class ClusterInstance:
@@ -200,19 +203,19 @@ class ClusterInstance:
     efa: int
 
     @property
-    def free_vcpu(self) -> float:
-        """What is left for pods: Kubernetes and HyperPod keep a part of each core, less of every further one."""
+    def free_vcpu(self) -> int:
+        """Whole processors that are left for pods: a part of each is kept, less of every further one."""
         parts = (min(self.vcpu, 1) * 0.3, min(max(self.vcpu - 1, 0), 1) * 0.15, min(max(self.vcpu - 2, 0), 2) * 0.1)
-        return self.vcpu - 0.1 - sum(parts) - max(self.vcpu - 4, 0) * 0.06
+        return math.floor(self.vcpu - 0.1 - sum(parts) - max(self.vcpu - 4, 0) * 0.06)
 
     @property
-    def free_memory_gib(self) -> float:
-        """What is left for pods: a part of the memory is kept, less of every further GiB."""
+    def free_memory_gib(self) -> int:
+        """Whole GiB that are left for pods: a part of the memory is kept, less of every further GiB."""
         kept, left = 0.5, float(self.memory_gib)
         for size, share in ((4, 0.3), (4, 0.25), (8, 0.2), (112, 0.17)):
             part = min(size, left)
             kept, left = kept + part * share, left - part
-        return self.memory_gib - kept - left * 0.07
+        return math.floor(self.memory_gib - kept - left * 0.07)
 
 
 def cluster_instance(instance_type: str) -> ClusterInstance | None:

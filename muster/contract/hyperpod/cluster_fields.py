@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from muster.contract.document import Document
 from muster.contract.hyperpod.clusters import ClusterName, DnsLabel
@@ -98,6 +98,12 @@ class Elastic(Document):
         le=DAY,
         description="how long a lost pod may be missing before the replica shrinks (faultyScaleDownTimeoutInSeconds)",
     )
+    scale_up_snooze_seconds: int | None = Field(
+        default=None,
+        ge=0,
+        le=DAY,
+        description="how long after a restart the replica does not grow (scaleUpSnoozeTimeInSeconds)",
+    )
 
 
 class OperatorRestarts(Document):
@@ -107,6 +113,12 @@ class OperatorRestarts(Document):
     period_seconds: int = Field(default=21_600, ge=1, le=30 * DAY, description="evalPeriodSeconds")
     max_full_restarts: int | None = Field(default=None, ge=0, le=100, description="maxFullJobRestarts in a period")
     before_full_restart: int | None = Field(default=None, ge=0, le=100, description="numRestartBeforeFullJobRestart")
+    avoided_nodes: int | None = Field(
+        default=None,
+        ge=0,
+        le=INSTANCES_MAX,
+        description="nodes with repeated faults that restarted pods avoid (maxNumRepeatOffendersToAvoid)",
+    )
 
 
 class LogOperator(StrEnum):
@@ -151,13 +163,22 @@ class LogRule(Document):
         return known.get(value, value) if isinstance(value, str) else value
 
 
+Fragment = dict[str, JsonValue]
+"""A part of a pod, in the words of Kubernetes. pod_fragments.py says what it may have."""
+
+
 class Volume(Document):
-    """A volume of the pods: a path of the node, or a claim."""
+    """A volume of the pods: a path of the node, a claim, or another source."""
 
     name: DnsLabel
     mount_path: Path
     host_path: Path | None = None
     claim: DnsLabel | None = Field(default=None, description="the name of a PersistentVolumeClaim")
+    source: Fragment | None = Field(
+        default=None,
+        max_length=1,
+        description="another source, as Kubernetes writes it: secret, configMap, emptyDir or ephemeral",
+    )
     read_only: bool = False
 
 
@@ -198,6 +219,10 @@ class HyperPod(Document):
     accelerators: int | None = Field(
         default=None, ge=0, le=64, description="GPUs or Neuron devices of each pod; default: all of the instance type"
     )
+    partition: Annotated[str, Field(pattern=r"^mig-[1-7]g\.[0-9]{1,3}gb$"), Wording("a MIG profile")] | None = Field(
+        default=None,
+        description="a part of a GPU, such as `mig-1g.10gb`; `accelerators` then counts these, by default 1",
+    )
     vcpu: float | None = Field(
         default=None,
         gt=0,
@@ -210,6 +235,12 @@ class HyperPod(Document):
         le=32_768,
         description="memory of each pod; default: all that a node has for pods, or the accelerators' part of it",
     )
+    vcpu_limit: float | None = Field(
+        default=None, gt=0, le=1_024, description="the most processors that each pod gets; default: no limit"
+    )
+    memory_limit_gib: float | None = Field(
+        default=None, gt=0, le=32_768, description="memory at which a pod is ended; default: what it asks for"
+    )
     efa: int | None = Field(
         default=None,
         ge=0,
@@ -217,7 +248,19 @@ class HyperPod(Document):
         description="EFA interfaces of each pod; default: as `vcpu` if a replica can have several instances",
     )
     volumes: list[Volume] = Field(
-        default_factory=list, max_length=20, description="paths of the nodes, and claims, that the pods mount"
+        default_factory=list,
+        max_length=20,
+        description="paths of the nodes, claims and others that the pods mount",
+    )
+    pod: Fragment = Field(
+        default_factory=dict,
+        max_length=20,
+        description="further members of the pods, as Kubernetes writes them: tolerations, affinity, …",
+    )
+    container: Fragment = Field(
+        default_factory=dict,
+        max_length=20,
+        description="further members of their container, as Kubernetes writes them: envFrom, imagePullPolicy, …",
     )
     service_account: DnsLabel | None = Field(
         default=None, description="one of your own, with the rights that the pods need; default: one for the run"

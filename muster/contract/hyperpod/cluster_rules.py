@@ -13,6 +13,7 @@ from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import Elastic, LogRule, Volume
 from muster.contract.hyperpod.cluster_parts import Part, parts_of, uses_cluster
+from muster.contract.hyperpod.pod_fragments import fragment_problems
 from muster.contract.hyperpod.pod_resources import resource_problems
 from muster.contract.hyperpod.pod_tree import MEMORY_VOLUME, OWN_PATHS, TREE_VOLUME
 from muster.contract.hyperpod.pod_work import POD_WORK_BYTES_MAX
@@ -136,6 +137,10 @@ def _section_problems(part: Part) -> Iterator[Problem]:
     else:
         for problem in resource_problems(asked, part.spec.instance_types):
             yield _placed(problem, where)
+    if asked.partition is not None and (part.spec.instance_count > 1 or asked.elastic is not None):
+        remedy = "leave it out, or set instance_count: 1 without elastic"
+        yield StatedProblem(f"{where}.partition", "parts of GPUs do not talk to those of other nodes", remedy)
+    yield from fragment_problems(asked, where)
     if asked.elastic is not None:
         yield from _elastic_problems(asked.elastic, part.spec.instance_count, f"{where}.elastic")
     yield from _log_rule_problems(asked.log_rules, f"{where}.log_rules")
@@ -223,9 +228,10 @@ def _volume_problems(volumes: list[Volume], where: str) -> Iterator[Problem]:
                 yield Problem(where, f"{number} volumes with the {field} {value}", "change all but one")
     for index, volume in enumerate(volumes):
         place = f"{where}.{index}"
-        if (volume.claim is None) is (volume.host_path is None):
-            statement = "no source is set" if volume.claim is None else "two sources are set"
-            yield StatedProblem(place, statement, "set one of claim and host_path")
+        sources = sum(bool(source) for source in (volume.claim, volume.host_path, volume.source))
+        if sources != 1:
+            statement = f"{sources} sources are set" if sources else "no source is set"
+            yield StatedProblem(place, statement, "set one of claim, host_path and source")
         if volume.name in (MEMORY_VOLUME, TREE_VOLUME):
             yield Problem(f"{place}.name", repr(volume.name), "rename it", "Muster has a volume of this name")
         steps = {field for field in ("mount_path", "host_path") if ".." in str(getattr(volume, field)).split("/")}

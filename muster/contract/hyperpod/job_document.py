@@ -150,6 +150,7 @@ def _pod(plan: Plan, spec: Spec, rank: int, attempt: int, shortages: int) -> _Js
     # A volume of the user's may keep the local states beyond the pod.
     own = {volume.mount_path.rstrip("/") for volume in asked.volumes}
     container: dict[str, object] = {
+        **asked.container,
         "name": CONTAINER,
         "image": spec.image,
         "command": [_literal(word) for word in POD_COMMAND],
@@ -170,6 +171,7 @@ def _pod(plan: Plan, spec: Spec, rank: int, attempt: int, shortages: int) -> _Js
     # As for a training job: on a type with disks of its own the volume is as large as they are.
     disk: _Json = {} if has_own_disks(instance_type) else {"sizeLimit": f"{spec.volume_gb}Gi"}
     pod: dict[str, object] = {
+        **asked.pod,
         "containers": [container],
         "nodeSelector": _node_labels(asked, instance_type),
         # A container that ends is started again by the operator, never by the node alone.
@@ -220,6 +222,8 @@ def _mount(volume: Volume) -> _Json:
 
 
 def _volume(volume: Volume) -> _Json:
+    if volume.source is not None:
+        return {"name": volume.name, **volume.source}
     if volume.claim is not None:
         claim: _Json = {"claimName": volume.claim}
         return {
@@ -251,6 +255,8 @@ def _run_policy(asked: HyperPod, seconds: int) -> _Json:
         "evalPeriodSeconds": asked.restarts.period_seconds,
         "maxFullJobRestarts": asked.restarts.max_full_restarts,
         "numRestartBeforeFullJobRestart": asked.restarts.before_full_restart,
+        "maxNumRepeatOffendersToAvoid": asked.restarts.avoided_nodes,
+        "scaleUpSnoozeTimeInSeconds": asked.elastic and asked.elastic.scale_up_snooze_seconds,
     }
     policy: _Json = {
         # The operator removes pods of an ended job at once: they hold their accelerators until then.

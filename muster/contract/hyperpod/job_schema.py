@@ -68,6 +68,11 @@ def schema_problems(document: JsonValue) -> list[SchemaProblem]:
     return list(_problems(document, job_schema(), ""))
 
 
+def member_problems(definition: str, name: str, value: JsonValue, path: str) -> list[SchemaProblem]:
+    """Everything in the value of a member, which the definition has, that no HyperPodPyTorchJob may have."""
+    return list(_problems(value, job_schema()["$defs"][definition]["properties"][name], path))
+
+
 def resolved_schema(schema: Schema) -> Schema:
     """The schema itself, or the definition that it refers to, with what stands beside the reference."""
     reference = schema.get("$ref")

@@ -160,12 +160,12 @@ def _request(document: Mapping[Any, Any]) -> RecipeRequest:
 def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
     given = facts(document, openings, None)
-    completed, resolved = _resolved_with(openings.sources, given)
+    completed, resolved = resolved_with_results(openings.sources, given)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
     if (of_family := facts(document, openings, family)) != given:
         given = of_family
-        completed, resolved = _resolved_with(openings.sources, given)
+        completed, resolved = resolved_with_results(openings.sources, given)
     own = given.keys() - openings.sources.inputs
     resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
@@ -177,13 +177,15 @@ def _from_spec(resolved: ResolvedRecipe, *paths: Path) -> ResolvedRecipe:
     return replace(resolved, origins={**resolved.origins, **dict.fromkeys(inputs, Origin.SPEC)})
 
 
-def _resolved_with(sources: RecipeSources, given: Mapping[str, JsonValue]) -> tuple[RecipeSources, ResolvedRecipe]:
-    """The recipe with further inputs, and its sources with these.
+def resolved_with_results(
+    sources: RecipeSources, given: Mapping[str, JsonValue] | None = None
+) -> tuple[RecipeSources, ResolvedRecipe]:
+    """The recipe with further inputs, RESULTS among them where it refers to it, and its sources with these.
 
     Raises:
         RecipeError: with every problem.
     """
-    completed = sources.model_copy(update={"inputs": {**given, **sources.inputs}})
+    completed = sources.model_copy(update={"inputs": {**(given or {}), **sources.inputs}})
     try:
         return completed, resolve(completed)
     except RecipeError as error:

@@ -7,6 +7,7 @@ within lists. Everything else is refused by name.
 
 from __future__ import annotations
 
+import copy
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,9 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
+from muster.contract.recipe.expressions.interpolation import referred_part
 from muster.contract.recipe.places import PlaceError
+from muster.contract.recipe.resolved_recipe import Path
 
 FILES_MAX = 200
 """Files of one recipe; the largest public one has 30."""
@@ -30,9 +33,9 @@ Load = Callable[[str], Values]
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
+_OWN = "recipes"  # the package of a public recipe's parts
 _MISSING = "???"  # a value that others must set: it replaces none
 _PACKAGE = re.compile(r"[\w\-]+(\.[\w\-]+)*")
-_INTERPOLATED = re.compile(r"\$\{.*\}", re.DOTALL)
 _PARTS_SHOWN = 80
 
 
@@ -102,11 +105,12 @@ def composed(recipe: str, text: str, folders: ConfigFolders, load: Load) -> Valu
     values = composition.values
     values.pop("hydra", None)
     # Files of the public recipes have the package `recipes`, and the recipe itself has none: it is laid over them.
-    inner = values.pop("recipes", None)
+    inner = values.pop(_OWN, None)
     if isinstance(inner, dict):
-        merge(inner, values)
+        # Interpolations refer to the parts as they are before anything is laid over them.
+        merge(inner, values, {**values, _OWN: copy.deepcopy(inner), "": inner}, ("",))
         return inner
-    return values if inner is None else {**values, "recipes": inner}
+    return values if inner is None else {**values, _OWN: inner}
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ class _Composition:
             entries.append(_SELF)
         for entry in entries:
             if entry == _SELF:
-                merge(self.values, _placed(config.package, config.content))
+                merge(self.values, _placed(config.package, config.content), self.values, ())
                 continue
             for item in _items(config.path, entry):
                 self._add_item(config, item, (*above, config.path))
@@ -246,19 +250,23 @@ def _placed(package: str, content: Values) -> Values:
     return placed
 
 
-def merge(target: Values, over: Mapping[str, JsonValue]) -> None:
-    """Lay values over others: mappings are merged, everything else is replaced, and `???` replaces nothing."""
+def merge(target: Values, over: Mapping[str, JsonValue], document: Values, above: Path) -> None:
+    """Lay values over `target`, which is at the path `above` of the document.
+
+    Mappings are merged, everything else is replaced, and `???` replaces nothing. What an interpolation stands for at
+    this moment is copied before a mapping is laid over it.
+    """
     for key, value in over.items():
         known = target.get(key)
+        if isinstance(known, str) and isinstance(value, dict | list) and "${" in known:
+            known = target[key] = referred_part(document, (*above, key))
         if isinstance(known, dict | list) and isinstance(value, dict | list) and type(known) is not type(value):
             names = {dict: "mapping", list: "list"}
             _refuse(key[:_PARTS_SHOWN], f"a {names[type(value)]} is laid over a {names[type(known)]}")
         if isinstance(value, dict):
-            if isinstance(known, str) and _INTERPOLATED.fullmatch(known):
-                _refuse(key[:_PARTS_SHOWN], f"a mapping is laid over the interpolation {known[:_PARTS_SHOWN]}")
             below: Values = known if isinstance(known, dict) else {}
-            merge(below, value)
             target[key] = below
+            merge(below, value, document, (*above, key))
         elif value != _MISSING or key not in target:
             target[key] = value
 

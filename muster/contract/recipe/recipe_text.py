@@ -134,16 +134,14 @@ def _with_quotes(text: str) -> str:
 
 
 def recipe_yaml(document: dict[str, JsonValue]) -> str:
-    """A resolved recipe as YAML, in its own order: the same values for PyYAML, OmegaConf and `load_recipe_text`.
+    """A recipe as YAML, in its own order: the same values for PyYAML, OmegaConf and `load_recipe_text`.
 
-    A key that is a whole number is written as one: the programs look it up as a number.
-    A text that holds `${` or `{{` is written as it is. Then the first line is LITERAL, so that resolving the YAML gives
-    the same values.
+    A key that is a whole number is written as one: the programs look it up as a number. Interpolations and placeholders
+    stay what they are: see `ResolvedRecipe.to_yaml`.
     """
     lines: list[str] = []
     _write_mapping(document, "", lines)
-    text = "\n".join(lines) + "\n" if document else "{}\n"
-    return f"{LITERAL}{text}" if "${" in text or "{{" in text else text
+    return "\n".join(lines) + "\n" if document else "{}\n"
 
 
 def _write_mapping(value: dict[str, JsonValue], indent: str, lines: list[str]) -> None:

@@ -136,7 +136,8 @@ class _Resolution:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
-        if not self._problems.found and found.yaml_most > TEXT_MAX and len(recipe_yaml(document).encode()) > TEXT_MAX:
+        is_long = found.yaml_most > TEXT_MAX - len(LITERAL)
+        if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)

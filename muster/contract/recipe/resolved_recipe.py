@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import JsonValue
 
 from muster.contract.document import digest
+from muster.contract.recipe.recipe_text import LITERAL, recipe_yaml
 
 Path = tuple[str | int, ...]
 """A place in a recipe: keys, and indices of lists."""
@@ -44,3 +45,8 @@ class ResolvedRecipe:
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of the values, which are what the replicas get."""
         return digest(self.document)
+
+    def to_yaml(self) -> str:
+        """The YAML that replicas get. Only a resolved recipe is marked as LITERAL: it resolves to itself."""
+        text = recipe_yaml(self.document)
+        return f"{LITERAL}{text}" if "${" in text or "{{" in text else text

@@ -48,11 +48,11 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,
         "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
+        # The job's sessions get the tags of the session that creates it (contract.aws.session_tags).
+        "SessionChainingConfig": {"EnableSessionTagChaining": True},
         **spec.access_request(),
         **spec.observation_request(),
         **spec.model_package_request(),
-        # The job's sessions get the tags of the session that creates it (contract.aws.session_tags).
-        "SessionChainingConfig": {"EnableSessionTagChaining": True},
         "Environment": job_environment(plan, spec, rank, attempt),
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }

@@ -68,11 +68,16 @@ class AccessFields(Document):
         return None if self.role_arn is None or self.role_arn.startswith("arn:") else self.role_arn
 
     def access_problems(self, *, private_registry: bool, alone: bool) -> Iterator[Problem]:
-        """Settings with which a replica could not reach S3 or its image; `alone`: nothing of Muster runs in it."""
+        """Settings with which a replica cannot reach S3 or its image; `alone`: nothing of Muster runs in it."""
         if self.enable_network_isolation and not alone:
             allowed = "replicas exchange data through S3 and cannot reach it when isolated"
             remedy = "leave the field out (a VPC with an S3 endpoint keeps traffic private)"
             yield Problem("enable_network_isolation", "true", remedy, allowed)
+        chained = self.session_chaining_config
+        if chained is not None and not chained.enable_session_tag_chaining and self.role_arn is None:
+            field = "session_chaining_config.enable_session_tag_chaining"
+            allowed = "the stack's role has rights only by the tags of a run's session"
+            yield Problem(field, "false", "leave it out, or name a role of your own in role_arn", allowed)
         if private_registry and self.vpc_config is None:
             field = "training_image_config.training_repository_access_mode"
             yield Problem(field, "'Vpc'", "set vpc_config", "allowed only with vpc_config")

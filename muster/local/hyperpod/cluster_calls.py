@@ -24,6 +24,7 @@ from muster.local.hyperpod.node_documents import (
     instance_of,
     is_ready,
 )
+from muster.local.hyperpod.nodes import Nodes
 from muster.local.kubernetes.kinds.resources import NODES
 from muster.local.kubernetes.objects.status_errors import Document
 from muster.local.kubernetes.objects.store import ObjectStore
@@ -65,6 +66,7 @@ class ListedCluster:
 
     settings: ClusterSettings
     store: ObjectStore
+    nodes: Nodes
     created: float = field(default_factory=time.time)
 
 
@@ -88,7 +90,7 @@ class ClusterCalls:
         groups = [
             {
                 "CurrentCount": sum(_label(node, _GROUP) == group for node in nodes),
-                "TargetCount": settings.nodes,
+                "TargetCount": cluster.nodes.target,
                 "InstanceGroupName": group,
                 "InstanceType": settings.node_type,
                 "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-embedded/lifecycle", "OnCreate": "on_create.sh"},

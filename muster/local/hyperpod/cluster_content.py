@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from muster.local.hyperpod.cluster_settings import ClusterSettings
-from muster.local.hyperpod.instance_types import TYPES
+from muster.local.hyperpod.instance_types import capacity_of
 from muster.local.hyperpod.node_documents import allocatable
 from muster.local.hyperpod.quantities import quantity
 from muster.local.kubernetes.kinds.resources import (
@@ -53,7 +53,7 @@ def fill(store: ObjectStore, settings: ClusterSettings) -> None:
 def _quota(settings: ClusterSettings) -> dict[str, Any]:
     """The resources of so many nodes; a lower priority gives way."""
     count = settings.nodes if settings.quota_nodes is None else settings.quota_nodes
-    each = allocatable(TYPES[settings.node_type].capacity())
+    each = allocatable(capacity_of(settings.node_type))
     resources = [
         {"name": name, "nominalQuota": _times(name, value, count)}
         for name, value in each.items()

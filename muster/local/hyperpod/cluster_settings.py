@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from muster.contract.aws.cluster_instances import CLUSTER_INSTANCE_TYPES
 from muster.contract.hyperpod.clusters import Cluster, ClusterName, Clusters, DnsLabel, EksName
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
-from muster.local.hyperpod.instance_types import TYPES
 
 DEFAULT_CLUSTER = "muster-local"
 DEFAULT_NODES = 4
@@ -38,8 +38,9 @@ class ClusterSettings(BaseModel):
     @field_validator("node_type")
     @classmethod
     def _known(cls, found: str) -> str:
-        if found not in TYPES:
-            message = f"{found} is not among the instance types of the embedded cluster: {', '.join(sorted(TYPES))}"
+        if found not in CLUSTER_INSTANCE_TYPES:
+            known = ", ".join(CLUSTER_INSTANCE_TYPES)
+            message = f"{found} is not among the instance types of the embedded cluster: {known}"
             raise ValueError(message)
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from muster.local.hyperpod.instance_types import TYPES
+from muster.local.hyperpod.instance_types import capacity_of
 from muster.local.hyperpod.quantities import quantity
 
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
@@ -32,7 +32,7 @@ def new_instance_id() -> str:
 
 def node(instance: str, number: int, node_type: str, group: str, region: str) -> dict[str, Any]:
     """A healthy node that has just joined. `number` decides where in the network it lies."""
-    capacity = TYPES[node_type].capacity()
+    capacity = capacity_of(node_type)
     labels = {
         HOSTNAME: name_of(instance),
         "kubernetes.io/arch": "amd64",

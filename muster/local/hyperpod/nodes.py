@@ -64,6 +64,8 @@ class Nodes:
         self._region = region
         self._events = events
         self._lose_processes = lose_processes
+        self.target = settings.nodes
+        """How many nodes its owner wants."""
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._repairing: set[str] = set()
@@ -80,6 +82,7 @@ class Nodes:
 
     def scale(self, count: int) -> None:
         """Change the number of nodes; the newest leave first, with all that runs on them."""
+        self.target = count
         names = [item["metadata"]["name"] for item in self._store.list(NODES).items]
         self._events.state("Updating", len(names), count, self._settings.node_type)
         self.join(max(0, count - len(names)))

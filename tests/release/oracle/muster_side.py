@@ -6,7 +6,6 @@ import yaml
 
 from muster.contract.recipe.expansion import expand, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolution import resolve
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.model_source import ModelSource, with_model
@@ -30,7 +29,7 @@ def sources(case: Case) -> RecipeSources:
 
 def resolved(case: Case) -> Any:
     """The resolved recipe, as a program reads its YAML."""
-    return yaml.safe_load(recipe_yaml(resolve(sources(case)).document))
+    return yaml.safe_load(resolve(sources(case)).to_yaml())
 
 
 def document(case: Case) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def request(case: Case) -> dict[str, Any]:
 
 def delivered(case: Case) -> Any:
     """The recipe that the container of a case's job finds in its channel, as a program reads it."""
-    return yaml.safe_load(recipe_yaml(expansion(document(case), sources(case)).recipes[0].document))
+    return yaml.safe_load(expansion(document(case), sources(case)).recipes[0].to_yaml())
 
 
 def _text(place: str, text: str | None) -> SourceText | None:

@@ -12,14 +12,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from muster.contract.errors import SpecError
+from muster.contract.errors import RecipeError, SpecError
+from muster.contract.recipe.checkout_recipe import checkout_recipe
+from muster.contract.recipe.expansion import resolved_with_results
+from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import load_recipe_text, recipe_yaml
+from muster.contract.recipe.recipe_text import load_recipe_text
 from muster.contract.recipe.resolution import resolve
 from tests.release.oracle import generated, muster_side
 from tests.release.oracle.cases import EXAMPLES, Case, Example, Refused, at, cases, shown
 from tests.release.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences
 from tests.release.oracle.exact import decoded, encoded, same
+from tests.support.composed_recipes import RECIPE, checkout
+from tests.support.recipe_readers import MemoryCheckout
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / "build" / "sagemaker" / "bin" / "python"
@@ -32,6 +37,7 @@ TRAINERS = [
     *(f"{_TRAIN}{name.lower()}_trainer.{name}Trainer" for name in ("SFT", "DPO", "RLVR", "RLAIF", "CPT")),
 ]
 MODEL_TRAINER = f"{_TRAIN}model_trainer.ModelTrainer"
+CHECKOUTS = [checkout(seed) for seed in range(80)]
 TREES = [generated.recipe(seed) for seed in range(150)]
 SCALARS = list(generated.scalars(seed=0, count=600))
 
@@ -44,7 +50,7 @@ def kind_of(case: Case) -> str:
 def resolved_text(case: Case) -> str:
     """The YAML of a resolved recipe; empty where Muster refuses it, which the test of that recipe shows."""
     with suppress(SpecError):
-        return recipe_yaml(resolve(muster_side.sources(case)).document)
+        return resolve(muster_side.sources(case)).to_yaml()
     return ""
 
 
@@ -60,6 +66,7 @@ def asked() -> dict[str, Any]:
     document = {kind: [encoded(case.question()) for case in found] for kind, found in questions.items()}
     document["read"] = [*map(resolved_text, CASES), *SCALARS]
     document["interpolated"] = TREES
+    document["composed"] = CHECKOUTS
     document["signatures"] = [*TRAINERS, MODEL_TRAINER]
     command = [str(PYTHON), "-m", "tests.release.oracle.sagemaker_side"]
     # The SDK leaves its temporary files behind.
@@ -113,8 +120,8 @@ def test_omegaconf_reads_a_resolved_recipe_as_muster_and_pyyaml_do() -> None:
     read = {case.name: one for case, one in zip(CASES, asked()["read"], strict=False)}
 
     def differences(case: Case) -> object:
-        document = resolve(muster_side.sources(case)).document
-        assert load_recipe_text(recipe_yaml(document)) == document
+        found = resolve(muster_side.sources(case))
+        assert load_recipe_text(found.to_yaml()) == found.document
         return found_differences(decoded(read[case.name]["value"]), muster_side.resolved(case))
 
     assert wrong(CASES, differences) == {}
@@ -209,6 +216,19 @@ def test_generated_references_mean_what_they_mean_in_omegaconf() -> None:
     found = Counter(map(held_against, TREES, asked()["interpolated"], [REFUSED_TREE] * len(TREES)))
     assert found["equal"] > len(TREES) // 2, found
     assert found["refused by Muster"] < len(TREES) // 10, found
+
+
+def test_a_recipe_is_composed_as_hydra_composes_it() -> None:
+    found: Counter[str] = Counter()
+    for seed, (files, theirs) in enumerate(zip(CHECKOUTS, asked()["composed"], strict=True)):
+        ours = None
+        with suppress(PlaceError, RecipeError):
+            base = checkout_recipe(MemoryCheckout(files), "there", RECIPE)
+            ours = resolved_with_results(RecipeSources(name="composed", base=base))[1].document
+        assert ("error" in theirs) == (ours is None), (seed, theirs)
+        assert ours is None or found_differences(decoded(theirs["value"]), ours) == {}, seed
+        found["equal" if ours else "refused by both"] += 1
+    assert found["equal"] > len(CHECKOUTS) * 0.8, found
 
 
 def test_generated_scalars_are_read_as_omegaconf_reads_them() -> None:

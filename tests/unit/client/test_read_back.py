@@ -140,7 +140,9 @@ def test_the_log_of_a_rank_that_does_not_exist_says_which_ones_do(harness: Contr
         harness.executions.start(name, json.dumps({"replicas": replicas}))
     harness.plan("three", replicas=2)
     for name, ranks, attempt, words in (
-        ("one", {1, 2}, None, r"no replicas 1 to 2: it has only replica 0\."),
+        ("one", {1, 2}, None, r"no replicas 1-2: it has only replica 0\."),
+        ("two", -1, None, r"no replica -1: it has the replicas 0 to 1\."),
+        ("two", {5, 9}, None, r"no replicas 5,9: it has the replicas 0 to 1\."),
         ("two", 7, None, r"no replica 7: it has the replicas 0 to 1\."),
         ("three", 1, 1, "replica 1 has not been launched yet"),
     ):

@@ -1,13 +1,20 @@
 """Recipes that are composed of other files, as in a checkout of the public recipes."""
 
+import json
 import posixpath
+from contextlib import suppress
 
 import pytest
 
+from muster.contract.errors import RecipeError
 from muster.contract.recipe.checkout_recipe import checkout_catalog, checkout_recipe
+from muster.contract.recipe.expansion import resolved_with_results
 from muster.contract.recipe.hydra_defaults import DEPTH_MAX, FILES_MAX
 from muster.contract.recipe.places import PlaceError
+from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.recipe_text import load_recipe_text
+from tests.support import composed_recipes
+from tests.support.composed_recipes import checkout
 from tests.support.recipe_readers import MemoryCheckout
 
 ROOT = "hyperpod_recipes/recipes_src/"
@@ -111,15 +118,34 @@ def test_a_composition_is_bounded() -> None:
     assert f"more than {FILES_MAX} files" in _refusal(wide, **{f"w{number}": "" for number in range(FILES_MAX + 1)})
 
 
-def test_a_mapping_is_laid_over_no_list_and_no_interpolation() -> None:
-    for below, over, words in (
-        ("[1]", "{b: 1}", "is laid over a"),
-        ("${other}", "{b: 1}", "a mapping is laid over the interpolation ${other}"),
-    ):
-        part = f"# @package recipes\na: {below}\n"
-        statement = _refusal(f"defaults: [/hydra_config/verl/p]\na: {over}\n", p=part)
-        assert statement.startswith("a: a ")
-        assert words in statement
+def test_a_mapping_is_laid_over_no_list() -> None:
+    for below in ("[1]", "'${.listed}'"):
+        part = f"# @package recipes\na: {below}\nlisted: [1]\n"
+        statement = _refusal("defaults: [/hydra_config/verl/p]\na: {b: 1}\n", p=part)
+        assert statement == "a: a mapping is laid over a list", below
+
+
+def test_a_mapping_over_an_interpolation_is_laid_over_a_copy_of_what_it_stands_for() -> None:
+    part = "limits: {low: 1, high: {most: 8}}\na: {b: '${recipes.limits}'}\nc: '${d}'\ne: '${.a}'\n"
+    over = "a: {b: {high: {least: 2}}}\nc: {x: 1}\ne: {b: {low: 3}}\nlimits: {low: 5}\n"
+    part, recipe = f"# @package recipes\n{part}", f"defaults: [/hydra_config/verl/p]\n{over}"
+    assert _composed(recipe, p=part) == {
+        "limits": {"low": 5, "high": {"most": 8}},
+        "a": {"b": {"low": 1, "high": {"most": 8, "least": 2}}},
+        "c": {"x": 1},
+        "e": {"b": {"low": 3, "high": {"most": 8, "least": 2}}},
+    }
+
+
+def test_what_a_composition_gives_is_resolved_like_every_recipe() -> None:
+    resolved = 0
+    for seed in range(40):
+        base = checkout_recipe(MemoryCheckout(checkout(seed)), "there", composed_recipes.RECIPE)
+        with suppress(RecipeError):
+            document = resolved_with_results(RecipeSources(name="composed", base=base))[1].document
+            assert "${" not in json.dumps(document), seed
+            resolved += 1
+    assert resolved > 30
 
 
 def test_a_recipe_is_found_below_each_of_the_roots() -> None:

@@ -108,6 +108,7 @@ VALUES: list[tuple[Fields, list[tuple[str, Any, Any]]]] = [
             ("role_arn", ROLE + "r", "path/my-training-role"),
             ("role_arn", long(ROLE, 2_048), long(ROLE, 2_049)),
             ("enable_network_isolation", False, True),
+            ("session_chaining_config.enable_session_tag_chaining", True, False),
             ("output_data_config.s3_output_path", long("s3://bucket/", 1_024), long("s3://bucket/", 1_025)),
             ("output_data_config.s3_output_path", "s3://bucket", "/bucket"),
             ("output_data_config.compression_type", "NONE", "None"),

@@ -97,3 +97,14 @@ def test_nothing_that_passes_the_spec_is_refused_by_the_service() -> None:
     sent = [requests(spec)[0] for spec in accepted if spec.named_role is None]
     assert [refusal for request in sent for refusal in refusals(request)] == []
     assert len(sent) > 100
+
+
+def test_a_role_of_ones_own_may_do_without_session_tags() -> None:
+    found = {}
+    for chained in (None, False):
+        config = None if chained is None else {"enable_session_tag_chaining": chained}
+        spec: dict[str, Any] = {"replicas": 1, "trainer": "a.b:c", "image": "i", "session_chaining_config": config}
+        spec["role_arn"] = "arn:aws:iam::123456789012:role/own"
+        (request,) = requests(parse_spec(spec))
+        found[chained] = request["SessionChainingConfig"]["EnableSessionTagChaining"]
+    assert found == {None: True, False: False}

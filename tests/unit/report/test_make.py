@@ -101,7 +101,15 @@ def test_a_page_says_who_finished_early(small: PageInput) -> None:
 
 
 def test_durations_sizes_and_links_are_short_and_lead_to_the_partition() -> None:
-    durations = {7.54: "7.54 s", 60: "1 min", 67: "1 min 7 s", 7_500: "2 h 5 min", 273_600: "3 d 4 h", -1: "0 s"}
+    durations = {
+        7.54: "7.54 s",
+        59.96: "1 min",
+        60: "1 min",
+        67: "1 min 7 s",
+        7_500: "2 h 5 min",
+        273_600: "3 d 4 h",
+        -1: "0 s",
+    }
     assert {seconds: duration(seconds) for seconds in durations} == durations
     sizes = {0: "0 bytes", 999: "999 bytes", 1_000: "1 kB", 999_999: "1 MB", 13_476_839_424: "13.5 GB"}
     assert {count: bytes_text(count) for count in sizes} == sizes

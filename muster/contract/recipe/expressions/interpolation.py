@@ -561,8 +561,8 @@ _ARITHMETIC: Mapping[str, tuple[int | None, Callable[[list[float]], float]]] = {
 }
 
 
-def referred_mapping(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | None:
-    """A copy of the mapping that an interpolation stands for, with its own interpolations; None for anything else."""
+def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | list[JsonValue] | None:
+    """A copy of what an interpolation stands for, with its own interpolations; None where it is a scalar or nothing."""
     holder: JsonValue = document
     for part in path[:-1]:
         holder = holder[part]  # type: ignore[index]
@@ -573,4 +573,10 @@ def referred_mapping(document: dict[str, JsonValue], path: Path) -> dict[str, Js
         found = _Resolution(document, {}).value_of(_Place(holder, path[-1]), str(text))
     except (_FailedError, _RefersToMissingError):
         return None
-    return copy.deepcopy(found) if isinstance(found, dict) else None
+    return copy.deepcopy(found) if isinstance(found, dict | list) else None
+
+
+def referred_mapping(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | None:
+    """The same where it is a mapping; None for anything else."""
+    found = referred_part(document, path)
+    return found if isinstance(found, dict) else None

@@ -66,7 +66,7 @@ class HostedCluster:
         self._cluster = EmbeddedCluster(
             ClusterParts(self._server.store, settings, account.region, machine, events, parts.faults)
         )
-        calls = ClusterCalls(account, [ListedCluster(settings, self._server.store)])
+        calls = ClusterCalls(account, [ListedCluster(settings, self._server.store, self._cluster.nodes)])
         self.operations: dict[str, Operation] = {
             **calls.operations,
             **ClusterChanges(self._cluster, arn).operations,

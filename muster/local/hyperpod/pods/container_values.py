@@ -92,7 +92,7 @@ def _resource(reference: Document, container: Document) -> str:
 
 def _key(kind: str, name: str, key: str, optional: bool, lookup: Lookup) -> str | None:
     document = lookup(kind, name)
-    value = None if document is None else _data(kind, document).get(key)
+    value = None if document is None else values_in(kind, document).get(key)
     if value is None and not optional:
         what = f'{kind.lower()} "{name}" not found' if document is None else f"couldn't find key {key} in {kind} {name}"
         raise MissingReferenceError(what)
@@ -106,11 +106,12 @@ def _all_of(source: Document, lookup: Lookup) -> dict[str, str]:
             if document is None and not source[member].get("optional"):
                 message = f'{kind.lower()} "{source[member]["name"]}" not found'
                 raise MissingReferenceError(message)
-            return {f"{source.get('prefix', '')}{key}": value for key, value in _data(kind, document or {}).items()}
+            return {f"{source.get('prefix', '')}{key}": value for key, value in values_in(kind, document or {}).items()}
     return {}
 
 
-def _data(kind: str, document: Document) -> dict[str, str]:
+def values_in(kind: str, document: Document) -> dict[str, str]:
+    """The values of a ConfigMap or Secret, as a container gets them."""
     data = document.get("data") or {}
     if kind == "ConfigMap":
         return {key: str(value) for key, value in data.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from muster.local.hyperpod.pods.container_values import Lookup, MissingReferenceError
+from muster.local.hyperpod.pods.container_values import Lookup, MissingReferenceError, values_in
 
 ENV_MOUNTS = "MUSTER_LOCAL_MOUNTS"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -76,7 +76,11 @@ def _folder(volume: Mapping[str, Any], places: Places, lookup: Lookup) -> Path:
             raise MissingReferenceError(message)
         folder = places.claims / _UNSAFE.sub("_", claim)
     elif "configMap" in volume:
-        return _config_map(volume["configMap"], places.pod / "volumes" / name, lookup)
+        source = volume["configMap"]
+        return _copied("ConfigMap", source["name"], source, places.pod / "volumes" / name, lookup)
+    elif "secret" in volume:
+        source = volume["secret"]
+        return _copied("Secret", source["secretName"], source, places.pod / "volumes" / name, lookup)
     elif "emptyDir" in volume or set(volume) == {"name"}:
         folder = places.pod / "volumes" / name
     else:
@@ -87,13 +91,13 @@ def _folder(volume: Mapping[str, Any], places: Places, lookup: Lookup) -> Path:
     return folder
 
 
-def _config_map(source: Mapping[str, Any], folder: Path, lookup: Lookup) -> Path:
-    document = lookup("ConfigMap", source["name"])
+def _copied(kind: str, name: str, source: Mapping[str, Any], folder: Path, lookup: Lookup) -> Path:
+    document = lookup(kind, name)
     if document is None and not source.get("optional"):
-        message = f'configmap "{source["name"]}" not found'
+        message = f'{kind.lower()} "{name}" not found'
         raise MissingReferenceError(message)
     folder.mkdir(parents=True, exist_ok=True)
-    for key, text in ((document or {}).get("data") or {}).items():
+    for key, text in values_in(kind, document or {}).items():
         (folder / _plain(key)).write_text(text)
     return folder
 

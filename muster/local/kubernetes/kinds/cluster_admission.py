@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 
 from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
+from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, JOBS, SECRETS, SERVICE_ACCOUNTS
 from muster.local.kubernetes.objects.admission import Admission
 from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
 from muster.local.kubernetes.objects.status_errors import Document, Problem, bad_request, forbidden
@@ -37,11 +38,18 @@ class ClusterAdmission(Admission):
                 raise bad_request(message)
         completed = schema.defaulted(pruned)
         completed.setdefault("metadata", {})  # it was null
+        if resource == SECRETS and (texts := completed.pop("stringData", None)):
+            encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+            completed["data"] = {**(completed.get("data") or {}), **encoded}
         return completed
 
     def problems(self, resource: Resource, document: Document) -> Sequence[Problem]:
-        """What the schema refuses."""
-        return schema_of(resource).problems(document)
+        """What the schema refuses, and what the embedded operator cannot run."""
+        found = list(schema_of(resource).problems(document))
+        specs = document.get("spec", {}).get("replicaSpecs") if resource == JOBS else None
+        if not found and isinstance(specs, list) and len(specs) > 1:
+            found.append(Problem("spec.replicaSpecs", "FieldValueInvalid", "Too many: the embedded operator runs one"))
+        return found
 
     def review(self, resource: Resource, document: Document, namespace: str) -> None:
         """A pod needs the service account that it names."""

@@ -50,6 +50,62 @@ _ADDED: dict[tuple[str, str], dict[str, Any]] = {
     ("Tolerations", "effect"): {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
     ("Tolerations", "operator"): {"enum": ["Exists", "Equal"]},
 }
+
+
+def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    kinds = {name: {"type": kind} if isinstance(kind, str) else kind for name, kind in properties.items()}
+    head = {"type": "object", "additionalProperties": False, "properties": kinds}
+    return {**head, "required": list(required)} if required else head
+
+
+def _list(kind: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": kind}
+
+
+def _of(definition: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{definition}"}
+
+
+# The SDK has one model where Kubernetes has two types of the same name: these are the others, of Kubernetes' API, and
+# where they belong.
+_SEPARATE: dict[str, dict[str, Any]] = {
+    "PodAffinityTerm": _object(
+        ("topologyKey",),
+        labelSelector=_of("LabelSelector"),
+        matchLabelKeys=_list({"type": "string"}),
+        mismatchLabelKeys=_list({"type": "string"}),
+        namespaceSelector=_of("LabelSelector"),
+        namespaces=_list({"type": "string"}),
+        topologyKey="string",
+    ),
+    "PodSecurityContext": _object(
+        appArmorProfile=_of("AppArmorProfile"),
+        fsGroup="integer",
+        fsGroupChangePolicy="string",
+        runAsGroup="integer",
+        runAsNonRoot="boolean",
+        runAsUser="integer",
+        seLinuxOptions=_of("SeLinuxOptions"),
+        seccompProfile=_of("SeccompProfile"),
+        supplementalGroups=_list({"type": "integer"}),
+        supplementalGroupsPolicy="string",
+        sysctls=_list(_object(("name", "value"), name="string", value="string")),
+        windowsOptions=_of("WindowsOptions"),
+    ),
+    "SecretVolume": _object(defaultMode="integer", items=_list(_of("Items")), optional="boolean", secretName="string"),
+    "WeightedPodAffinityTerm": _object(
+        ("podAffinityTerm", "weight"), podAffinityTerm=_of("PodAffinityTerm"), weight="integer"
+    ),
+}
+_PLACES: dict[tuple[str, str], dict[str, Any]] = {
+    ("Spec", "securityContext"): _of("PodSecurityContext"),
+    ("Volumes", "secret"): _of("SecretVolume"),
+    **{
+        (kind, f"{strictness}DuringSchedulingIgnoredDuringExecution"): _list(_of(term))
+        for kind in ("PodAffinity", "PodAntiAffinity")
+        for strictness, term in (("preferred", "WeightedPodAffinityTerm"), ("required", "PodAffinityTerm"))
+    },
+}
 _LABEL_KEY = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 _LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$"
 # The operator names pods and services after the job, so its name is a DNS label.
@@ -132,6 +188,9 @@ def job_schema() -> dict[str, Any]:
         definitions[name] = {**reduced(schema), "additionalProperties": False}
     for (kind, name), limits in _ADDED.items():
         definitions[kind]["properties"][name].update(limits)
+    definitions |= _SEPARATE
+    for (kind, name), found in _PLACES.items():
+        definitions[kind]["properties"][name] = found
     return {**_ENVELOPE, "$defs": dict(sorted(definitions.items()))}
 
 

@@ -28,6 +28,7 @@ from sagemaker.train.sm_recipes import utils
 
 from tests.release.oracle.exact import decoded, encoded
 from tests.release.oracle.sagemaker_side.closed_process import REGION
+from tests.release.oracle.sagemaker_side.composition import composed
 
 BUCKET = "sdk-bucket"
 PROTECTED = {"model_type", "model_name_or_path", "dataset_catalog"}
@@ -325,6 +326,6 @@ def answers(questions: dict[str, Any]) -> dict[str, Any]:
     for kind, ask in (("resolved", resolved), ("from_recipe", from_recipe), ("trained", trained)):
         cases = map(decoded, questions.get(kind, ()))
         found[kind] = {case["name"]: answer(partial(ask, case)) for case in cases}
-    for kind, look in (("interpolated", interpolated), ("read", read)):
+    for kind, look in (("interpolated", interpolated), ("read", read), ("composed", composed)):
         found[kind] = [answer(partial(look, text)) for text in questions.get(kind, ())]
     return {**found, "signatures": signatures(questions.get("signatures", []))}

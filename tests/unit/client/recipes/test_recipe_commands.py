@@ -175,7 +175,7 @@ def checkout(tmp_path: Path) -> str:
     folder = tmp_path / "clone" / "recipes_collection" / "recipes" / "fine-tuning" / "llama"
     folder.mkdir(parents=True)
     for name in ("llmft_llama3_1_8b_seq4k_gpu_sft_lora", "llmft_llama3_1_8b_seq8k_gpu_dpo"):
-        (folder / f"{name}.yaml").write_text(f"run: {{name: {name}}}\n")
+        (folder / f"{name}.yaml").write_text(f"run: {{name: {name}, results_dir: '${{base_results_dir}}/x'}}\n")
     (tmp_path / "clone" / ".git").mkdir()
     (tmp_path / "clone" / ".git" / "x.yaml").write_text("a: 1\n")
     return "clone"
@@ -187,7 +187,9 @@ def test_the_recipes_of_a_checkout_are_listed_and_resolved(muster: Muster, check
     lines = muster("list", "--checkout", checkout, "--model", "Llama-3.1", "--technique", "sft").stdout.splitlines()
     name = "fine-tuning/llama/llmft_llama3_1_8b_seq4k_gpu_sft_lora"
     assert [line.split() for line in lines[1:]] == [["SFT", "LORA", "4K", name]]
-    assert values(muster("resolve", name, "--checkout", checkout, "--json"))["run.name"][1] == "base"
+    found = values(muster("resolve", name, "--checkout", checkout, "--json"))
+    assert found["run.name"][1] == "base"
+    assert found["run.results_dir"][0] == "/opt/ml/checkpoints/x"
     wrong = muster("resolve", name.replace("lora", "lra"), "--checkout", checkout)
     assert f"did you mean {name}?" in str(wrong.exception)
 

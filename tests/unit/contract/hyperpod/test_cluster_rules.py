@@ -29,6 +29,7 @@ def problems(**fields: Any) -> dict[str, str]:
 NETWORK = {"security_group_ids": ["sg-1"], "subnets": ["subnet-1"]}
 RULE = {"rule_configuration_name": "r", "rule_evaluator_image": "i"}
 PROGRAM = {"trainer": None, "entrypoint": ["x"]}
+CONTEXT = "hyperpod.container.securityContext"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 
 
@@ -94,6 +95,22 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (mounted("/a:b", claim="a"), "hyperpod.volumes.0.mount_path"),
     (mounted("/a/../opt/ml/input", claim="a"), "hyperpod.volumes.0.mount_path"),
     (mounted("/a", host_path="/data/../etc"), "hyperpod.volumes.0.host_path"),
+    (mounted("/a", source={"hostPath": {"path": "/"}}), "hyperpod.volumes.0.source.hostPath"),
+    (mounted("/a", source={"secret": {"name": "a"}}), "hyperpod.volumes.0.source.secret.name"),
+    # What gives a pod rights on its node, what Muster sets itself, and what the schema refuses.
+    (cluster(pod={"hostNetwork": True}), "hyperpod.pod.hostNetwork"),
+    (cluster(pod={"nodeSelector": {"a": "b"}}), "hyperpod.pod.nodeSelector"),
+    (cluster(container={"command": ["x"]}), "hyperpod.container.command"),
+    (cluster(container={"securityContext": {"privileged": True}}), f"{CONTEXT}.privileged"),
+    (cluster(container={"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}), f"{CONTEXT}.capabilities.add"),
+    (cluster(container={"securityContext": {"seccompProfile": {"type": "Unconfined"}}}), f"{CONTEXT}.seccompProfile"),
+    (cluster(pod={"tolerations": [{"key": 1}]}), "hyperpod.pod.tolerations[0].key"),
+    (cluster(partition="mig-9g.10gb"), "hyperpod.partition"),
+    ({"instance_type": "ml.m5.xlarge", **cluster(partition="mig-1g.10gb")}, "hyperpod.partition"),
+    ({"instance_count": 2, **cluster(partition="mig-1g.10gb")}, "hyperpod.partition"),
+    (cluster(partition="mig-1g.10gb", accelerators=57), "hyperpod.accelerators"),
+    (cluster(vcpu=8, vcpu_limit=4), "hyperpod.vcpu_limit"),
+    ({"instance_type": "ml.c6i.32xlarge", **cluster(efa=1)}, "hyperpod.efa"),
 ]
 
 

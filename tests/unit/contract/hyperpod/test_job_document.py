@@ -25,6 +25,7 @@ BASE: dict[str, Any] = {
 }
 
 
+MIG = "nvidia.com/mig-"
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 
 
@@ -129,14 +130,19 @@ def test_the_run_policy_keeps_the_job_and_bounds_each_of_its_phases() -> None:
 
 SHARES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     # All of two nodes, a part of one, Neuron devices, no accelerator, an unknown type.
-    ({"instance_count": 2}, {GPU: 8, EFA: 32, "cpu": "179970m", "memory": "1935626Mi"}),
-    (asked(accelerators=2), {GPU: 2, "cpu": "44992m", "memory": "483906Mi"}),
+    ({"instance_count": 2}, {GPU: 8, EFA: 32, "cpu": "179000m", "memory": "1935360Mi"}),
+    (asked(accelerators=2), {GPU: 2, "cpu": "44000m", "memory": "483328Mi"}),
     (
         {"instance_type": "ml.trn1.32xlarge", **asked(vcpu=1.5, memory_gib=2, efa=8)},
         {"aws.amazon.com/neurondevice": 16, EFA: 8, "cpu": "1500m", "memory": "2048Mi"},
     ),
-    ({"instance_type": "ml.m5.xlarge"}, {"cpu": "3250m", "memory": "11980Mi"}),
+    ({"instance_type": "ml.m5.xlarge"}, {"cpu": "3000m", "memory": "11264Mi"}),
     ({"instance_type": "ml.new9.2xlarge", **asked(accelerators=4)}, {GPU: 4}),
+    # Nodes of this type offer no EFA; whole processors; parts of a GPU, of which each has seven.
+    ({"instance_type": "ml.c6i.32xlarge", "instance_count": 2}, {"cpu": "119000m", "memory": "228352Mi"}),
+    ({"instance_type": "ml.c5.large"}, {"cpu": "1000m", "memory": "2048Mi"}),
+    (asked(partition="mig-2g.20gb", accelerators=3), {f"{MIG}2g.20gb": 3, "cpu": "19000m", "memory": "206848Mi"}),
+    (asked(partition="mig-1g.10gb", vcpu=2), {f"{MIG}1g.10gb": 1, "cpu": "2000m", "memory": "33792Mi"}),
 ]
 
 
@@ -145,6 +151,39 @@ def test_a_pod_asks_for_its_share_of_a_node() -> None:
         # More CPU than it asks for is no harm.
         limits = {name: value for name, value in requests.items() if name != "cpu"}
         assert container(job(**fields))["resources"] == {"requests": requests, "limits": limits}, fields
+
+
+def test_a_spec_may_set_limits_of_its_own() -> None:
+    found = container(job(**asked(vcpu_limit=4, memory_limit_gib=32, memory_gib=16)))["resources"]
+    assert (found["requests"]["cpu"], found["limits"]["cpu"]) == ("4000m", "4000m")
+    assert (found["requests"]["memory"], found["limits"]["memory"]) == ("16384Mi", "32768Mi")
+
+
+def test_what_kubernetes_says_goes_into_the_pods_as_it_is_and_nothing_of_musters_is_replaced() -> None:
+    more = {
+        "tolerations": [{"key": "team", "operator": "Exists", "effect": "NoSchedule"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "securityContext": {"runAsUser": 1000, "fsGroup": 1000},
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}},
+    }
+    own = {
+        "envFrom": [{"secretRef": {"name": "keys"}}],
+        "imagePullPolicy": "Always",
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"], "drop": ["ALL"]}},
+    }
+    sources = {"keys": {"secret": {"secretName": "keys"}}, "scratch": {"emptyDir": {"medium": "Memory"}}}
+    volumes = [{"name": name, "mount_path": f"/{name}", "source": source} for name, source in sources.items()]
+    elastic = {"min_instances": 1, "max_instances": 2, "scale_up_snooze_seconds": 60}
+    document = job(**asked(pod=more, container=own, volumes=volumes, elastic=elastic, restarts={"avoided_nodes": 2}))
+    plain, spec = pods(job())["template"]["spec"], pods(document)["template"]["spec"]
+    assert {name: spec[name] for name in more} == more
+    assert {name: container(document)[name] for name in own} == own
+    assert spec.keys() - more.keys() == plain.keys()
+    assert container(document).keys() - own.keys() == plain["containers"][0].keys()
+    assert spec["volumes"][2:] == [{"name": name, **source} for name, source in sources.items()]
+    policy = document["spec"]["runPolicy"]["restartPolicy"]
+    assert (policy["scaleUpSnoozeTimeInSeconds"], policy["maxNumRepeatOffendersToAvoid"]) == (60, 2)
 
 
 def test_pods_go_to_nodes_of_the_type_and_after_a_shortage_to_those_of_the_next() -> None:

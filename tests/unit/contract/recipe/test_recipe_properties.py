@@ -18,7 +18,7 @@ from muster.contract.errors import RecipeError
 from muster.contract.recipe.expressions.placeholders import placeholder_names
 from muster.contract.recipe.merging import leaves
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import LITERAL, load_recipe_text, recipe_yaml
+from muster.contract.recipe.recipe_text import load_recipe_text, recipe_yaml
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
@@ -71,7 +71,7 @@ def _as_text(document: object) -> SourceText:
 def _as_yaml(document: object) -> SourceText:
     """A template: what it says is a placeholder or an interpolation."""
     text = recipe_yaml(document) if isinstance(document, dict) else json.dumps(document)
-    return SourceText(place="/canary", text=text.removeprefix(LITERAL))
+    return SourceText(place="/canary", text=text)
 
 
 @st.composite
@@ -148,7 +148,7 @@ def test_a_recipe_is_resolved_or_refused_and_resolves_to_itself(sources: RecipeS
         assert CANARY not in found
         assert all(line.isprintable() for line in found.split("\n"))
         return
-    text = recipe_yaml(found.document)
+    text = found.to_yaml()
     assert CANARY not in text
     assert load_recipe_text(text) == _with_text_keys(yaml.safe_load(text)) == found.document
     again = resolve(RecipeSources(name="a", recipe=SourceText(place="", text=text)))
@@ -174,7 +174,7 @@ def test_the_order_of_values_does_not_matter(sources: RecipeSources, random: obj
         assert one == other
     else:
         assert (one.document, one.digest, dict(one.origins)) == (other.document, other.digest, dict(other.origins))
-        assert recipe_yaml(one.document) == recipe_yaml(other.document)
+        assert one.to_yaml() == other.to_yaml()
 
 
 @settings(max_examples=100, deadline=None)

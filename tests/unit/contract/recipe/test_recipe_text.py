@@ -7,6 +7,7 @@ import yaml
 from pydantic import JsonValue
 
 from muster.contract.recipe.recipe_text import LITERAL, load_recipe_text, recipe_yaml
+from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
 MEANINGS: dict[str, object] = {
     "1e-6": 1e-6,
@@ -102,8 +103,10 @@ def test_what_is_written_is_read_the_same_by_all() -> None:
     others["sections"]["1"] = {str(key): value for key, value in others["sections"].pop(1).items()}
     assert others == DOCUMENT
     assert list(load_recipe_text(text)) == list(DOCUMENT)
-    # Braces stand below a line that says that they are plain text.
-    assert recipe_yaml({"a": "${b} {{c}}", "on": "yes"}) == LITERAL + 'a: "${b} {{c}}"\n"on": "yes"\n'
+    # Braces stand below a line that says that they are plain text, if nothing is left to resolve.
+    text = 'a: "${b} {{c}}"\n"on": "yes"\n'
+    document: dict[str, JsonValue] = {"a": "${b} {{c}}", "on": "yes"}
+    assert (recipe_yaml(document), ResolvedRecipe(document, {}, {}).to_yaml()) == (text, LITERAL + text)
 
 
 def test_without_libyaml_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from muster.contract.errors import RecipeError
 from muster.contract.recipe.merging import Merged, merge_recipe
 from muster.contract.recipe.recipe_problems import Problems
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 
@@ -52,7 +51,7 @@ def sources(base: str | None = BASE, spec: object = SPEC, recipe: str | None = N
 
 def resolved(*arguments: object, **values: object) -> ResolvedRecipe:
     found = resolve(sources(*arguments, **values))  # type: ignore[arg-type]
-    again = resolve(sources(None, None, recipe_yaml(found.document)))
+    again = resolve(sources(None, None, found.to_yaml()))
     assert (again.document, again.digest) == (found.document, found.digest)
     return found
 

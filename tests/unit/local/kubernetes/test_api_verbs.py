@@ -37,6 +37,16 @@ def test_a_job_is_created_read_listed_and_deleted(api: ApiClient) -> None:
     assert api.call("GET", f"{JOBS}/train").code == 404
 
 
+def test_what_the_operator_does_not_run_is_refused_and_a_secret_keeps_its_texts(api: ApiClient) -> None:
+    several = job()
+    several["spec"]["replicaSpecs"] *= 2
+    refused = api.call("POST", JOBS, several)
+    assert (refused.code, refused.document["details"]["causes"][0]["field"]) == (422, "spec.replicaSpecs")
+    secret = {"metadata": {"name": "keys"}, "stringData": {"key": "a"}, "data": {"other": "Yg=="}}
+    created = api.call("POST", "/api/v1/namespaces/team/secrets", secret).document
+    assert (created["data"], "stringData" in created) == ({"other": "Yg==", "key": "YQ=="}, False)
+
+
 def test_options_of_a_deletion_are_obeyed(api: ApiClient) -> None:
     api.call("POST", JOBS, job())
     for options, code in (
