@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from errno import ENOSPC
 from typing import Self
 
 from muster.contract.errors import MusterError
@@ -246,6 +247,19 @@ class FilesExistError(InputError):
         super().__init__(f"{found}; nothing was written. Name another folder, or - to print the spec.")
 
 
+class FileTroubleError(InputError):
+    """A file or folder that a command needs cannot be used."""
+
+    @classmethod
+    def of(cls, error: OSError) -> Self:
+        """What the operating system has refused."""
+        if error.errno == ENOSPC:
+            place = "" if error.filename is None else f" of {error.filename}"
+            return cls(f"The disk{place} is full: make room, and repeat the command.")
+        name = "A file or a connection" if error.filename is None else error.filename
+        return cls(f"{name} cannot be used: {os_reason(error)}. Name another place, or change who may use this one.")
+
+
 class SameRunError(InputError):
     """A run was to be compared with itself."""
 
@@ -321,7 +335,10 @@ class RegionError(ClientError):
     """No region is set."""
 
     def __init__(self) -> None:
-        super().__init__("No AWS region is set: pass --region, set AWS_REGION, or name one in your profile.")
+        super().__init__(
+            "No AWS region is set: pass --region, set AWS_REGION, name one in your profile, or point this shell at the "
+            'embedded cloud: eval "$(muster local env)".'
+        )
 
 
 OUTAGE_SECONDS = 600.0

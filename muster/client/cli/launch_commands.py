@@ -24,13 +24,14 @@ def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, jso
     from muster.client.recipes.expanded_spec import expanded_spec  # noqa: PLC0415
     from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
 
-    document = read_spec(spec).document
+    document, _, remark = read_spec(spec)
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
         if deployed:
             dry = stack.muster().plan(document)
         else:
             expanded = expanded_spec(document, stack.account().session)
             dry = dry_run(expanded.spec, recipe=planned_recipe(expanded))
+    dry = dry.model_copy(update={"remarks": (*filter(None, [remark]), *dry.remarks)})
     if json:
         print_answer(dry)
     else:
@@ -49,10 +50,14 @@ def launch(
     json: Json = False,
 ) -> None:
     """Start a run."""
-    document, meant = read_spec(spec, name)
+    from muster.client.checks.source_check import check_source  # noqa: PLC0415
+
+    document, meant, remark = read_spec(spec, name)
     if meant is not None:
         # What is uploaded without being named is said, wherever the output goes.
         typer.echo(f"The source is the folder {meant}, where the trainer's module is.", err=True)
+    for note in (*filter(None, [remark]), *check_source(document).remarks):
+        typer.echo(f"Note: {note}.", err=True)
     with busy("Starting the run"):
         run = stack.muster().launch(document)
     if watch:

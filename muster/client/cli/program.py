@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from muster.client.cli.exit_codes import exit_code
+from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.lazy_group import LazyGroup, Row
 from muster.client.cli.output import asks_for_json, print_error
-from muster.client.errors import UsageError
+from muster.client.errors import FileTroubleError, UsageError
 from muster.contract.errors import MusterError
 
 _LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))
@@ -130,6 +130,10 @@ def main() -> None:
         _end(UsageError(error.format_message()), as_json=as_json)
     except MusterError as error:
         _end(error, as_json=as_json)
+    except OSError as error:
+        _end(FileTroubleError.of(error), as_json=as_json)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
     finally:
         # The process ends, and Python would look for garbage in all that is left first.
         gc.freeze()

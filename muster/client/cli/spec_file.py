@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 from muster.client.checks.findings import place
 from muster.client.errors import SpecFileError, os_reason
-from muster.client.launch.default_source import default_source
+from muster.client.launch.default_source import default_source, unshipped
 from muster.contract.spec.spec_reader import load_spec_text
 
 STANDARD_INPUT = "-"
 
 
 class WrittenSpec(NamedTuple):
-    """A spec as it is written, and the folder that it means by leaving `source_dir` out, if any."""
+    """A spec as it is written, the folder that it means by leaving `source_dir` out, or why it means none."""
 
     document: dict[Any, object]
     meant: str | None = None
+    remark: str | None = None
 
 
 def read_spec(path: str, name: str | None = None) -> WrittenSpec:
@@ -52,4 +53,4 @@ def read_spec(path: str, name: str | None = None) -> WrittenSpec:
     elif path != STANDARD_INPUT and (folder := default_source(document, (beside, Path()))) is not None:
         document["source_dir"] = str(folder)
         return WrittenSpec(document, place(folder))
-    return WrittenSpec(document)
+    return WrittenSpec(document, remark=None if path == STANDARD_INPUT else unshipped(document))

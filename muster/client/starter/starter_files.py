@@ -85,6 +85,9 @@ def _program(wish: Wish) -> Iterator[str]:
     if own is not None and own.trainer is None:
         yield f"entrypoint: [python, {json.dumps(own.script)}]"
         yield '# arguments: [--rate, "0.1"]'
+        if own.hook is not None:
+            yield f"hook: {own.hook}   # its Trainer gets Muster's callback, and the replicas train one model"
+            yield from ("kwargs:", "  sync_every: 500   # optimizer steps between two exchanges")
     elif own is None and wish.kind is Kind.SCRIPT:
         yield f"entrypoint: [python, {PROGRAM_FILE}]"
         yield 'arguments: [--steps, "200"]'

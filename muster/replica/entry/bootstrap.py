@@ -28,6 +28,7 @@ from muster.contract.run.source_delivery import (
     REQUIREMENTS,
     SOURCE_CHANNEL,
 )
+from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.unpack import ArchiveError, unpack
 from muster.replica.pod.plain_notice import report_end
 
@@ -92,7 +93,8 @@ def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapp
     python = _overlay(place / "python")
     _install(python, _requirements(place, package, source), source)
     # A program that starts the image's own Python, as torchrun does, finds what was installed as well.
-    environment = _environment(python, [package, source, _packages(place / "python")], variables)
+    importable = [package, source, _packages(place / "python")]
+    environment = _environment(python, importable, {**toolkit_variables(base), **variables})
     command = list(arguments) or [str(python), *_REPLICA]
     os.chdir(source)
     sys.stdout.flush()

@@ -105,3 +105,20 @@ def test_code_that_is_not_there_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=re.escape(named.partition(".")[0])):
             read_own_code(named, tmp_path)
+
+
+def test_a_script_with_a_trainer_that_can_be_hooked_trains_with_the_others(tmp_path: Path) -> None:
+    for line, call, hook in (
+        ("from transformers import Trainer, TrainingArguments", "Trainer()", "huggingface"),
+        ("import trl", "trl.SFTTrainer()", "huggingface"),
+        ("import lightning as L", "L.Trainer()", "lightning"),
+        ("from lightning.pytorch.cli import LightningCLI", "LightningCLI()", "lightning"),
+        ("from transformers import AutoModel", "AutoModel()", None),
+        ("from own import Trainer", "Trainer()", None),
+    ):
+        (tmp_path / "fit.py").write_text(f"{line}\ndef main():\n  {call}\nif __name__ == '__main__':\n  main()\n")
+        own = read_own_code("fit.py", tmp_path)
+        assert (own.trainer, own.script, own.hook) == (None, "fit.py", hook), line
+        write(Wish(own=own, replicas=2), tmp_path)
+        spec = parse_spec_text((tmp_path / SPEC_FILE).read_text())
+        assert (spec.hook, "sync_every" in spec.kwargs) == (hook, hook is not None), line
