@@ -160,6 +160,7 @@ def _environment(python: Path, importable: Sequence[Path], variables: Mapping[st
     return {
         **variables,
         "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONFAULTHANDLER": variables.get("PYTHONFAULTHANDLER", "1"),  # a crash in C says where in Python it was
         "PATH": os.pathsep.join([str(python.parent), variables.get("PATH", os.defpath)]),
         "VIRTUAL_ENV": str(python.parent.parent),
     }
