@@ -25,10 +25,12 @@ def os_reason(error: OSError) -> str:
 class UnknownRunError(InputError):
     """No execution has the run's name."""
 
-    def __init__(self, run: str, stack: str) -> None:
+    def __init__(self, run: str, stack: str, near: str | None = None) -> None:
+        self.run, self.stack = run, stack
+        hint = "" if near is None else f" Did you mean {near}?"
         super().__init__(
-            f"The stack {stack} has no run named {run!r}. `muster list` shows its runs; a run stays visible for 90 "
-            "days after it ends."
+            f"The stack {stack} has no run named {run!r}.{hint} `muster list` shows its runs; a run stays visible "
+            "for 90 days after it ends."
         )
 
 

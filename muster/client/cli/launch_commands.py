@@ -16,15 +16,29 @@ Deployed = Annotated[
 ]
 
 
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PATH=VALUE]...", help="Values that replace those of the spec: kwargs.lr=3e-4"),
+]
+
+
 @grouped
-def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, json: Json = False) -> None:
-    """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
+def plan(
+    spec: SpecPath,
+    stack: StackOptions,
+    changes: Changes = None,
+    *,
+    deployed: Deployed = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Show the requests, too, as JSON.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what a spec would start, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
     from muster.client.recipes.expanded_spec import expanded_spec  # noqa: PLC0415
     from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
 
-    document, _, remark = read_spec(spec)
+    document, _, remark = read_spec(spec, changes=changes or ())
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
         if deployed:
             dry = stack.muster().plan(document)
@@ -35,13 +49,14 @@ def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, jso
     if json:
         print_answer(dry)
     else:
-        print_text(dry_run_text(dry))
+        print_text(dry_run_text(dry, requests=requests))
 
 
 @grouped
 def launch(
     spec: SpecPath,
     stack: StackOptions,
+    changes: Changes = None,
     *,
     name: Annotated[
         str | None, typer.Option("--name", help="The run's name; default the spec's, or a new one.")
@@ -52,7 +67,7 @@ def launch(
     """Start a run."""
     from muster.client.checks.source_check import check_source  # noqa: PLC0415
 
-    document, meant, remark = read_spec(spec, name)
+    document, meant, remark = read_spec(spec, name, changes or ())
     if meant is not None:
         # What is uploaded without being named is said, wherever the output goes.
         typer.echo(f"The source is the folder {meant}, where the trainer's module is.", err=True)
@@ -69,7 +84,8 @@ def launch(
 
         print_answer(Started(run=run.name))
     else:
-        typer.echo(f"Started {run.name}: watch it with `muster status {run.name} --watch`.")
+        verb = "It runs already, and nothing was started:" if run.joined else "Started"
+        typer.echo(f"{verb} {run.name}: watch it with `muster status {run.name} --watch`.")
 
 
 @grouped

@@ -44,7 +44,7 @@ class Commands(LazyGroup):
         ),
         "plan": Row(
             f"{_LAUNCH}:plan",
-            "Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing.",
+            "Show what a spec would start, the quota it needs and what it may cost. Creates nothing.",
         ),
         "recipe": Row(
             "muster.client.cli.recipe_commands:app",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,15 +23,18 @@ class WrittenSpec(NamedTuple):
     remark: str | None = None
 
 
-def read_spec(path: str, name: str | None = None) -> WrittenSpec:
+def read_spec(path: str, name: str | None = None, changes: Sequence[str] = ()) -> WrittenSpec:
     """The spec in the file `path` (- is standard input), as the run `name`. What it says is not checked.
+
+    `changes` are values by path: `kwargs.lr=3e-4`.
 
     Its `source_dir` and the files of its `recipe` are relative to the file's folder. If the file has no
     `source_dir`, it is the folder of the trainer's module: that of the file, or else the working directory.
 
     Raises:
         SpecFileError: the file cannot be read.
-        SpecError: it is no YAML or JSON of a mapping.
+        SpecError: it is no YAML or JSON of a mapping, or a change does not fit it.
+        OptionError: a change cannot be read.
     """
     try:
         text = sys.stdin.read() if path == STANDARD_INPUT else Path(path).read_text(encoding="utf-8")
@@ -39,6 +43,10 @@ def read_spec(path: str, name: str | None = None) -> WrittenSpec:
     except UnicodeDecodeError as error:
         raise SpecFileError(path, "it is not UTF-8 text") from error
     document = load_spec_text(text)
+    if changes:
+        from muster.client.launch.changes import read_changes, with_changes  # noqa: PLC0415
+
+        document = with_changes(document, read_changes(changes))
     if name is not None:
         document["name"] = name
     beside = Path() if path == STANDARD_INPUT else Path(path).parent

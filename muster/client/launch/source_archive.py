@@ -18,6 +18,9 @@ from muster.contract.errors import Problem, SpecError
 from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_DEPTH_MAX, SOURCE_FILES_MAX, source_key
 
 _LEVEL = 6
+_HEAD_BYTES = 500
+PAGE_MARK = '<meta name="generator" content="Muster">'
+"""In the head of every page."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +95,22 @@ def source_files(folder: Path) -> Iterator[str]:
         links = [name for name in folders if Path(place, name).is_symlink()]
         for name in (*names, *links):
             relative = (here / name).as_posix()
-            if ignored.covers(relative):
-                continue
             path = Path(place, name)
+            if ignored.covers(relative) or _is_page(path):
+                continue
             if not path.is_file() or not path.resolve().is_relative_to(root):
                 remedy = f"remove it, copy its target into the folder, or exclude it in {IGNORE_FILE}"
                 raise _refused(remedy, f"{relative}, which is a link to something outside this folder, or not a file")
             found.append(relative)
     yield from sorted(found)
+
+
+def _is_page(path: Path) -> bool:
+    """Whether `muster report` has written the file."""
+    if path.suffix != ".html" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return PAGE_MARK.encode() in file.read(_HEAD_BYTES)
 
 
 def _check_size(folder: Path, files: list[str]) -> None:

@@ -9,9 +9,10 @@ from typing import NoReturn
 
 import pytest
 
+import muster
 from muster.client.cli.spec_file import read_spec
 from muster.client.launch import source_archive as source
-from muster.client.launch.source_archive import pack
+from muster.client.launch.source_archive import PAGE_MARK, pack, source_files
 from muster.contract.errors import SpecError
 from muster.contract.run.source_delivery import source_key
 from muster.replica.entry.unpack import unpack
@@ -194,3 +195,20 @@ def test_a_user_without_a_home_folder_has_a_source(project: Path, monkeypatch: p
     monkeypatch.setattr(pwd, "getpwuid", no_user)
     assert source_of("training:train") == expected
     assert expected is not None
+
+
+def test_what_commands_have_written_is_not_packed(tmp_path: Path) -> None:
+    (tmp_path / "run-model").mkdir()
+    (tmp_path / ".muster").mkdir()
+    for name in ("training.py", "page.html", "run-model/model.safetensors", ".muster/local.json"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "run.html").write_text(f"<!doctype html>\n<head>{PAGE_MARK}")
+    assert list(source_files(tmp_path)) == ["page.html", "training.py"]
+    (tmp_path / ".musterignore").write_text("!*.safetensors\n")
+    assert "run-model/model.safetensors" in source_files(tmp_path)
+    for page in ("page.html", "runs.html"):
+        assert PAGE_MARK in read_asset(page)[:500]
+
+
+def read_asset(name: str) -> str:
+    return (Path(muster.__file__).parent / "report" / "assets" / name).read_text(encoding="utf-8")
