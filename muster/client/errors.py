@@ -77,8 +77,12 @@ class UnfinishedRunError(InputError):
 class RunNotEndedError(InputError):
     """Only a run that has ended can be continued."""
 
-    def __init__(self, run: str) -> None:
-        super().__init__(f"The run {run} has not ended: wait until it ends, or cancel it with `muster cancel {run}`.")
+    def __init__(self, run: str, *, stopping: bool = False) -> None:
+        if stopping:
+            message = f"The run {run} is being stopped: wait until `muster status {run} --watch` ends, and repeat this."
+        else:
+            message = f"The run {run} has not ended: wait until it ends, or cancel it with `muster cancel {run}`."
+        super().__init__(message)
 
 
 class RunContinuedError(InputError):

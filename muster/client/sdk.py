@@ -548,8 +548,9 @@ class Run:
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
         from muster.contract.spec.spec_reader import parse_spec  # noqa: PLC0415
 
-        if not self.status().state.is_terminal:
-            raise RunNotEndedError(self.name)
+        state = self.status().state
+        if not state.is_terminal:
+            raise RunNotEndedError(self.name, stopping=str(state) == "stopping")
         name, continued_by = self._observer.continuation_names()
         if continued_by not in {None, name}:
             raise RunContinuedError(self.name, str(continued_by))

@@ -109,8 +109,9 @@ def rerun(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json
 @grouped
 def cancel(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     """Stop a run and its jobs, or the run that continues it."""
+    named = stack.muster().run(run)
     with busy("Stopping the run"):
-        cancellation = stack.muster().run(run).cancel()
+        cancellation = named.cancel()
     if json:
         print_answer(cancellation)
         return
@@ -118,4 +119,6 @@ def cancel(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
         which = name if name == run else f"{name}, which continues {run}"
         typer.echo(f"Cancelled {which}: its jobs are being stopped. See `muster status {name}`.")
     if not cancellation.stopped:
-        typer.echo(f"{run} has ended already; there is nothing to cancel.")
+        ended = named.status().state.is_terminal
+        how = "has ended already; there is nothing to cancel" if ended else "is being stopped already"
+        typer.echo(f"{run} {how}. See `muster status {run}`.")
