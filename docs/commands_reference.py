@@ -50,6 +50,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "destroy": deploy_answers.Destruction,
     "init": answers.StarterWritten,
     "plan": DryRun,
+    "gpus": answers.GpuTypes,
     "launch": answers.Started,
     "launch --watch": RunStatus,
     "status": RunStatus,

@@ -139,11 +139,11 @@ def _show(folder: Path, made: dict[str, str], wish: Wish) -> None:
     if wish.own is not None and wish.own.hook is not None:
         typer.echo(
             f"{wish.own.script} makes a Trainer, which hook lets train one model with all replicas. Give each replica "
-            "data of its own: see docs/frameworks.md, Hooking a program."
+            "data of its own, by `overrides` for example."
         )
     elif wish.own is not None and wish.own.trainer is None:
         typer.echo(
             f"{wish.own.script} has no function that takes the context, so each replica runs it by itself. To train "
-            "one model with all replicas, make its main function a trainer: docs/frameworks.md, A script for torchrun."
+            "one model with all replicas, make its main function a trainer, as `muster init DIR -f pytorch` writes one."
         )
     typer.echo(f"Next: `muster plan {spec}` shows what it needs and costs, `muster launch {spec} --watch` starts it.")

@@ -18,7 +18,7 @@ Deployed = Annotated[
 
 Changes = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH=VALUE]...", help="Values that replace those of the spec: kwargs.lr=3e-4"),
+    typer.Argument(metavar="PATH=VALUE", help="Values that replace those of the spec: kwargs.lr=3e-4"),
 ]
 
 

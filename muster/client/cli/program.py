@@ -50,6 +50,10 @@ class Commands(LazyGroup):
             "muster.client.cli.recipe_commands:app",
             "List, show, resolve, compare and check recipes. Needs no stack, and AWS only for S3 and SageMaker Hub.",
         ),
+        "gpus": Row(
+            "muster.client.cli.gpus_command:gpus",
+            "List the instance types with GPUs: memory, price per hour, and with --account quotas.",
+        ),
         "launch": Row(f"{_LAUNCH}:launch", "Start a run."),
         "status": Row(f"{_WATCH}:status", "Show a run's status."),
         "list": Row(f"{_INSPECT}:list_", "Show the runs of the stack, the newest first."),

@@ -63,7 +63,8 @@ def _template(name: str) -> str:
 def _spec_lines(wish: Wish) -> Iterator[str]:
     channel = [] if wish.data is None else [_channel(wish.data)]
     parse_spec({"replicas": wish.replicas, "trainer": "module:function", "input_data_config": channel})
-    yield "# `muster plan` checks this file, `muster launch --watch` starts the run. docs/spec.md explains every field."
+    yield "# `muster plan` checks this file, `muster launch --watch` starts the run."
+    yield "# `muster init - --every-field` explains every field."
     yield f"replicas: {wish.replicas}"
     yield from _program(wish)
     yield "source_dir: .   # this folder is packed for the replicas, and its requirements.txt is installed there"
