@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from muster.client.checks.program import Program
 from muster.client.checks.python_modules import Found, Missing, locate
+from muster.client.launch.locked_requirements import LOCK
 from muster.contract.run.source_delivery import REQUIREMENTS
 
 _LOCAL_IMAGE = "muster-local/"
@@ -26,10 +27,11 @@ _PACKAGES |= {"torchft": "torchft-nightly"}
 def check_packages(program: Program, root: Path, variables: Mapping[str, str] = os.environ) -> list[str]:
     """A remark on modules that the program in the source at `root` imports first, and the jobs' Python lacks.
 
-    What `requirements.txt` brings is not known here, so with one nothing is said.
+    What `requirements.txt` or `uv.lock` brings is not known here, so with one nothing is said.
     """
+    listed = (root / REQUIREMENTS, root / LOCK)
     start = program.script(root) if program.module is None else locate(root, program.module)
-    if not isinstance(start, Found) or not _is_embedded(program.image, variables) or (root / REQUIREMENTS).is_file():
+    if not isinstance(start, Found) or not _is_embedded(program.image, variables) or any(map(Path.is_file, listed)):
         return []
     missing = sorted(name for name in _imported(root, start.path) if _is_missing(root, name))
     if not missing:

@@ -1,9 +1,11 @@
 """The source of a spec: which folder is meant; the same bytes for the same files, what is left out, what is refused."""
 
 import errno
+import io
 import json
 import os
 import pwd
+import tarfile
 from pathlib import Path
 from typing import NoReturn
 
@@ -195,6 +197,50 @@ def test_a_user_without_a_home_folder_has_a_source(project: Path, monkeypatch: p
     monkeypatch.setattr(pwd, "getpwuid", no_user)
     assert source_of("training:train") == expected
     assert expected is not None
+
+
+LOCK = """version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "own"
+version = "1"
+source = { virtual = "." }
+dependencies = [{ name = "six", marker = "sys_platform == 'linux'" }]
+
+[package.dev-dependencies]
+dev = [{ name = "iniconfig" }]
+"""
+LOCKED = """
+[[package]]
+name = "{name}"
+version = "1.17.0"
+source = { registry = "https://packages.example/simple" }
+wheels = [{ url = "https://packages.example/{name}-1.17.0-py3-none-any.whl", hash = "sha256:%s" }]
+"""
+
+
+def test_a_locked_project_brings_its_packages(tmp_path: Path) -> None:
+    (tmp_path / "training.py").touch()
+    (tmp_path / "uv.lock").write_text(
+        LOCK + "".join(LOCKED.replace("{name}", name) % ("0" * 64) for name in ("six", "iniconfig"))
+    )
+    assert "requirements.txt" not in unpacked(tmp_path)
+    project = '[project]\nname = "own"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["six"]\n'
+    (tmp_path / "pyproject.toml").write_text(f'{project}[dependency-groups]\ndev = ["iniconfig"]\n')
+    assert unpacked(tmp_path)["requirements.txt"] == "six==1.17.0 ; sys_platform == 'linux'\n"
+    (tmp_path / "uv.lock").write_text("version = ")
+    with pytest.raises(SpecError, match=r"source_dir: found uv.lock, which uv refuses: .*; correct it with `uv lock`"):
+        pack(tmp_path)
+    # A list of the user's comes first.
+    (tmp_path / "requirements.txt").write_text("own-choice\n")
+    assert unpacked(tmp_path)["requirements.txt"] == "own-choice\n"
+
+
+def unpacked(folder: Path) -> dict[str, str]:
+    """What a replica finds in the source that is packed from a folder."""
+    with tarfile.open(fileobj=io.BytesIO(pack(folder).tar)) as tar:
+        return {name: (tar.extractfile(name) or io.BytesIO()).read().decode() for name in tar.getnames()}
 
 
 def test_what_commands_have_written_is_not_packed(tmp_path: Path) -> None:
