@@ -76,6 +76,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "recipe resolve": answers.RecipeResolved,
     "recipe diff": answers.RecipesCompared,
     "recipe validate": answers.RecipesChecked,
+    "policy": answers.UserPolicy,
     "verify": Verification,
     "local up": local_answers.CloudUp,
     "local status": local_answers.CloudUp,

@@ -33,7 +33,8 @@ def check_packages(program: Program, root: Path, variables: Mapping[str, str] = 
     start = program.script(root) if program.module is None else locate(root, program.module)
     if not isinstance(start, Found) or not _is_embedded(program.image, variables) or any(map(Path.is_file, listed)):
         return []
-    missing = sorted(name for name in _imported(root, start.path) if _is_missing(root, name))
+    names = (name for path in files_of(root, start.path) for name in _first_imports(path))
+    missing = sorted({top for name in names if _is_missing(root, top := name.partition(".")[0])})
     if not missing:
         return []
     packages = [_PACKAGES.get(name, name) for name in missing]
@@ -51,19 +52,16 @@ def _is_embedded(image: str | None, variables: Mapping[str, str]) -> bool:
     return image.startswith(_LOCAL_IMAGE)
 
 
-def _imported(root: Path, start: Path) -> set[str]:
-    """The first parts of the modules that a file and the files of the source that it imports need to be imported."""
-    found, read, waiting = set[str](), set[Path](), [start]
+def files_of(root: Path, start: Path) -> set[Path]:
+    """A file and the files of the source at `root` that are imported with it."""
+    read, waiting = set[Path](), [start]
     while waiting:
         path = waiting.pop()
-        if path in read:
-            continue
-        read.add(path)
-        for name in _first_imports(path):
-            if isinstance(there := locate(root, name), Found):
-                waiting.append(there.path)
-            found.add(name.partition(".")[0])
-    return found
+        if path not in read:
+            read.add(path)
+            found = (locate(root, name) for name in _first_imports(path))
+            waiting += [there.path for there in found if isinstance(there, Found)]
+    return read
 
 
 def _first_imports(path: Path) -> Iterable[str]:

@@ -27,6 +27,8 @@ class Program:
     """The entrypoint and its arguments."""
     source_dir: str | None = None
     image: str | None = None
+    are_alike: bool = False
+    """Whether there are several replicas, of which the spec says the same."""
     brings_loop: bool = False
     """Whether the trainer is not called with the context and `kwargs`, but as `muster.replica.legacy` says."""
 
@@ -58,8 +60,15 @@ class Program:
             words=tuple(words) if document.get("entrypoint") else (),
             source_dir=_text(document.get("source_dir")),
             image=_text(document.get("image")),
+            are_alike=_are_alike(document) and not brings_loop,
             brings_loop=brings_loop,
         )
+
+
+def _are_alike(document: Mapping[Any, object]) -> bool:
+    replicas = document.get("replicas")
+    differ = any(document.get(field) for field in ("overrides", "sweep", "recipe"))
+    return isinstance(replicas, int) and replicas > 1 and not differ
 
 
 def _named(kwargs: object) -> dict[str, object]:

@@ -10,6 +10,7 @@ from muster.client.checks.findings import Findings
 from muster.client.checks.image_check import check_image
 from muster.client.checks.package_check import check_packages
 from muster.client.checks.program import Program
+from muster.client.checks.rank_check import check_rank
 from muster.client.checks.script_check import check_script
 from muster.client.checks.trainer_check import check_trainer
 from muster.client.launch.source_archive import folder_problem
@@ -36,7 +37,7 @@ def check_source(document: Mapping[Any, object]) -> Findings:
         found = check_trainer(program, root) + found
     if program.words:
         found = check_script(program, root) + found
-    return found + Findings(remarks=tuple(check_packages(program, root)))
+    return found + Findings(remarks=(*check_packages(program, root), *check_rank(program, root)))
 
 
 def check_spec(spec: Spec) -> Findings:

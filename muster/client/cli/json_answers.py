@@ -34,6 +34,12 @@ class Started(Document):
     parent: str | None = Field(default=None, description="the run that it continues")
 
 
+class UserPolicy(Document):
+    """The rights of a user of the client."""
+
+    policy: dict[str, JsonValue] = Field(description="an IAM policy document")
+
+
 class GpuType(Document):
     """An instance type with GPUs."""
 

@@ -79,6 +79,10 @@ class Commands(LazyGroup):
             "muster.client.cli.dead_letter_commands:app",
             "Show, replay or drop the events that the functions of the stack did not handle.",
         ),
+        "policy": Row(
+            "muster.client.cli.policy_command:policy",
+            "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
+        ),
         "verify": Row(
             "muster.client.cli.verify_command:verify",
             "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",

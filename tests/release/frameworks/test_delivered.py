@@ -1,5 +1,6 @@
 """Every starter, every example and a hooked program train with the package that a stack delivers."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,44 @@ def test_an_example_trains_where_it_is_delivered(name: str, launch: Any, tmp_pat
     for folder in ("frameworks", "char_gpt"):
         shutil.copytree(ROOT / "examples" / folder, tmp_path / "examples" / folder)
     launch({"replicas": 2, "source_dir": ".", "trainer": f"examples.frameworks.{name}:train", **EXAMPLES[name]})
+
+
+HOOKED = """
+import json, os
+import lightning, torch
+
+class Fit(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+
+    def training_step(self, batch, index):
+        return self.layer(batch[0]).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+with open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "rows.json")) as file:
+    rows = torch.tensor(json.load(file)).float()
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
+trainer = lightning.Trainer(max_steps=4, accelerator="cpu", default_root_dir=os.environ["SM_OUTPUT_DATA_DIR"], logger=False,
+    enable_checkpointing=False, enable_progress_bar=False)
+trainer.fit(Fit(), data)
+"""
+
+
+def test_a_hooked_script_finds_its_channel_and_trains_where_it_is_delivered(
+    launch: Any, stack: Deployed, commands: CommandServer, tmp_path: Path
+) -> None:
+    (tmp_path / "fit.py").write_text(HOOKED, encoding="utf-8")
+    prefix = f"s3://{stack.bucket}/source/rows/"
+    rows = [[float(row + column) for column in range(8)] for row in range(16)]
+    stack.s3.put_object(Bucket=stack.bucket, Key="source/rows/rows.json", Body=json.dumps(rows).encode())
+    words = ["init", ".", "--from", "fit.py", "--replicas", "2", "--data", prefix]
+    assert commands.run(words, tmp_path, {}).returncode == 0
+    spec = yaml.safe_load((tmp_path / "run.yaml").read_text(encoding="utf-8"))
+    assert spec["hook"] == "lightning"
+    launch({**spec, "kwargs": {"sync_every": 2}})
 
 
 def test_every_example_is_here() -> None:

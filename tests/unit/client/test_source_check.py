@@ -311,3 +311,17 @@ def test_a_package_that_the_embedded_cloud_lacks_is_named_with_the_command(
     assert check_source({**spec, "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/a:1"}).remarks == ()
     write(tmp_path, {"requirements.txt": "nosuchlib\n"})
     assert check_source(spec).remarks == ()
+
+
+def test_a_trainer_that_never_reads_its_rank_is_a_remark(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"training.py": "from data import load\ndef train(context): load(context)\n", "data.py": "load = 1\n"}
+    )
+    spec = {"trainer": "training:train", "source_dir": str(tmp_path), "replicas": 2}
+    (remark,) = check_source(spec).remarks
+    assert remark.startswith("training:train never reads its rank")
+    channel = {"input_data_config": [{"channel_name": "own"}]}
+    for fields in ({"replicas": 1}, {"sweep": {"kwargs.seed": [1, 2]}}, {"overrides": {"1": channel}}):
+        assert check_source({**spec, **fields}).remarks == (), fields
+    write(tmp_path, {"data.py": "def load(context): return context.rank\n"})
+    assert check_source(spec).remarks == ()

@@ -78,7 +78,7 @@ def test_own_code_is_read_for_its_trainer_and_arguments(tmp_path: Path) -> None:
     own = read_own_code("code/fit.py", tmp_path)
     assert (own.trainer, own.kwargs) == ("code.fit:go", ("rate:   # float", "# n: 3   # int"))
     assert read_own_code("code.fit:go", tmp_path) == own
-    write(Wish(own=own), tmp_path)
+    write(Wish(own=own, replicas=1), tmp_path)
     with pytest.raises(SpecError, match=r"kwargs\.rate: found no value; go .* takes a number"):
         planned(tmp_path)
     filled = (tmp_path / SPEC_FILE).read_text().replace("rate:", "rate: 0.1")
