@@ -81,8 +81,8 @@ class Fit(lightning.LightningModule):
 with open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "rows.json")) as file:
     rows = torch.tensor(json.load(file)).float()
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
-trainer = lightning.Trainer(max_steps=4, accelerator="cpu", default_root_dir=os.environ["SM_OUTPUT_DATA_DIR"], logger=False,
-    enable_checkpointing=False, enable_progress_bar=False)
+trainer = lightning.Trainer(max_steps=4, accelerator="cpu", logger=False,
+    default_root_dir=os.environ["SM_OUTPUT_DATA_DIR"], enable_checkpointing=False, enable_progress_bar=False)
 trainer.fit(Fit(), data)
 """
 
@@ -91,10 +91,18 @@ def test_a_hooked_script_finds_its_channel_and_trains_where_it_is_delivered(
     launch: Any, stack: Deployed, commands: CommandServer, tmp_path: Path
 ) -> None:
     (tmp_path / "fit.py").write_text(HOOKED, encoding="utf-8")
-    prefix = f"s3://{stack.bucket}/source/rows/"
     rows = [[float(row + column) for column in range(8)] for row in range(16)]
-    stack.s3.put_object(Bucket=stack.bucket, Key="source/rows/rows.json", Body=json.dumps(rows).encode())
-    words = ["init", ".", "--from", "fit.py", "--replicas", "2", "--data", prefix]
+    stack.s3.create_bucket(Bucket="own-rows")
+    stack.s3.put_object(Bucket="own-rows", Key="train/rows.json", Body=json.dumps(rows).encode())
+    policy = {
+        "Effect": "Allow",
+        "Principal": {"AWS": stack.outputs["ReplicaRoleArn"]},
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": ["arn:aws:s3:::own-rows", "arn:aws:s3:::own-rows/*"],
+    }
+    document = {"Version": "2012-10-17", "Statement": [policy]}
+    stack.s3.put_bucket_policy(Bucket="own-rows", Policy=json.dumps(document))
+    words = ["init", ".", "--from", "fit.py", "--replicas", "2", "--data", "s3://own-rows/train/"]
     assert commands.run(words, tmp_path, {}).returncode == 0
     spec = yaml.safe_load((tmp_path / "run.yaml").read_text(encoding="utf-8"))
     assert spec["hook"] == "lightning"
