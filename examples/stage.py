@@ -108,7 +108,7 @@ class Stage:
         with self.watch.phase("run") as remarks:
             run = Muster().launch(spec)
             self.console.print(f"\nStartExecution {run.name}\n", soft_wrap=True)
-            with watching(self.console) as show:
+            with watching(self.console) as (show, _):
 
                 def seen(status: RunStatus) -> None:
                     follow(status)

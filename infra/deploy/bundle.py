@@ -9,6 +9,7 @@ there is one. Dependencies are installed once per platform and requirements file
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import shutil
@@ -32,7 +33,7 @@ _SOURCES = ("__init__.py", "contract", "control", "report", "lambdas")
 _DATA = ("report/assets", "contract/hyperpod")  # the parts of the page, and the schema of a job
 _HANDLERS = "muster/lambdas/"
 _REQUIREMENTS = "lambdas/requirements.txt"
-_REPLICA_SOURCES = ("__init__.py", "torch.py", "torchft.py", "contract", "replica")
+_REPLICA_PACKAGES = ("contract", "replica")
 _REPLICA_DATA = ("replica/kernel",)  # the kernel's source, and the libraries that this Muster has
 _REPLICA_MAIN = "replica/entry/package_main.py"
 _REPLICA_REQUIREMENTS = "replica/requirements.txt"
@@ -75,12 +76,23 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
 def build_replica_package(package: Path = PACKAGE, folder: Path | None = None) -> Path:
     """The path of the replica package, made of the package `muster` in `package` and written to `folder`."""
     archive = _made(folder) / PACKAGE_FILE
-    sources = [*_modules(package, _REPLICA_SOURCES), *_data(package, _REPLICA_DATA)]
+    names = ("__init__.py", *_replica_modules(package), *_REPLICA_PACKAGES)
+    sources = [*_modules(package, names), *_data(package, _REPLICA_DATA)]
     files = {_name(path, package): path for path in sources}
     _write_zip(
         {**files, "__main__.py": package / _REPLICA_MAIN, "requirements.txt": package / _REPLICA_REQUIREMENTS}, archive
     )
     return archive
+
+
+def _replica_modules(package: Path) -> Iterator[str]:
+    """The public modules that trainers import: those that need nothing of Muster's but the replica's packages."""
+    replica = tuple(f"muster.{name}." for name in _REPLICA_PACKAGES)
+    for path in sorted(package.glob("[a-z]*.py")):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        if all(name.startswith(replica) for name in imported if name.partition(".")[0] == "muster"):
+            yield path.name
 
 
 def _made(folder: Path | None) -> Path:

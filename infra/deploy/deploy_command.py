@@ -17,6 +17,7 @@ from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
 from muster.client.errors import UsageError
+from muster.client.whole_file import write_whole
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack
@@ -182,7 +183,7 @@ def _write(file: SettingsText, merged: Merged, path: Path, *, as_json: bool) -> 
     for key in merged.kept:
         table, _, name = key.partition(".")
         tables.setdefault(table, {})[name] = merged.tables[table][name]
-    path.write_text(completed(file.text, tables), encoding="utf-8")
+    write_whole(path, completed(file.text, tables))
     if as_json:
         print_answer(SettingsWritten(path=str(path), keys=merged.kept))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from errno import ENOSPC
 from typing import Self
 
 from muster.contract.errors import MusterError
@@ -24,10 +25,12 @@ def os_reason(error: OSError) -> str:
 class UnknownRunError(InputError):
     """No execution has the run's name."""
 
-    def __init__(self, run: str, stack: str) -> None:
+    def __init__(self, run: str, stack: str, near: str | None = None) -> None:
+        self.run, self.stack = run, stack
+        hint = "" if near is None else f" Did you mean {near}?"
         super().__init__(
-            f"The stack {stack} has no run named {run!r}. `muster list` shows its runs; a run stays visible for 90 "
-            "days after it ends."
+            f"The stack {stack} has no run named {run!r}.{hint} `muster list` shows its runs; a run stays visible "
+            "for 90 days after it ends."
         )
 
 
@@ -76,8 +79,12 @@ class UnfinishedRunError(InputError):
 class RunNotEndedError(InputError):
     """Only a run that has ended can be continued."""
 
-    def __init__(self, run: str) -> None:
-        super().__init__(f"The run {run} has not ended: wait until it ends, or cancel it with `muster cancel {run}`.")
+    def __init__(self, run: str, *, stopping: bool = False) -> None:
+        if stopping:
+            message = f"The run {run} is being stopped: wait until `muster status {run} --watch` ends, and repeat this."
+        else:
+            message = f"The run {run} has not ended: wait until it ends, or cancel it with `muster cancel {run}`."
+        super().__init__(message)
 
 
 class RunContinuedError(InputError):
@@ -248,6 +255,19 @@ class FilesExistError(InputError):
         super().__init__(f"{found}; nothing was written. Name another folder, or - to print the spec.")
 
 
+class FileTroubleError(InputError):
+    """A file or folder that a command needs cannot be used."""
+
+    @classmethod
+    def of(cls, error: OSError) -> Self:
+        """What the operating system has refused."""
+        if error.errno == ENOSPC:
+            place = "" if error.filename is None else f" of {error.filename}"
+            return cls(f"The disk{place} is full: make room, and repeat the command.")
+        name = "A file or a connection" if error.filename is None else error.filename
+        return cls(f"{name} cannot be used: {os_reason(error)}. Name another place, or change who may use this one.")
+
+
 class SameRunError(InputError):
     """A run was to be compared with itself."""
 
@@ -323,7 +343,10 @@ class RegionError(ClientError):
     """No region is set."""
 
     def __init__(self) -> None:
-        super().__init__("No AWS region is set: pass --region, set AWS_REGION, or name one in your profile.")
+        super().__init__(
+            "No AWS region is set: pass --region, set AWS_REGION, name one in your profile, or point this shell at the "
+            'embedded cloud: eval "$(muster local env)".'
+        )
 
 
 OUTAGE_SECONDS = 600.0

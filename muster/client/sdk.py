@@ -148,8 +148,8 @@ class Muster:
         """
         return self._cloud.stack.job_prefix
 
-    def launch(self, spec: Spec | Mapping[str, object]) -> Run:
-        """Start a run. It has the spec's name, or else a new one.
+    def launch(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> Run:
+        """Start a run. It has the spec's name, or else a new one. `changes`: values by path, as `{"kwargs.lr": 3e-4}`.
 
         Idempotent while the run has not ended: the same spec under the same name is the same run. A local `source_dir`
         is relative to the working directory, and so are the files of a `recipe`.
@@ -165,7 +165,7 @@ class Muster:
         from muster.contract.hyperpod.cluster_rules import launch_name_problems  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
 
-        expanded = self._expanded(spec)
+        expanded = self._expanded(spec, changes)
         found = check_spec(expanded.spec)
         if found.problems:
             raise SpecError(found.problems)
@@ -175,11 +175,12 @@ class Muster:
             raise SpecError(named)
         if expanded.sources is not None:
             self._cloud.objects.store_recipe(expanded.sources)
+        run = self.run(name)
         try:
-            self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+            run.joined = self._cloud.executions.start(name, execution_input(self._with_source(checked)))
         except RunNameTakenError as error:
             raise taken_name(self._cloud, name, error) from error
-        return self.run(name)
+        return run
 
     def _with_source(self, spec: Spec) -> Spec:
         """The spec with a local folder of source code packed, uploaded once, and named by its URI."""
@@ -190,8 +191,8 @@ class Muster:
         uri = self._cloud.objects.store_source(pack(Path(spec.source_dir)))
         return spec.model_copy(update={"source_dir": uri})
 
-    def plan(self, spec: Spec | Mapping[str, object]) -> DryRun:
-        """What a launch of `spec` would send, need and cost here; nothing is created or uploaded.
+    def plan(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> DryRun:
+        """What a launch of `spec` with `changes` would send, need and cost here; nothing is created or uploaded.
 
         Prices come from the Price List API, which needs `pricing:GetProducts`, or else from the shipped table.
 
@@ -204,19 +205,23 @@ class Muster:
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
         from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
 
-        expanded = self._expanded(spec)
+        expanded = self._expanded(spec, changes)
         checked = with_role_arn(self._cloud, expanded.spec)
         context = DeploymentContext.of(self._cloud, checked)
         return dry_run(checked, context, check_channels(self._cloud, checked), planned_recipe(expanded))
 
-    def _expanded(self, spec: Spec | Mapping[str, object]) -> ExpandedSpec:
+    def _expanded(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> ExpandedSpec:
         from muster.client.recipes.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415
         from muster.contract.spec.spec import Spec  # noqa: PLC0415
 
         if isinstance(spec, Spec):
-            if spec.model is None:
+            if spec.model is None and not changes:
                 return ExpandedSpec(spec)
             spec = spec.model_dump(mode="json", exclude_unset=True)
+        if changes:
+            from muster.client.launch.changes import with_changes  # noqa: PLC0415
+
+            spec = with_changes(spec, changes)
         return expanded_spec(spec, lambda: self._cloud.session, self._cloud)
 
     def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
@@ -343,6 +348,8 @@ class Run:
     def __init__(self, muster: Muster, name: str) -> None:
         self.name = name
         self.muster = muster
+        self.joined = False
+        """Whether the launch that made it has found it running already."""
         self._cloud = muster._cloud
 
     @cached_property
@@ -541,8 +548,9 @@ class Run:
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
         from muster.contract.spec.spec_reader import parse_spec  # noqa: PLC0415
 
-        if not self.status().state.is_terminal:
-            raise RunNotEndedError(self.name)
+        state = self.status().state
+        if not state.is_terminal:
+            raise RunNotEndedError(self.name, stopping=str(state) == "stopping")
         name, continued_by = self._observer.continuation_names()
         if continued_by not in {None, name}:
             raise RunContinuedError(self.name, str(continued_by))

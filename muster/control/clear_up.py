@@ -22,6 +22,7 @@ from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settle import is_overdue
 from muster.control.stop import stop_jobs, verify_stopped
 
+_CAUSE_MAX = 300  # Step Functions: 32,768 characters; the reason is shown in a line
 _SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
 
 
@@ -38,6 +39,8 @@ class ExecutionEnded(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=80)]
     status: str
     started_at: Annotated[datetime, Field(alias="startDate")]
+    cause: str | None = None
+    """What StopExecution was given: who stopped it, and how."""
 
     @property
     def run(self) -> str:
@@ -59,6 +62,7 @@ class ExecutionEnded(BaseModel):
         """The fence for this end, unless the run was stopping before."""
         if self.is_cancelled:
             verdict, cause, reason = Verdict.STOPPED, FenceCause.EXECUTION_STOPPED, "the execution was stopped"
+            reason += f": {self.cause[:_CAUSE_MAX].rstrip('.')}" if self.cause else ""
         else:
             verdict, cause = Verdict.FAILED, FenceCause.EXECUTION_FAILED
             reason = f"the execution ended as {self.status}"

@@ -14,6 +14,7 @@ from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
+from muster.contract.run.failure_words import failure_words
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
@@ -151,10 +152,12 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
     if succeeded >= spec.quorum:
         return Verdict.SUCCEEDED, count
     needed = f"{count}; {spec.quorum} were needed"
-    first = next((replica for replica in replicas if replica.outcome is ReplicaOutcome.FAILED), None)
-    if first is None or not first.attempts:
+    failed = [one for one in replicas if one.outcome is ReplicaOutcome.FAILED and one.attempts]
+    if not failed:
         return Verdict.FAILED, needed
-    return Verdict.FAILED, f"{needed}; replica {first.rank}: {first.attempts[-1].reason}"
+    # The others may have failed because of it.
+    first = min(failed, key=lambda one: (one.attempts[-1].ended_at or "~", one.rank))
+    return Verdict.FAILED, f"{needed}; replica {first.rank}: {failure_words(first.attempts[-1])}"
 
 
 def _came_after_the_ends(fence: Fence | None, replicas: Sequence[ReplicaResult]) -> bool:

@@ -192,9 +192,9 @@ def time_sentences(split: TimeSplit) -> Iterator[str]:
             "exchanging": split.exchanging,
             "saving": split.saving,
             "loading": split.loading,
-            "waiting for capacity or quota": split.launching,
+            "launching or waiting for capacity": split.launching,
             "downloading the image and the data": split.starting,
-            "outside of rounds": split.other,
+            "starting or ending the program": split.other,
         }
         parts = [(value / total, name) for name, value in kinds.items() if value / total >= _SHARE_MIN]
         words = [f"{share:.0%} {name}" for share, name in sorted(parts, key=lambda part: -part[0])]
@@ -205,4 +205,4 @@ def time_sentences(split: TimeSplit) -> Iterator[str]:
         yield f"Replica {split.slowest} was the last in {rounds}: {share:.0%} of the waiting was for it."
     if split.longest_launch_rank is not None and split.longest_launch >= _LAUNCH_NAMED_MIN * total / split.replicas:
         waited = clock(split.longest_launch)
-        yield f"Replica {split.longest_launch_rank} waited longest for capacity or quota: {waited}."
+        yield f"Replica {split.longest_launch_rank} took longest to launch: {waited}."

@@ -45,7 +45,7 @@ def test_a_job_runs_to_its_end_and_leaves_its_artifacts(workshop: Workshop) -> N
 # What SageMaker documents of a container's environment, what a request adds, what an image may set, and what is ours.
 DOCUMENTED = {"TRAINING_JOB_NAME", "TRAINING_JOB_ARN"}
 OF_AN_IMAGE = {
-    *("PATH", "LANG", "LC_CTYPE", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"),
+    *("PATH", "LANG", "LC_CTYPE", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED"),
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
 }
 OURS = {

@@ -4,6 +4,7 @@ import ast
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -182,6 +183,36 @@ def test_the_replica_package_holds_the_replica_alone_and_follows_from_its_source
     assert not [name for name in names if name.startswith(("muster/control", "muster/client", "muster/local"))]
     os.utime(tmp_path / "muster" / "__init__.py", (1, 1))
     assert build_replica_package(tmp_path / "muster", tmp_path).read_bytes() == before
+
+
+def test_the_replica_package_has_whatever_it_imports_and_whatever_trainers_import(tmp_path: Path) -> None:
+    """Trainers: those that `muster init` writes, the examples, and what the guides show."""
+    with zipfile.ZipFile(build_replica_package(folder=tmp_path)) as archive:
+        held = {name for name in archive.namelist() if name.endswith(".py")}
+        inside = {name: archive.read(name).decode() for name in held - {"muster/__init__.py"}}
+    modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in held}
+    shown = re.findall(r"^from (muster\.\w+) import", read_all("docs/*.md", "README.md"), re.MULTILINE)
+    written = read_all(
+        "muster/client/starter/templates/*.py", "examples/frameworks/*.py", "examples/char_gpt/trainer.py"
+    )
+    used = {*re.findall(r"from (muster\.\w+) import", written), *shown}
+    assert {"muster.huggingface", "muster.lightning", "muster.torch", "muster.torchft"} <= used
+    # For the machine that starts runs, not for a replica.
+    assert used - {"muster.local", "muster.cdk", "muster.client", "muster.executor"} <= modules
+    for name, text in inside.items():
+        assert {module for module in imports(text) if module.startswith("muster.")} <= modules, name
+
+
+def read_all(*patterns: str) -> str:
+    """The text of all files of the repository with such names."""
+    return "\n".join(path.read_text(encoding="utf-8") for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+
+
+def imports(text: str) -> set[str]:
+    """The modules from which Python code imports."""
+    nodes = list(ast.walk(ast.parse(text)))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 def start(package: Path, base: Path, *options: str, arguments: tuple[str, ...] = ()) -> tuple[int, str]:

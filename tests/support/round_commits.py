@@ -11,7 +11,7 @@ START = "2026-05-04T03:00:00.000Z"
 
 def member(rank: int, **fields: Any) -> Member:
     """A member of a round."""
-    usual = {"attempt": 1, "incarnation": 1, "epoch": 1, "weight": 1.0, "checksum": "0" * 8}
+    usual = {"attempt": 1, "incarnation": 1, "epoch": 1, "weight": 1.0, "checksum": f"{rank:08x}"}
     return Member(rank=rank, **{**usual, **fields})
 
 

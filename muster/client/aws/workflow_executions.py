@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
 from botocore.exceptions import ClientError as AwsError
@@ -24,6 +25,10 @@ _UNKNOWN = {"ExecutionDoesNotExist", "InvalidArn"}
 _PAGE = 100  # executions per ListExecutions call
 
 
+# A call and its retries last seconds, and clocks differ.
+_JUST_STARTED = timedelta(seconds=30)
+
+
 class _Status(TypedDict, total=False):
     statusFilter: ExecutionStatusType
 
@@ -34,8 +39,10 @@ class WorkflowExecutions:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def start(self, execution: str, document: str) -> None:
+    def start(self, execution: str, document: str) -> bool:
         """StartExecution. Idempotent: the same name with the same input, while it runs, is the same run.
+
+        Returns whether it had been running, as the answer's times say.
 
         Raises:
             RunNameTakenError: the name belongs to another run.
@@ -43,13 +50,14 @@ class WorkflowExecutions:
         stack = self._connection.stack
         with translated():
             try:
-                self._connection.stepfunctions.start_execution(
+                answer = self._connection.stepfunctions.start_execution(
                     stateMachineArn=stack.state_machine_arn, name=execution, input=document
                 )
             except AwsError as error:
                 if error_code(error) != "ExecutionAlreadyExists":
                     raise
                 raise RunNameTakenError(execution, stack.execution_arn(execution)) from error
+        return datetime.now(UTC) - answer["startDate"] > _JUST_STARTED
 
     def describe(self, execution: str) -> Execution:
         """DescribeExecution.

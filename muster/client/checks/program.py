@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from muster.client.checks.python_modules import Found
 from muster.contract.spec.own_loop import OWN_LOOP
 
 _TRAINER = re.compile(r"([a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)*):([a-zA-Z_]\w*)")
@@ -25,6 +27,8 @@ class Program:
     """The entrypoint and its arguments."""
     source_dir: str | None = None
     image: str | None = None
+    are_alike: bool = False
+    """Whether there are several replicas, of which the spec says the same."""
     brings_loop: bool = False
     """Whether the trainer is not called with the context and `kwargs`, but as `muster.replica.legacy` says."""
 
@@ -32,6 +36,11 @@ class Program:
     def trainer(self) -> str:
         """As the spec names it."""
         return f"{self.module}:{self.function}"
+
+    def script(self, root: Path) -> Found | None:
+        """The Python file of the source at `root` that the entrypoint names first, if it names one."""
+        named = next((word for word in self.words if word.endswith(".py")), None)
+        return Found(root / named) if named is not None and (root / named).is_file() else None
 
     @classmethod
     def of(cls, document: Mapping[Any, object]) -> Program:
@@ -51,8 +60,15 @@ class Program:
             words=tuple(words) if document.get("entrypoint") else (),
             source_dir=_text(document.get("source_dir")),
             image=_text(document.get("image")),
+            are_alike=_are_alike(document) and not brings_loop,
             brings_loop=brings_loop,
         )
+
+
+def _are_alike(document: Mapping[Any, object]) -> bool:
+    replicas = document.get("replicas")
+    differ = any(document.get(field) for field in ("overrides", "sweep", "recipe"))
+    return isinstance(replicas, int) and replicas > 1 and not differ
 
 
 def _named(kwargs: object) -> dict[str, object]:

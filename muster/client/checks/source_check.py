@@ -8,11 +8,13 @@ from typing import Any
 
 from muster.client.checks.findings import Findings
 from muster.client.checks.image_check import check_image
+from muster.client.checks.package_check import check_packages
 from muster.client.checks.program import Program
+from muster.client.checks.rank_check import check_rank
 from muster.client.checks.script_check import check_script
 from muster.client.checks.trainer_check import check_trainer
 from muster.client.launch.source_archive import folder_problem
-from muster.contract.errors import SpecError
+from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 
@@ -21,6 +23,10 @@ def check_source(document: Mapping[Any, object]) -> Findings:
     """Problems of the source folder, the trainer, the script and the image; the rest of the spec may be wrong."""
     program = Program.of(document)
     found = Findings() if program.image is None else check_image(program.image)
+    if program.module is not None and program.module.endswith(".py"):
+        meant = f"{program.module.removesuffix('.py')}:{program.function}"
+        statement = f"found {program.trainer!r}, which names a file"
+        return Findings((StatedProblem("trainer", statement, f"name the module: {meant}"),)) + found
     if program.source_dir is None or program.source_dir.startswith("s3://"):
         return found
     root = Path(program.source_dir)
@@ -31,7 +37,7 @@ def check_source(document: Mapping[Any, object]) -> Findings:
         found = check_trainer(program, root) + found
     if program.words:
         found = check_script(program, root) + found
-    return found
+    return found + Findings(remarks=(*check_packages(program, root), *check_rank(program, root)))
 
 
 def check_spec(spec: Spec) -> Findings:

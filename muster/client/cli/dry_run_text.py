@@ -23,12 +23,12 @@ _PROGRAM = POD_COMMAND[-1]
 _BOOTSTRAP = "<Muster's bootstrap: muster plan --json shows it>"
 
 
-def dry_run_text(dry: DryRun) -> str:
-    """The requests, once for each group of ranks that differ only in the rank; quota; cost."""
-    return "\n".join(_dry_run_lines(dry))
+def dry_run_text(dry: DryRun, *, requests: bool = False) -> str:
+    """What is started, quota and cost; with `requests` one request of each group of ranks that differ only in it."""
+    return "\n".join(_dry_run_lines(dry, requests=requests))
 
 
-def _dry_run_lines(dry: DryRun) -> Iterator[str]:
+def _dry_run_lines(dry: DryRun, *, requests: bool) -> Iterator[str]:
     on_clusters = {rank for group in dry.groups if group.cluster is not None for rank in _ranks(group)}
     jobs = [_name(request) for rank, request in enumerate(dry.requests) if rank not in on_clusters]
     pods = [_name(request) for rank, request in enumerate(dry.requests) if rank in on_clusters]
@@ -55,8 +55,12 @@ def _dry_run_lines(dry: DryRun) -> Iterator[str]:
         differ = "in the rank and the values of the sweep" if dry.sweep else "in the rank only"
         others = f" (ranks {group.ranks} differ {differ})" if len(ranks) > 1 else ""
         what = "request" if group.cluster is None else "job"
-        yield f"The {what} of rank {ranks[0]}{others}, {_size(group)}{_where(group)}:"
-        yield json.dumps(_shortened(dry.requests[ranks[0]]), indent=2)
+        end = ":" if requests else "."
+        yield f"The {what} of rank {ranks[0]}{others}, {_size(group)}{_where(group)}{end}"
+        if requests:
+            yield json.dumps(_shortened(dry.requests[ranks[0]]), indent=2)
+    if not requests:
+        yield "`muster plan --requests` shows the requests themselves."
 
 
 def _shortened(request: JsonValue) -> JsonValue:

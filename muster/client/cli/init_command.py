@@ -14,6 +14,7 @@ from muster.client.cli.option_groups import Json
 from muster.client.cli.output import print_answer
 from muster.client.errors import FilesExistError, SpecWriteError, UsageError, os_reason
 from muster.client.starter.frameworks import Framework, Kind
+from muster.client.whole_file import write_whole
 
 if TYPE_CHECKING:
     from muster.client.starter.starter_files import Wish
@@ -124,14 +125,10 @@ def _write_new(folder: Path, made: dict[str, str]) -> None:
     except OSError as error:
         raise SpecWriteError(str(folder), os_reason(error)) from error
     for name, text in made.items():
-        path = folder / name
         try:
-            with path.open("x", encoding="utf-8") as target:
-                target.write(text)
-        except FileExistsError:
-            raise FilesExistError([str(path)]) from None
+            write_whole(folder / name, text)
         except OSError as error:
-            raise SpecWriteError(str(path), os_reason(error)) from error
+            raise SpecWriteError(str(folder / name), os_reason(error)) from error
 
 
 def _show(folder: Path, made: dict[str, str], wish: Wish) -> None:
@@ -139,9 +136,14 @@ def _show(folder: Path, made: dict[str, str], wish: Wish) -> None:
 
     spec = folder / SPEC_FILE
     typer.echo(f"Wrote {', '.join(str(folder / name) for name in made)}.")
-    if wish.own is not None and wish.own.trainer is None:
+    if wish.own is not None and wish.own.hook is not None:
+        typer.echo(
+            f"{wish.own.script} makes a Trainer, which hook lets train one model with all replicas. Give each replica "
+            "data of its own, by `overrides` for example."
+        )
+    elif wish.own is not None and wish.own.trainer is None:
         typer.echo(
             f"{wish.own.script} has no function that takes the context, so each replica runs it by itself. To train "
-            "one model with all replicas, make its main function a trainer: docs/frameworks.md, A script for torchrun."
+            "one model with all replicas, make its main function a trainer, as `muster init DIR -f pytorch` writes one."
         )
     typer.echo(f"Next: `muster plan {spec}` shows what it needs and costs, `muster launch {spec} --watch` starts it.")

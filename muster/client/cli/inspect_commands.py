@@ -14,6 +14,7 @@ from muster.client.cli.output import busy, line_width, print_answer, print_lines
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.errors import ReportFileError, os_reason
+from muster.client.whole_file import write_whole
 from muster.contract.run.verdict import Verdict
 
 _ON_PAGE_MAX = 1_000
@@ -138,6 +139,6 @@ def doctor(stack: StackOptions, *, json: Json = False) -> None:
 
 def _write(path: Path, page: bytes) -> None:
     try:
-        path.write_bytes(page)
+        write_whole(path, page)
     except OSError as error:
         raise ReportFileError(str(path), os_reason(error)) from error

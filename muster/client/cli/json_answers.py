@@ -34,6 +34,31 @@ class Started(Document):
     parent: str | None = Field(default=None, description="the run that it continues")
 
 
+class UserPolicy(Document):
+    """The rights of a user of the client."""
+
+    policy: dict[str, JsonValue] = Field(description="an IAM policy document")
+
+
+class GpuType(Document):
+    """An instance type with GPUs."""
+
+    instance_type: str
+    gpu: str
+    count: int
+    memory_gib: int = Field(description="of one GPU")
+    usd_per_hour: float | None = Field(description="on demand; none: not in the price table")
+    quota: float | None = Field(description="instances for training jobs; none: not asked, or not known")
+    spot_quota: float | None = Field(description="instances for spot training jobs")
+
+
+class GpuTypes(Document):
+    """The instance types with GPUs that this release knows."""
+
+    types: tuple[GpuType, ...]
+    prices: str = Field(description="whose prices these are")
+
+
 class Runs(Document):
     """The runs of a stack, the newest first."""
 

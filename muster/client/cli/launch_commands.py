@@ -16,31 +16,47 @@ Deployed = Annotated[
 ]
 
 
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH=VALUE", help="Values that replace those of the spec: kwargs.lr=3e-4"),
+]
+
+
 @grouped
-def plan(spec: SpecPath, stack: StackOptions, *, deployed: Deployed = False, json: Json = False) -> None:
-    """Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing."""
+def plan(
+    spec: SpecPath,
+    stack: StackOptions,
+    changes: Changes = None,
+    *,
+    deployed: Deployed = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Show the requests, too, as JSON.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what a spec would start, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
     from muster.client.recipes.expanded_spec import expanded_spec  # noqa: PLC0415
     from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
 
-    document = read_spec(spec).document
+    document, _, remark = read_spec(spec, changes=changes or ())
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
         if deployed:
             dry = stack.muster().plan(document)
         else:
             expanded = expanded_spec(document, stack.account().session)
             dry = dry_run(expanded.spec, recipe=planned_recipe(expanded))
+    dry = dry.model_copy(update={"remarks": (*filter(None, [remark]), *dry.remarks)})
     if json:
         print_answer(dry)
     else:
-        print_text(dry_run_text(dry))
+        print_text(dry_run_text(dry, requests=requests))
 
 
 @grouped
 def launch(
     spec: SpecPath,
     stack: StackOptions,
+    changes: Changes = None,
     *,
     name: Annotated[
         str | None, typer.Option("--name", help="The run's name; default the spec's, or a new one.")
@@ -49,10 +65,14 @@ def launch(
     json: Json = False,
 ) -> None:
     """Start a run."""
-    document, meant = read_spec(spec, name)
+    from muster.client.checks.source_check import check_source  # noqa: PLC0415
+
+    document, meant, remark = read_spec(spec, name, changes or ())
     if meant is not None:
         # What is uploaded without being named is said, wherever the output goes.
         typer.echo(f"The source is the folder {meant}, where the trainer's module is.", err=True)
+    for note in (*filter(None, [remark]), *check_source(document).remarks):
+        typer.echo(f"Note: {note}.", err=True)
     with busy("Starting the run"):
         run = stack.muster().launch(document)
     if watch:
@@ -64,7 +84,8 @@ def launch(
 
         print_answer(Started(run=run.name))
     else:
-        typer.echo(f"Started {run.name}: watch it with `muster status {run.name} --watch`.")
+        verb = "It runs already, and nothing was started:" if run.joined else "Started"
+        typer.echo(f"{verb} {run.name}: watch it with `muster status {run.name} --watch`.")
 
 
 @grouped
@@ -88,8 +109,9 @@ def rerun(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json
 @grouped
 def cancel(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     """Stop a run and its jobs, or the run that continues it."""
+    named = stack.muster().run(run)
     with busy("Stopping the run"):
-        cancellation = stack.muster().run(run).cancel()
+        cancellation = named.cancel()
     if json:
         print_answer(cancellation)
         return
@@ -97,4 +119,6 @@ def cancel(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
         which = name if name == run else f"{name}, which continues {run}"
         typer.echo(f"Cancelled {which}: its jobs are being stopped. See `muster status {name}`.")
     if not cancellation.stopped:
-        typer.echo(f"{run} has ended already; there is nothing to cancel.")
+        ended = named.status().state.is_terminal
+        how = "has ended already; there is nothing to cancel" if ended else "is being stopped already"
+        typer.echo(f"{run} {how}. See `muster status {run}`.")

@@ -6,6 +6,7 @@ Typer, which knows only a function's own parameters.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -13,6 +14,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
+
+from muster.client.errors import UnknownRunError
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import LightSession
@@ -22,7 +25,14 @@ _COMPLETED_MAX = 100  # one call: ListExecutions returns at most 100
 
 
 def _run_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The newest runs of the stack that the command line names; none when AWS does not answer quickly."""
+    """The newest runs of the stack that the command line names."""
+    options = context.params
+    names = _newest(options.get("stack"), options.get("profile"), options.get("region"))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _newest(stack: str | None, profile: str | None, region: str | None) -> list[str]:
+    """The names of the newest runs of a stack; none when AWS does not answer quickly."""
     from botocore.config import Config  # noqa: PLC0415
 
     from muster.client.aws.cloud import Cloud  # noqa: PLC0415
@@ -31,13 +41,10 @@ def _run_names(context: typer.Context, incomplete: str) -> list[str]:
     from muster.contract.errors import MusterError  # noqa: PLC0415
 
     quick = Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 1})
-    options = context.params
     try:
-        session = open_session(options.get("profile"), options.get("region"))
-        names = newest_names(Cloud(options.get("stack"), session, quick), _COMPLETED_MAX)
+        return list(newest_names(Cloud(stack or None, open_session(profile, region or None), quick), _COMPLETED_MAX))
     except MusterError:
         return []
-    return [name for name in names if name.startswith(incomplete)]
 
 
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A YAML or JSON file; - reads standard input.")]
@@ -114,12 +121,24 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{field.name: options.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
         }
-        command(*arguments, **options, **made)
+        try:
+            command(*arguments, **options, **made)
+        except UnknownRunError as error:
+            raise _with_nearest(error, options, made) from error
 
     parameters = [*own, *spread]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _with_nearest(error: UnknownRunError, options: dict[str, object], made: dict[str, object]) -> UnknownRunError:
+    """The error with the name of the run that was meant, where one of the newest has a similar name."""
+    named = next((one for one in made.values() if isinstance(one, StackOptions)), None)
+    if named is None or error.run != options.get("run"):
+        return error
+    near = difflib.get_close_matches(error.run, _newest(named.stack, named.profile, named.region), n=1)
+    return UnknownRunError(error.run, error.stack, near[0]) if near else error
 
 
 def _keyword(group: type, name: str) -> inspect.Parameter:

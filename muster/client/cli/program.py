@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from muster.client.cli.exit_codes import exit_code
+from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.lazy_group import LazyGroup, Row
 from muster.client.cli.output import asks_for_json, print_error
-from muster.client.errors import UsageError
+from muster.client.errors import FileTroubleError, UsageError
 from muster.contract.errors import MusterError
 
 _LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))
@@ -44,11 +44,15 @@ class Commands(LazyGroup):
         ),
         "plan": Row(
             f"{_LAUNCH}:plan",
-            "Show the requests that a spec would send, the quota it needs and what it may cost. Creates nothing.",
+            "Show what a spec would start, the quota it needs and what it may cost. Creates nothing.",
         ),
         "recipe": Row(
             "muster.client.cli.recipe_commands:app",
             "List, show, resolve, compare and check recipes. Needs no stack, and AWS only for S3 and SageMaker Hub.",
+        ),
+        "gpus": Row(
+            "muster.client.cli.gpus_command:gpus",
+            "List the instance types with GPUs: memory, price per hour, and with --account quotas.",
         ),
         "launch": Row(f"{_LAUNCH}:launch", "Start a run."),
         "status": Row(f"{_WATCH}:status", "Show a run's status."),
@@ -74,6 +78,10 @@ class Commands(LazyGroup):
         "deadletters": Row(
             "muster.client.cli.dead_letter_commands:app",
             "Show, replay or drop the events that the functions of the stack did not handle.",
+        ),
+        "policy": Row(
+            "muster.client.cli.policy_command:policy",
+            "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
         ),
         "verify": Row(
             "muster.client.cli.verify_command:verify",
@@ -130,6 +138,10 @@ def main() -> None:
         _end(UsageError(error.format_message()), as_json=as_json)
     except MusterError as error:
         _end(error, as_json=as_json)
+    except OSError as error:
+        _end(FileTroubleError.of(error), as_json=as_json)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
     finally:
         # The process ends, and Python would look for garbage in all that is left first.
         gc.freeze()

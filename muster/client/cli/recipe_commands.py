@@ -24,6 +24,7 @@ from muster.client.cli.recipe_options import (
     ValueOptions,
 )
 from muster.client.errors import RecipeWriteError, UsageError, os_reason
+from muster.client.whole_file import write_whole
 from muster.contract.errors import MusterError
 
 if TYPE_CHECKING:
@@ -212,6 +213,6 @@ def _print(lines: Iterable[Line]) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise RecipeWriteError(str(path), os_reason(error)) from error

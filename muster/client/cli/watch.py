@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.output import print_answer, print_lines, print_styled, terminal_size, visible
+from muster.client.cli.silence import RareLines, silence_text, telling_silence
 from muster.client.cli.status_table import Line, status_lines
 from muster.client.runs.failed_attempt import failure_lines
 from muster.client.runs.run_state import RunState, elapsed
 from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import changes
 from muster.contract.text import shortened
+
+Progress = Callable[[RunStatus], None]
+Silent = Callable[[float], None]
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,17 +33,27 @@ def watch_run(run: Run, *, as_json: bool) -> None:
     """Show the run until it ends, and exit with its code. Ctrl-C does not stop the run."""
     try:
         if as_json:
-            now = run.wait(progress=json_lines())
+            now = _wait(run, json_lines(), RareLines(partial(typer.echo, err=True)))
         else:
             # A status that is shown once needs none of rich.
             from rich.console import Console  # noqa: PLC0415
 
-            with watching(Console()) as progress:
-                now = run.wait(progress=progress)
+            with watching(Console()) as (progress, silent):
+                now = _wait(run, progress, silent)
             print_lines(failure_lines(run.failures()))
     except KeyboardInterrupt:
         leave(run)
     exit_with(now.state)
+
+
+def _wait(run: Run, progress: Progress, silent: Silent) -> RunStatus:
+    with telling_silence(silent) as heard:
+
+        def show(status: RunStatus) -> None:
+            heard()
+            progress(status)
+
+        return run.wait(progress=show)
 
 
 def show_status(now: RunStatus) -> None:
@@ -62,15 +77,26 @@ def exit_with(state: RunState) -> None:
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Callable[[RunStatus], None]]:
-    """Yields the function that shows each new status: the `progress` of `Run.wait`."""
+def watching(console: Console) -> Iterator[tuple[Progress, Silent]]:
+    """Yields what shows each new status, the `progress` of `Run.wait`, and what shows that nothing answers."""
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _Lines(console), RareLines(partial(typer.echo, err=True))
         return
+    from rich.console import Group  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
+    shown: list[RunStatus] = []
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        yield lambda status: live.update(_drawn(status, console), refresh=True)
+
+        def show(status: RunStatus) -> None:
+            shown[:] = [status]
+            live.update(_drawn(status, console), refresh=True)
+
+        def silent(seconds: float) -> None:
+            before = [_drawn(status, console) for status in shown]
+            live.update(Group(_text(Line(silence_text(seconds), "yellow")), *before), refresh=True)
+
+        yield show, silent
 
 
 def _drawn(status: RunStatus, console: Console) -> RenderableType:

@@ -32,6 +32,20 @@ def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> P
     return None
 
 
+def unshipped(document: Mapping[Any, object]) -> str | None:
+    """A remark on a spec that has no `source_dir`, where `default_source` has found none: the image must have all."""
+    program = Program.of(document)
+    if "source_dir" in document or "algorithm_name" in document:
+        return None
+    script = next((word for word in program.words if word.endswith((".py", ".sh")) and not word.startswith("/")), None)
+    named = f"the module {program.module}" if program.module is not None else script
+    if named is None or (program.module or "").partition(".")[0] == _OWN_PACKAGE:
+        return None
+    where = "is not beside the spec" if program.module is not None else "is looked for in the image"
+    remedy = "to ship a folder, set source_dir; source_dir: null says that the image has the code"
+    return f"no source is shipped: {named} {where}; {remedy}"
+
+
 def holds_more_than_code(folder: Path) -> bool:
     """Whether this is the home folder or the root of a file system: credentials may be in it."""
     whole = folder.resolve()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".musterignore"
+# What `muster model` and the embedded cloud write: never code, but a pattern of the user's may bring it back.
+_WRITTEN = ("*.safetensors", ".muster")
 # Never code, and often large or secret.
 _ALWAYS = (
     *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "*.pyc", ".DS_Store", "node_modules"),
@@ -48,7 +50,7 @@ class Ignored:
                 found = f"{line!r} in line {number} of {IGNORE_FILE}"
                 raise SpecError([Problem("source_dir", found, "write a pattern as in .gitignore")]) from error
         # Last, so that no pattern of the user's brings one of them back.
-        return cls(GitIgnoreSpec.from_lines([*lines, *_ALWAYS]))
+        return cls(GitIgnoreSpec.from_lines([*_WRITTEN, *lines, *_ALWAYS]))
 
     def leaves_out(self, relative: PurePath) -> bool:
         """Whether a file is not packed: it or one of its folders is covered."""

@@ -14,10 +14,20 @@ from pathlib import Path
 
 from muster.client.errors import os_reason
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
+from muster.client.launch.locked_requirements import locked_requirements
 from muster.contract.errors import Problem, SpecError
-from muster.contract.run.source_delivery import SOURCE_BYTES_MAX, SOURCE_DEPTH_MAX, SOURCE_FILES_MAX, source_key
+from muster.contract.run.source_delivery import (
+    REQUIREMENTS,
+    SOURCE_BYTES_MAX,
+    SOURCE_DEPTH_MAX,
+    SOURCE_FILES_MAX,
+    source_key,
+)
 
 _LEVEL = 6
+_HEAD_BYTES = 500
+PAGE_MARK = '<meta name="generator" content="Muster">'
+"""In the head of every page."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +53,17 @@ class PackedSource:
 
 
 def pack(folder: Path) -> PackedSource:
-    """Pack the files below `folder`, sorted, without owners and times.
+    """Pack the files below `folder`, sorted, without owners and times; of a project with uv.lock, what that pins.
 
     Raises:
-        SpecError: it is not a folder, is empty or too large, or holds something other than files.
+        SpecError: it is not a folder, is empty or too large, holds something else than files, or uv refuses its lock.
     """
     problem = folder_problem(folder)
     if problem is not None:
         raise SpecError([problem])
     files = list(source_files(folder))
     _check_size(folder, files)
+    locked = None if REQUIREMENTS in files else locked_requirements(folder)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for relative in files:
@@ -62,6 +73,10 @@ def pack(folder: Path) -> PackedSource:
             member.size = len(body)
             member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             tar.addfile(member, io.BytesIO(body))
+        if locked is not None:
+            member = tarfile.TarInfo(REQUIREMENTS)
+            member.size = len(locked)
+            tar.addfile(member, io.BytesIO(locked))
     return PackedSource(len(files), packed.getvalue())
 
 
@@ -92,14 +107,22 @@ def source_files(folder: Path) -> Iterator[str]:
         links = [name for name in folders if Path(place, name).is_symlink()]
         for name in (*names, *links):
             relative = (here / name).as_posix()
-            if ignored.covers(relative):
-                continue
             path = Path(place, name)
+            if ignored.covers(relative) or _is_page(path):
+                continue
             if not path.is_file() or not path.resolve().is_relative_to(root):
                 remedy = f"remove it, copy its target into the folder, or exclude it in {IGNORE_FILE}"
                 raise _refused(remedy, f"{relative}, which is a link to something outside this folder, or not a file")
             found.append(relative)
     yield from sorted(found)
+
+
+def _is_page(path: Path) -> bool:
+    """Whether `muster report` has written the file."""
+    if path.suffix != ".html" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return PAGE_MARK.encode() in file.read(_HEAD_BYTES)
 
 
 def _check_size(folder: Path, files: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import time
 
 from pydantic import Field
@@ -11,7 +12,6 @@ from muster.client.errors import ClusterReplicaError, NoJobError, UnknownReplica
 from muster.client.runs.observer import Observer
 from muster.contract.document import Document
 
-_CAUSE = "Cancelled by a client of Muster."
 # A launch takes a few seconds; what takes longer waits for something.
 _LAUNCH_SECONDS = 30.0
 
@@ -35,7 +35,7 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
     name: str | None = run
     stopped: list[str] = []
     while name is not None:
-        if cloud.executions.describe(name).ended_at is None and cloud.executions.stop(name, _CAUSE):
+        if cloud.executions.describe(name).ended_at is None and cloud.executions.stop(name, _cause()):
             stopped.append(name)
             # The rerun policy starts a continuation shortly before the execution ends. One that starts later is
             # stopped by the control plane.
@@ -43,6 +43,14 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
         else:
             name = _continuation(cloud, name, poll_seconds)
     return Cancellation(run=run, stopped=tuple(stopped))
+
+
+def _cause() -> str:
+    """Who cancels, as the run's reason says it."""
+    try:
+        return f"cancelled by {getpass.getuser()}"
+    except (ImportError, KeyError, OSError):  # a container may have no names of users
+        return "cancelled by a client of Muster"
 
 
 def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> str | None:

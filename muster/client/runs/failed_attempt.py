@@ -19,6 +19,7 @@ from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import failure_words, logs_command
 from muster.contract.run.last_lines import LINES, Unread, is_explained_by_log, kept_lines, to_read
+from muster.contract.training.ranks import show_ranks
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
@@ -53,32 +54,34 @@ class FailedAttempt(Document):
         )
 
     @property
-    def heading(self) -> str:
-        """`replica 2 attempt 1: user-code: training.py:41: ValueError: no data`."""
-        why = ": ".join(part for part in (self.failure_class, self.words) if part)
-        return f"replica {self.rank} attempt {self.attempt}: {why or 'failed'}"
+    def why(self) -> str:
+        """`user-code: training.py:41: ValueError: no data`."""
+        return ": ".join(part for part in (self.failure_class, self.words) if part) or "failed"
 
 
 def failed_attempts(run: str, attempts: Mapping[int, Sequence[Attempt]]) -> tuple[FailedAttempt, ...]:
-    """The latest failure of each replica that its log may explain, by rank; the first ones of many."""
-    found = []
-    for rank in sorted(attempts):
-        failed = [one for one in attempts[rank] if is_explained_by_log(one)]
-        if failed:
-            found.append(FailedAttempt.of(run, rank, failed[-1]))
-    return tuple(found[:_SHOWN_MAX])
+    """The latest failure of each replica that its log may explain, in the order of their ends; the first ones of many.
+
+    What failed first is rather the cause, and what follows its victim.
+    """
+    latest = {rank: [one for one in attempts[rank] if is_explained_by_log(one)][-1:] for rank in attempts}
+    failed = [(one.ended_at or "~", rank, one) for rank, found in latest.items() for one in found]
+    return tuple(FailedAttempt.of(run, rank, one) for _, rank, one in sorted(failed, key=lambda each: each[:2]))[
+        :_SHOWN_MAX
+    ]
 
 
 def failure_lines(failures: Iterable[FailedAttempt]) -> Iterator[str]:
-    """Each failure with the command that shows more; below the first one with the same words, what it wrote last."""
-    shown: set[str] = set()
+    """Those with the same words once: who they are, what the first one wrote last, the command that shows more."""
+    groups: dict[tuple[str, int], list[FailedAttempt]] = {}
     for failure in failures:
-        yield failure.heading
-        if failure.words not in shown:
-            yield from (f"    {line}" for line in failure.last_lines)
-        shown.add(failure.words)
-        if failure.logs_command is not None:
-            yield f"  more: {failure.logs_command}"
+        groups.setdefault((failure.why, failure.attempt), []).append(failure)
+    for (why, attempt), same in groups.items():
+        ranks = show_ranks(sorted(one.rank for one in same))
+        yield f"replica{'' if len(same) == 1 else 's'} {ranks} attempt {attempt}: {why}"
+        yield from (f"    {line}" for line in next((one.last_lines for one in same if one.last_lines), ()))
+        command = next((one.logs_command for one in same if one.logs_command is not None), None)
+        yield "  no log: its job never started the program" if command is None else f"  more: {command}"
 
 
 class _InCluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -203,6 +204,12 @@ def _candidates(keys: list[str], last: int | None) -> list[str]:
     return list(dict.fromkeys([*reversed(keys[-_TRIES:]), *reversed(connected[-_TRIES:])]))
 
 
+def _identical(commit: Commit) -> tuple[int, ...]:
+    """The ranks whose values are also another's: they have trained on the same data with the same seed."""
+    values = Counter((member.checksum, member.parts) for member in commit.members)
+    return tuple(sorted(one.rank for one in commit.members if values[one.checksum, one.parts] > 1))
+
+
 def advance(progress: Progress, commit: Commit, replicas: int) -> Progress:
     """`progress` of a run of so many replicas after `commit`. Those that are not in it keep their own latest round."""
     return Progress(
@@ -210,6 +217,7 @@ def advance(progress: Progress, commit: Commit, replicas: int) -> Progress:
         excluded=commit.excluded_total,
         rounds={**progress.rounds, **{member.rank: commit.round for member in commit.members}},
         metrics={**progress.metrics, **{member.rank: member.metrics for member in commit.members}},
+        identical=_identical(commit),
         finished=commit.finished,
         committed_at=commit.committed_at,
         unit=commit.unit,

@@ -36,6 +36,7 @@ from muster.contract.run.spending import SpotSaving, saving
 from muster.contract.run.sweep_values import values_of
 from muster.contract.run.time_use import TimeUse
 from muster.contract.timestamps import Timestamp
+from muster.contract.training.ranks import show_ranks
 from muster.report.time_split import TimeSplit, time_split
 from muster.report.words import commits_text
 
@@ -197,6 +198,8 @@ class Progress:
     excluded: int = 0
     rounds: Mapping[int, int] = field(default_factory=dict)
     metrics: Mapping[int, dict[str, float]] = field(default_factory=dict)
+    identical: tuple[int, ...] = ()
+    """The ranks whose contributions to that round have the same values as another's."""
     finished: tuple[Finish, ...] = ()
     findings: tuple[FindingDocument, ...] = ()
     unreadable: tuple[str, ...] = ()
@@ -356,6 +359,9 @@ def _remarks(seen: Observation) -> Iterator[str]:
     if commits:
         such = ": " if len(commits) == 1 else ", such as "
         yield f"{commits_text(len(commits), 'cannot be read')}{such}{commits[-1]}."
+    if seen.progress.identical:
+        same = show_ranks(seen.progress.identical)
+        yield f"Replicas {same} contribute identical values: give each one data of its own, by context.rank."
     ranks = [replica.rank for replica in seen.result.replicas if replica.problem] if seen.result else []
     if ranks:
         of = f"of replica {ranks[0]}" if len(ranks) == 1 else f"of {len(ranks):,} replicas"

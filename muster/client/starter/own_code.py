@@ -13,9 +13,16 @@ from muster.client.checks.findings import place
 from muster.client.checks.python_modules import Found, locate
 from muster.client.checks.python_names import Definition, UnreadableSourceError, names_of, resolve
 from muster.client.errors import InputError
+from muster.contract.spec.hook import Hook
 from muster.contract.spec.spec_reader import parse_spec
 
 _CONTEXT = "context"
+# LightningCLI makes a Trainer itself.
+_TRAINERS = ("Trainer", "LightningCLI")
+_LIBRARIES: dict[Hook, set[str]] = {
+    "lightning": {"lightning", "pytorch_lightning"},
+    "huggingface": {"transformers", "trl"},
+}
 _USUAL_NAMES = ("train", "main", "run", "fit")
 
 
@@ -35,6 +42,8 @@ class OwnCode:
     trainer: str | None
     kwargs: tuple[str, ...] = ()
     script: str | None = None
+    hook: Hook | None = None
+    """The library whose Trainer the script makes."""
 
 
 def read_own_code(named: str, folder: Path) -> OwnCode:
@@ -61,8 +70,21 @@ def _of_file(named: str, folder: Path) -> OwnCode:
     usual = [name for name in _USUAL_NAMES if name in takes_context]
     function = next(iter([*usual, *takes_context]), None)
     if function is None or not all(part.isidentifier() for part in parts):
-        return OwnCode(None, script=PurePosixPath(named).as_posix())
+        return OwnCode(None, script=PurePosixPath(named).as_posix(), hook=_hook_of(path))
     return _of_trainer(f"{'.'.join(parts)}:{function}", folder)
+
+
+def _hook_of(path: Path) -> Hook | None:
+    """The library that has a hook, if the script imports it and calls something named like its Trainer."""
+    nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules = plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    called = (node.func for node in nodes if isinstance(node, ast.Call))
+    names = (item.id if isinstance(item, ast.Name) else getattr(item, "attr", "") for item in called)
+    if not any(name.endswith(_TRAINERS) for name in names):
+        return None
+    tops = {name.partition(".")[0] for name in modules}
+    return next((hook for hook, packages in _LIBRARIES.items() if tops & packages), None)
 
 
 def _takes_context(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -63,7 +63,8 @@ def _template(name: str) -> str:
 def _spec_lines(wish: Wish) -> Iterator[str]:
     channel = [] if wish.data is None else [_channel(wish.data)]
     parse_spec({"replicas": wish.replicas, "trainer": "module:function", "input_data_config": channel})
-    yield "# `muster plan` checks this file, `muster launch --watch` starts the run. docs/spec.md explains every field."
+    yield "# `muster plan` checks this file, `muster launch --watch` starts the run."
+    yield "# `muster init - --every-field` explains every field."
     yield f"replicas: {wish.replicas}"
     yield from _program(wish)
     yield "source_dir: .   # this folder is packed for the replicas, and its requirements.txt is installed there"
@@ -85,6 +86,9 @@ def _program(wish: Wish) -> Iterator[str]:
     if own is not None and own.trainer is None:
         yield f"entrypoint: [python, {json.dumps(own.script)}]"
         yield '# arguments: [--rate, "0.1"]'
+        if own.hook is not None:
+            yield f"hook: {own.hook}   # its Trainer gets Muster's callback, and the replicas train one model"
+            yield from ("kwargs:", "  sync_every: 500   # optimizer steps between two exchanges")
     elif own is None and wish.kind is Kind.SCRIPT:
         yield f"entrypoint: [python, {PROGRAM_FILE}]"
         yield 'arguments: [--steps, "200"]'

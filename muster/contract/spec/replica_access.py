@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import Field
 
@@ -48,7 +48,9 @@ class ReplicaAccess(StoredPart):
         ranks = [spec.of_rank(rank) for rank in range(spec.replicas)]
         read = dict.fromkeys(uri for one in ranks for uri in _read(one) if not _is_own_model(one, uri, bucket))
         written = dict.fromkeys(uri for one in ranks for uri in _written(one) if split_s3_uri(uri)[0] != bucket)
+        denied = [folder for uri in read if (folder := self._denied(uri, bucket)) is not None]
         return [
+            *([self._line([uri for uri in read if self._denied(uri, bucket)], denied)] if denied else []),
             *(remark for uri in read if (remark := self._unreadable(uri, bucket)) is not None),
             *(
                 f"the replica role may not write to {uri}: leave it out, so that the stack's bucket is used, or allow "
@@ -61,6 +63,23 @@ class ReplicaAccess(StoredPart):
                 for field, statement in _needed(spec)
             ),
         ]
+
+    def _denied(self, uri: str, bucket: str) -> str | None:
+        """The folder to allow, where the role may read nothing of it and it is not another run's."""
+        known = self.data or []
+        if uri.startswith(s3_uri(bucket, "output/")):
+            return None
+        whole = uri if split_s3_uri(uri)[1] else f"{uri.rstrip('/')}/"  # the whole bucket, however it is written
+        folder = _folder(whole)
+        return None if any(folder.startswith(prefix) or whole.startswith(prefix) for prefix in known) else folder
+
+    def _line(self, uris: Sequence[str], folders: Sequence[str]) -> str:
+        """One remark on all that cannot be read, with one list to write."""
+        line = f"data = {json.dumps([*(self.data or []), *dict.fromkeys(folders)])}"
+        bare = [f"{uri}/" for uri in uris if f"{uri}/" in folders and split_s3_uri(uri)[1]]
+        slash = f", and end the channel's s3_uri with a slash ({', '.join(bare)})" if bare else ""
+        remedy = f"write {line} in the table [replicas] of muster.toml and deploy{slash}"
+        return f"the replica role may not read {', '.join(uris)}: {remedy}"
 
     def _unreadable(self, uri: str, bucket: str) -> str | None:
         known = self.data or []
@@ -75,11 +94,7 @@ class ReplicaAccess(StoredPart):
             return None
         if any(folder.startswith(prefix) for prefix in known):
             return f"the replica role may read below {folder} only, and not list {uri}: {slash}"
-        line = f"data = {json.dumps([*known, folder])}"
-        return (
-            f"the replica role may not read {uri}: write {line} in the table [replicas] of muster.toml and deploy"
-            + (f", and {slash}" if folder == f"{uri}/" else "")
-        )
+        return None
 
 
 def _folder(uri: str) -> str:

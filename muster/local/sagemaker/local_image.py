@@ -49,7 +49,6 @@ def environment(
     image = {
         "PYTHONPATH": os.pathsep.join(str(directory) for directory in code),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
         # Many jobs share the cores of this machine: numerical libraries must not each use all of them.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",

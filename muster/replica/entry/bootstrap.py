@@ -28,6 +28,7 @@ from muster.contract.run.source_delivery import (
     REQUIREMENTS,
     SOURCE_CHANNEL,
 )
+from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.unpack import ArchiveError, unpack
 from muster.replica.pod.plain_notice import report_end
 
@@ -92,7 +93,8 @@ def _become(base: Path, package: Path, arguments: Sequence[str], variables: Mapp
     python = _overlay(place / "python")
     _install(python, _requirements(place, package, source), source)
     # A program that starts the image's own Python, as torchrun does, finds what was installed as well.
-    environment = _environment(python, [package, source, _packages(place / "python")], variables)
+    importable = [package, source, _packages(place / "python")]
+    environment = _environment(python, importable, {**toolkit_variables(base), **variables})
     command = list(arguments) or [str(python), *_REPLICA]
     os.chdir(source)
     sys.stdout.flush()
@@ -158,6 +160,7 @@ def _environment(python: Path, importable: Sequence[Path], variables: Mapping[st
     return {
         **variables,
         "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONFAULTHANDLER": variables.get("PYTHONFAULTHANDLER", "1"),  # a crash in C says where in Python it was
         "PATH": os.pathsep.join([str(python.parent), variables.get("PATH", os.defpath)]),
         "VIRTUAL_ENV": str(python.parent.parent),
     }

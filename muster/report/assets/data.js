@@ -7,14 +7,14 @@ const FULL = 255; // in a byte: a share of 1
 
 // What a replica does, in the order of the legend: its words and its colour (in page.css). `hatched` is no work.
 const PHASES = {
-  capacity: { words: "waiting for capacity or quota", hatched: true },
+  capacity: { words: "launching or waiting for capacity", hatched: true },
   starting: { words: "downloading image and data" },
   loading: { words: "loading" },
   training: { words: "training" },
   waiting: { words: "waiting for other replicas" },
   exchanging: { words: "exchanging" },
   saving: { words: "saving" },
-  other: { words: "outside of rounds", hatched: true },
+  other: { words: "starting or ending the program", hatched: true },
 };
 // muster/contract/run/time_use.py
 const ACTIVITIES = ["training", "waiting", "exchanging", "saving", "loading"];

@@ -1,10 +1,13 @@
 """The command as a user meets it, without a cloud: its exit code, its lines, and what it imports."""
 
+import errno
 import io
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from muster.client.cli import program
+from muster.client.cli.silence import RareLines, telling_silence
+from muster.client.errors import FileTroubleError
+from muster.client.whole_file import write_whole
+from muster.contract.aws.cluster_instances import cluster_instance
+from muster.contract.aws.prices import SHIPPED_PRICES
 
 GOOD = "replicas: 2\ntrainer: package.module:train\n"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
@@ -142,3 +150,54 @@ def test_the_version_is_printed_and_help_imports_nothing_heavy(muster: Muster) -
         answer = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True, timeout=60, check=True)
         assert answer.stdout.endswith("imported:\n"), f"{code}: {answer.stdout}"
         assert code is not lists or ("local" in answer.stdout and "faults" in answer.stdout)
+
+
+def test_whatever_the_operating_system_refuses_is_one_line(muster: Muster, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "muster.toml").write_text("")
+    settings = ("--settings", str(tmp_path / "muster.toml"))
+    for arguments, message in (
+        (("local", "up", "--state", str(tmp_path / "file")), f"{tmp_path}/file/local.json cannot be used: "),
+        (("template", str(tmp_path / "file"), *settings), f"{tmp_path}/file cannot be used: file exists"),
+        (("recipe", "resolve", "/nowhere/run.yaml"), "cannot be read"),
+    ):
+        answer = muster(*arguments)
+        assert (answer.code, message in answer.error, answer.error.count("\n")) == (2, True, 1), answer.error
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_whole(tmp_path / "page.html", "first")
+
+    def full(self: Path, *_: object) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        write_whole(tmp_path / "page.html", "second")
+    assert str(FileTroubleError.of(refused.value)).startswith(f"The disk of {tmp_path}/page.html is full")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"page.html": "first"}
+
+
+def test_silence_is_told_until_something_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    told = RareLines(print)
+    for seconds in (10.0, 11.0, 42.0, 71.0, 75.0, 12.0):
+        told(seconds)
+    shown = ["no answer for 0:10, still trying", "no answer for 1:11, still trying", "no answer for 0:12, still trying"]
+    assert capsys.readouterr().out.splitlines() == shown
+    heard = threading.Event()
+    with telling_silence(lambda _: heard.set(), quiet_seconds=0.02):
+        assert heard.wait(10.0)
+    with telling_silence(lambda _: heard.clear(), quiet_seconds=60.0):
+        time.sleep(0.01)
+    assert heard.is_set()
+
+
+def test_gpus_are_listed_with_memory_and_price_and_agree_with_the_clusters(muster: Muster) -> None:
+    answer = muster("gpus", "--json")
+    found = {one["instance_type"]: one for one in json.loads(answer.output)["types"]}
+    assert (found["ml.g5.12xlarge"]["count"], found["ml.g5.12xlarge"]["memory_gib"]) == (4, 24)
+    assert found["ml.p5.48xlarge"]["usd_per_hour"] == SHIPPED_PRICES.usd_per_hour["ml.p5.48xlarge"]
+    known = {name: kind.accelerators for name in found if (kind := cluster_instance(name)) is not None}
+    assert {name: found[name]["count"] for name in known} == known
+    assert "ml.g5.12xlarge    4 A10G  24 GiB   7.09" in muster("gpus").output

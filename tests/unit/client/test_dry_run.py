@@ -51,12 +51,12 @@ def test_what_the_ranks_of_a_sweep_differ_in_is_a_table() -> None:
 def test_the_size_of_a_replica_is_shown() -> None:
     smaller = {"instance_count": 2, "processes": 1}
     fields = {"replicas": 3, "trainer": "m:f", "processes": 8, "overrides": {"1": smaller}}
-    text = dry_run_text(dry_run(parse_spec(fields)))
+    text = dry_run_text(dry_run(parse_spec(fields)), requests=True)
     assert "(ranks 0,2 differ in the rank only), 1 instance with 8 processes:" in text
     assert text.count('"TrainingJobName"') == 2
     assert "The request of rank 1, 2 instances with 1 process:" in text
     program = {"replicas": 1, "entrypoint": ["torchrun", "train.py"], "instance_count": 4}
-    assert "The request of rank 0, 4 instances:" in dry_run_text(dry_run(parse_spec(program)))
+    assert "The request of rank 0, 4 instances." in dry_run_text(dry_run(parse_spec(program)))
 
 
 def test_quota_is_named_as_service_quotas_names_it() -> None:
@@ -170,7 +170,7 @@ MIXED: dict[str, Any] = {
 
 def test_a_mixed_run_shows_its_training_jobs_and_its_jobs_on_clusters() -> None:
     dry = dry_run(parse_spec(MIXED))
-    text = dry_run_text(dry)
+    text = dry_run_text(dry, requests=True)
     assert text.startswith(
         "1 training job: muster-mixed-r0-a1.\n2 jobs on clusters: muster-mixed-r1-a1 to muster-mixed-r2-a1.\n"
     )

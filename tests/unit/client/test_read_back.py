@@ -9,7 +9,7 @@ import pytest
 
 from muster.client.cli.plain_text import result_lines
 from muster.client.errors import UnknownReplicaError
-from muster.client.runs.failed_attempt import FailedAttempt, failure_lines
+from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts, failure_lines
 from muster.client.runs.observer import Observer
 from muster.client.runs.status_text import Row, read_back_lines
 from muster.client.sdk import Run
@@ -68,7 +68,8 @@ def test_a_failure_names_the_file_and_the_line_before_anything_of_sagemaker_s() 
         (BROKEN, (), WHY),
         (SILENT, TRACEBACK, "main.py:7: KeyError: 'x'"),
         ("AlgorithmError: ExitCode 1", TRACEBACK, "main.py:7: KeyError: 'x'"),
-        (SILENT, ("Killed",), SILENT),
+        (SILENT, ("Killed",), "exited with code 1 and wrote no reason"),
+        ("AlgorithmError: , exit code: 139", (), "ended by SIGSEGV (exit code 139) and wrote no reason"),
         ("InternalServerError: again", TRACEBACK, "InternalServerError: again"),
         ("", (), ""),
     ):
@@ -95,7 +96,18 @@ def test_of_failures_with_the_same_words_one_shows_its_lines() -> None:
         )
         for rank in range(3)
     ]
-    assert list(failure_lines(same)).count("    a") == 1
+    other = same[0].model_copy(update={"words": "v", "logs_command": None})
+    lines = ["replicas 0-2 attempt 1: user-code: w", "    a", "  more: c", "replica 0 attempt 1: user-code: v", "    a"]
+    assert list(failure_lines([*same, other]))[:-1] == lines
+
+
+def test_what_failed_first_is_shown_first() -> None:
+    ends = {0: "2026-11-23T10:00:09Z", 1: "2026-11-23T10:00:02Z"}
+    found = {
+        rank: [Attempt(attempt=1, job="j", status="Failed", ended_at=at, failure_class=FailureClass.USER_CODE)]
+        for rank, at in ends.items()
+    }
+    assert [one.rank for one in failed_attempts("run", found)] == [1, 0]
 
 
 def test_a_client_that_may_not_read_logs_shows_a_failure_without_lines(harness: ControlHarness) -> None:

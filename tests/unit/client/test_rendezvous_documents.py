@@ -173,3 +173,12 @@ def test_a_replica_that_floods_the_bucket_fills_no_memory(harness: ControlHarnes
     for number in range(FINDINGS_READ_MAX + 5):
         put(harness, f"finding-hang-00000-{number:06d}-01.json", finding())
     assert len(look(harness).findings) == FINDINGS_READ_MAX
+
+
+def test_replicas_that_contribute_the_same_values_are_named(harness: ControlHarness) -> None:
+    same = [member(rank, checksum="0000000a") for rank in (0, 2, 3)]
+    put(harness, "00000001.json", commit_of([same[0], member(1), *same[1:]], run=RUN).to_json())
+    [remark] = look(harness).remarks
+    assert remark.startswith("Replicas 0,2-3 contribute identical values")
+    put(harness, "00000002.json", commit_of(range(4), run=RUN, round=2).to_json())
+    assert look(harness).remarks == ()

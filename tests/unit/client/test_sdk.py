@@ -1,5 +1,6 @@
 """The SDK over an AWS in memory: starting, looking, waiting, cancelling, continuing, results."""
 
+import getpass
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_a_cancelled_run_ends_as_stopped_and_so_does_the_continuation_in_its_pla
     with pytest.raises(RunNotEndedError, match="muster cancel digits"):
         run.rerun()
     assert run.cancel().stopped == ("digits",)
+    assert run.status().reason.endswith(f"cancelled by {getpass.getuser()}")
     assert run.wait(timeout=60).state is RunState.STOPPED
     with pytest.raises(NoResultError):
         run.result()

@@ -1,17 +1,20 @@
 """The source of a spec: which folder is meant; the same bytes for the same files, what is left out, what is refused."""
 
 import errno
+import io
 import json
 import os
 import pwd
+import tarfile
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+import muster
 from muster.client.cli.spec_file import read_spec
 from muster.client.launch import source_archive as source
-from muster.client.launch.source_archive import pack
+from muster.client.launch.source_archive import PAGE_MARK, pack, source_files
 from muster.contract.errors import SpecError
 from muster.contract.run.source_delivery import source_key
 from muster.replica.entry.unpack import unpack
@@ -194,3 +197,64 @@ def test_a_user_without_a_home_folder_has_a_source(project: Path, monkeypatch: p
     monkeypatch.setattr(pwd, "getpwuid", no_user)
     assert source_of("training:train") == expected
     assert expected is not None
+
+
+LOCK = """version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "own"
+version = "1"
+source = { virtual = "." }
+dependencies = [{ name = "six", marker = "sys_platform == 'linux'" }]
+
+[package.dev-dependencies]
+dev = [{ name = "iniconfig" }]
+"""
+LOCKED = """
+[[package]]
+name = "{name}"
+version = "1.17.0"
+source = { registry = "https://packages.example/simple" }
+wheels = [{ url = "https://packages.example/{name}-1.17.0-py3-none-any.whl", hash = "sha256:%s" }]
+"""
+
+
+def test_a_locked_project_brings_its_packages(tmp_path: Path) -> None:
+    (tmp_path / "training.py").touch()
+    (tmp_path / "uv.lock").write_text(
+        LOCK + "".join(LOCKED.replace("{name}", name) % ("0" * 64) for name in ("six", "iniconfig"))
+    )
+    assert "requirements.txt" not in unpacked(tmp_path)
+    project = '[project]\nname = "own"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["six"]\n'
+    (tmp_path / "pyproject.toml").write_text(f'{project}[dependency-groups]\ndev = ["iniconfig"]\n')
+    assert unpacked(tmp_path)["requirements.txt"] == "six==1.17.0 ; sys_platform == 'linux'\n"
+    (tmp_path / "uv.lock").write_text("version = ")
+    with pytest.raises(SpecError, match=r"source_dir: found uv.lock, which uv refuses: .*; correct it with `uv lock`"):
+        pack(tmp_path)
+    # A list of the user's comes first.
+    (tmp_path / "requirements.txt").write_text("own-choice\n")
+    assert unpacked(tmp_path)["requirements.txt"] == "own-choice\n"
+
+
+def unpacked(folder: Path) -> dict[str, str]:
+    """What a replica finds in the source that is packed from a folder."""
+    with tarfile.open(fileobj=io.BytesIO(pack(folder).tar)) as tar:
+        return {name: (tar.extractfile(name) or io.BytesIO()).read().decode() for name in tar.getnames()}
+
+
+def test_what_commands_have_written_is_not_packed(tmp_path: Path) -> None:
+    (tmp_path / "run-model").mkdir()
+    (tmp_path / ".muster").mkdir()
+    for name in ("training.py", "page.html", "run-model/model.safetensors", ".muster/local.json"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "run.html").write_text(f"<!doctype html>\n<head>{PAGE_MARK}")
+    assert list(source_files(tmp_path)) == ["page.html", "training.py"]
+    (tmp_path / ".musterignore").write_text("!*.safetensors\n")
+    assert "run-model/model.safetensors" in source_files(tmp_path)
+    for page in ("page.html", "runs.html"):
+        assert PAGE_MARK in read_asset(page)[:500]
+
+
+def read_asset(name: str) -> str:
+    return (Path(muster.__file__).parent / "report" / "assets" / name).read_text(encoding="utf-8")

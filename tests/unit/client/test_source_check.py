@@ -287,3 +287,41 @@ def test_what_only_has_the_name_of_a_module_is_none(tmp_path: Path) -> None:
     # Nor need another file with a similar name be Python.
     write(tmp_path, {"model.py": "print 'of Python 2'\n"})
     assert problems(tmp_path, "models:train") == []
+
+
+def test_a_trainer_that_is_written_as_a_file_is_answered_with_its_module(folder: Path) -> None:
+    for fields in ({"source_dir": str(folder)}, {}):
+        (problem,) = check_source({"trainer": "training.py:train", **fields}).problems
+        assert str(problem).endswith("name the module: training:train")
+
+
+def test_a_package_that_the_embedded_cloud_lacks_is_named_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"training.py": "import os, nosuchlib.nn\nfrom data import load\ndef train(context): pass\n"})
+    write(tmp_path, {"data.py": "import otherlib\nfrom muster import nothing\ntry:\n  import maybe\nexcept E: pass\n"})
+    spec = {"trainer": "training:train", "source_dir": str(tmp_path)}
+    assert check_source(spec).remarks == ()
+    (remark,) = check_source({**spec, "image": "muster-local/python:latest"}).remarks
+    assert f"-m pip install nosuchlib otherlib`, or name it in {tmp_path / 'requirements.txt'}" in remark
+    # The stack's image is not known, but who answers is.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://127.0.0.1:4570")
+    assert check_source(spec).remarks == (remark,)
+    assert check_source({"entrypoint": ["python", "training.py"], "source_dir": str(tmp_path)}).remarks == (remark,)
+    assert check_source({**spec, "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/a:1"}).remarks == ()
+    write(tmp_path, {"requirements.txt": "nosuchlib\n"})
+    assert check_source(spec).remarks == ()
+
+
+def test_a_trainer_that_never_reads_its_rank_is_a_remark(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"training.py": "from data import load\ndef train(context): load(context)\n", "data.py": "load = 1\n"}
+    )
+    spec = {"trainer": "training:train", "source_dir": str(tmp_path), "replicas": 2}
+    (remark,) = check_source(spec).remarks
+    assert remark.startswith("training:train never reads its rank")
+    channel = {"input_data_config": [{"channel_name": "own"}]}
+    for fields in ({"replicas": 1}, {"sweep": {"kwargs.seed": [1, 2]}}, {"overrides": {"1": channel}}):
+        assert check_source({**spec, **fields}).remarks == (), fields
+    write(tmp_path, {"data.py": "def load(context): return context.rank\n"})
+    assert check_source(spec).remarks == ()

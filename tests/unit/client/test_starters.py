@@ -78,7 +78,7 @@ def test_own_code_is_read_for_its_trainer_and_arguments(tmp_path: Path) -> None:
     own = read_own_code("code/fit.py", tmp_path)
     assert (own.trainer, own.kwargs) == ("code.fit:go", ("rate:   # float", "# n: 3   # int"))
     assert read_own_code("code.fit:go", tmp_path) == own
-    write(Wish(own=own), tmp_path)
+    write(Wish(own=own, replicas=1), tmp_path)
     with pytest.raises(SpecError, match=r"kwargs\.rate: found no value; go .* takes a number"):
         planned(tmp_path)
     filled = (tmp_path / SPEC_FILE).read_text().replace("rate:", "rate: 0.1")
@@ -105,3 +105,20 @@ def test_code_that_is_not_there_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=re.escape(named.partition(".")[0])):
             read_own_code(named, tmp_path)
+
+
+def test_a_script_with_a_trainer_that_can_be_hooked_trains_with_the_others(tmp_path: Path) -> None:
+    for line, call, hook in (
+        ("from transformers import Trainer, TrainingArguments", "Trainer()", "huggingface"),
+        ("import trl", "trl.SFTTrainer()", "huggingface"),
+        ("import lightning as L", "L.Trainer()", "lightning"),
+        ("from lightning.pytorch.cli import LightningCLI", "LightningCLI()", "lightning"),
+        ("from transformers import AutoModel", "AutoModel()", None),
+        ("from own import Trainer", "Trainer()", None),
+    ):
+        (tmp_path / "fit.py").write_text(f"{line}\ndef main():\n  {call}\nif __name__ == '__main__':\n  main()\n")
+        own = read_own_code("fit.py", tmp_path)
+        assert (own.trainer, own.script, own.hook) == (None, "fit.py", hook), line
+        write(Wish(own=own, replicas=2), tmp_path)
+        spec = parse_spec_text((tmp_path / SPEC_FILE).read_text())
+        assert (spec.hook, "sync_every" in spec.kwargs) == (hook, hook is not None), line

@@ -277,13 +277,14 @@ def test_a_key_that_denies_is_one_clear_error_and_loses_no_run(row: Row) -> None
 def test_the_jobs_are_stopped_and_the_run_is_settled(row: Row) -> None:
     failed, stopped = FenceCause.EXECUTION_FAILED, FenceCause.EXECUTION_STOPPED
     for status, verdict, cause, reason, events in (
-        ("ABORTED", Verdict.STOPPED, stopped, "the execution was stopped", ["Run Stopped"]),
+        ("ABORTED", Verdict.STOPPED, stopped, "the execution was stopped: cancelled by anna", ["Run Stopped"]),
         ("FAILED", Verdict.FAILED, failed, "the execution ended as FAILED", ["Run Failed", "Run Rerun"]),
         ("TIMED_OUT", Verdict.FAILED, failed, "the execution ended as TIMED_OUT", ["Run Failed", "Run Rerun"]),
     ):
         with row(status) as harness:
             run = launched(harness, 2, rerun=POLICY)
-            assert cleared(harness, cut_off(harness, status))
+            ended = cut_off(harness, status)
+            assert cleared(harness, ended.model_copy(update={"cause": "cancelled by anna."}))
             assert len(harness.cloud.training.names("Stopped")) == 2
             fence, result = found(run.documents.fence()), found(harness.result())
             assert (fence.cause, fence.reason, fence.verdict) == (cause, reason, verdict)

@@ -22,6 +22,7 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry.hooked_program import _hooked, _Library
+from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.trainer import EXITED, call_trainer, load_trainer
 from muster.replica.errors import (
     AlgorithmError,
@@ -468,3 +469,16 @@ def test_a_trainer_that_the_program_has_left_is_freed(library: _Library) -> None
         assert left() is None
         assert made
     assert inspect.signature(Trainer) == before[0]
+
+
+def test_a_script_finds_its_folders_as_with_the_toolkit_of_sagemaker(tmp_path: Path) -> None:
+    for channel in ("train", "muster-source", "muster-package"):
+        (tmp_path / "input" / "data" / channel).mkdir(parents=True)
+    (tmp_path / "input" / "config").mkdir()
+    (tmp_path / "input" / "config" / "resourceconfig.json").write_text('{"hosts": ["a", "b"], "current_host": "b"}')
+    found = toolkit_variables(tmp_path)
+    assert {name for name in found if name.startswith("SM_CHANNEL_")} == {"SM_CHANNEL_TRAIN"}
+    assert found["SM_CHANNEL_TRAIN"] == str(tmp_path / "input" / "data" / "train")
+    assert (found["SM_CHANNELS"], found["SM_HOSTS"], found["SM_CURRENT_HOST"]) == ('["train"]', '["a", "b"]', "b")
+    assert (found["SM_HPS"], found["SM_MODEL_DIR"]) == ("{}", str(tmp_path / "model"))
+    assert toolkit_variables(tmp_path / "none")["SM_CHANNELS"] == "[]"

@@ -62,7 +62,7 @@ FULL = attempt(
 def test_a_job_waits_for_its_instance_then_loads_its_image_then_runs() -> None:
     found = split([FULL])
     assert (found.launching, found.starting, found.other, found.saving, found.total) == (100, 50, 440, 10, 600)
-    assert words(found) == "Replica 0 waited longest for capacity or quota: 1:40."
+    assert words(found) == "Replica 0 took longest to launch: 1:40."
 
 
 def test_what_the_contributions_say_divides_the_time_in_the_job() -> None:

@@ -1,0 +1,45 @@
+"""The IAM policy of a user of a stack's client, for an administrator to copy. Pure; a test holds it to the guide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from muster.client.aws.deployed_stack import Stack
+from muster.contract.names import TRAINING_LOG_GROUP
+
+_READ_OF_CONTROL = ("rollup/*", "result.json", "lineage.json", "continued_by.json", "plan.json", "report.html")
+_READ = ("rendezvous/*", "queue/*", "ended/*", "output/*/model/*", "output/*/model-*.json", "source/*")
+_JOB_ACTIONS = ("StopTrainingJob", "UpdateTrainingJob", "ListTags")
+
+
+def user_policy(stack: Stack) -> dict[str, Any]:
+    """What starting, watching and ending runs needs, of this stack's resources; not what `muster deadletters` needs."""
+    partition, region, account = (stack.state_machine_arn.split(":")[index] for index in (1, 3, 4))
+
+    def arn(service: str, resource: str) -> str:
+        return f"arn:{partition}:{service}:{region}:{account}:{resource}"
+
+    bucket = f"arn:{partition}:s3:::{stack.bucket}"
+    control = [f"control/*/{name}" for name in _READ_OF_CONTROL]
+    statements = [
+        _allow("Stack", ["cloudformation:DescribeStacks"], [arn("cloudformation", f"stack/{stack.name}/*")]),
+        _allow("StartRuns", ["states:StartExecution", "states:ListExecutions"], [stack.state_machine_arn]),
+        _allow("Runs", ["states:DescribeExecution", "states:StopExecution"], [stack.execution_arn("*")]),
+        _allow("Logs", ["logs:FilterLogEvents"], [arn("logs", f"log-group:{TRAINING_LOG_GROUP}:*")]),
+        _allow("Bucket", ["s3:ListBucket"], [bucket]),
+        _allow("ReadRuns", ["s3:GetObject"], [f"{bucket}/{key}" for key in (*_READ, *control)]),
+        _allow("ShipSource", ["s3:PutObject"], [f"{bucket}/source/*"]),
+        _allow(
+            "Jobs",
+            [f"sagemaker:{name}" for name in _JOB_ACTIONS],
+            [arn("sagemaker", f"training-job/{stack.job_prefix}-*")],
+        ),
+        # These have no resource level.
+        _allow("Lists", ["sagemaker:ListTrainingJobs", "pricing:GetProducts"], ["*"]),
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _allow(sid: str, actions: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
+    return {"Sid": sid, "Effect": "Allow", "Action": [*actions], "Resource": [*resources]}

@@ -1,0 +1,87 @@
+"""`muster gpus`: the instance types with GPUs, what they cost, and what the account may have of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.client.cli.json_answers import GpuType, GpuTypes
+from muster.client.cli.option_groups import AccountOptions, Json, grouped
+from muster.client.cli.output import busy, print_answer, print_lines
+from muster.contract.aws.gpus import GPU_TYPES
+from muster.contract.aws.prices import SHIPPED_PRICES
+
+if TYPE_CHECKING:
+    from muster.client.aws.light_session import LightSession
+    from muster.contract.aws.prices import PriceTable
+
+_USAGE = "training job usage"
+_SPOT = "spot training job usage"
+_HEADINGS = ("instance type", "GPUs", "memory", "$/hour", "quota", "spot quota")
+
+
+@grouped
+def gpus(
+    account: AccountOptions,
+    *,
+    deployed: Annotated[
+        bool, typer.Option("--account", help="Ask the account: today's prices of the region, and its quotas.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the instance types with GPUs: memory, price per hour, and with --account quotas."""
+    prices, quotas = SHIPPED_PRICES, dict[str, float]()
+    if deployed:
+        with busy("Asking for prices and quotas"):
+            prices, quotas = _of_account(account.session())
+    rows = tuple(
+        GpuType(
+            instance_type=name,
+            gpu=gpu.name,
+            count=gpu.count,
+            memory_gib=gpu.memory_gib,
+            usd_per_hour=prices.usd_per_hour.get(name),
+            quota=quotas.get(f"{name} for {_USAGE}"),
+            spot_quota=quotas.get(f"{name} for {_SPOT}"),
+        )
+        for name, gpu in GPU_TYPES.items()
+    )
+    found = GpuTypes(types=rows, prices=prices.origin())
+    if json:
+        print_answer(found)
+    else:
+        print_lines(_lines(found))
+
+
+def _of_account(session: LightSession) -> tuple[PriceTable, dict[str, float]]:
+    """Today's prices of the session's region, and every quota of SageMaker by its name."""
+    from muster.client.aws.error_translation import translated  # noqa: PLC0415
+    from muster.client.aws.price_list import listed_prices  # noqa: PLC0415
+    from muster.client.errors import ClientError, RegionError  # noqa: PLC0415
+
+    if not session.region_name:
+        raise RegionError
+    with translated():
+        pages = session.client("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="sagemaker")
+        quotas = {item["QuotaName"]: float(item["Value"]) for page in pages for item in page["Quotas"]}
+    try:
+        prices = listed_prices(session, session.region_name, GPU_TYPES)
+    except ClientError as error:
+        typer.echo(f"Note: {str(error).rstrip('.')}; the shipped prices are shown.", err=True)
+        prices = SHIPPED_PRICES
+    return prices, quotas
+
+
+def _lines(found: GpuTypes) -> list[str]:
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    for one in found.types:
+        numbers = (one.usd_per_hour, one.quota, one.spot_quota)
+        price, *quotas = ("–" if number is None else f"{number:.2f}" for number in numbers)
+        whole = [text.removesuffix(".00") for text in quotas]
+        rows.append((one.instance_type, f"{one.count} {one.gpu}", f"{one.memory_gib} GiB", price, *whole))
+    if all(row[4:] == ("–", "–") for row in rows[1:]):
+        rows = [row[:4] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, f"Memory is that of one GPU. {found.prices[0].upper()}{found.prices[1:]}."]
