@@ -127,7 +127,7 @@ def test_a_mapping_is_laid_over_no_list() -> None:
 
 def test_a_mapping_over_an_interpolation_is_laid_over_a_copy_of_what_it_stands_for() -> None:
     part = "limits: {low: 1, high: {most: 8}}\na: {b: '${recipes.limits}'}\nc: '${d}'\ne: '${.a}'\n"
-    over = "a: {b: {high: {least: 2}}}\nc: {x: 1}\ne: {b: {low: 3}}\nlimits: {low: 5}\n"
+    over = "limits: {low: 5}\na: {b: {high: {least: 2}}}\nc: {x: 1}\ne: {b: {low: 3}}\n"
     part, recipe = f"# @package recipes\n{part}", f"defaults: [/hydra_config/verl/p]\n{over}"
     assert _composed(recipe, p=part) == {
         "limits": {"low": 5, "high": {"most": 8}},
