@@ -9,7 +9,7 @@ from muster.client.aws.deployed_stack import Stack
 from muster.contract.names import TRAINING_LOG_GROUP
 
 _READ_OF_CONTROL = ("rollup/*", "result.json", "lineage.json", "continued_by.json", "plan.json", "report.html")
-_READ = ("rendezvous/*", "queue/*", "ended/*", "output/*/model/*", "output/*/model-*.json", "source/*")
+_READ = ("rendezvous/*", "queue/*", "ended/*", "output/*/model/*", "output/*/model-*.json", "source/*", "recipes/*")
 _JOB_ACTIONS = ("StopTrainingJob", "UpdateTrainingJob", "ListTags")
 
 
@@ -29,7 +29,7 @@ def user_policy(stack: Stack) -> dict[str, Any]:
         _allow("Logs", ["logs:FilterLogEvents"], [arn("logs", f"log-group:{TRAINING_LOG_GROUP}:*")]),
         _allow("Bucket", ["s3:ListBucket"], [bucket]),
         _allow("ReadRuns", ["s3:GetObject"], [f"{bucket}/{key}" for key in (*_READ, *control)]),
-        _allow("ShipSource", ["s3:PutObject"], [f"{bucket}/source/*"]),
+        _allow("Ship", ["s3:PutObject"], [f"{bucket}/source/*", f"{bucket}/recipes/*"]),
         _allow(
             "Jobs",
             [f"sagemaker:{name}" for name in _JOB_ACTIONS],

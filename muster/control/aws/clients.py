@@ -32,8 +32,6 @@ CONNECT_SECONDS = 5
 READ_SECONDS = 10
 """A service that takes requests and does not answer costs so much of each try. All tries of a call must fit into the
 time of every function: then it is the function that says what hangs, and Lambda does not end it before."""
-HANG_SECONDS_MAX = TRIES * READ_SECONDS + 2 ** (TRIES - 1) - 1
-"""The longest that a call of a service takes that hangs, with the pauses between its tries."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": TRIES},
     connect_timeout=CONNECT_SECONDS,

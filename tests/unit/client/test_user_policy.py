@@ -9,7 +9,10 @@ from muster.client.aws.user_policy import user_policy
 ROOT = Path(__file__).resolve().parents[3]
 STACK = Stack("Muster", "arn:aws:states:eu-west-1:123456789012:stateMachine:Runs", "bucket-1", "muster")
 # For operators, or on resources that are not the stack's.
-LEFT_OUT = ("dead-letter queue", "muster deadletters", "HyperPod clusters", "buckets of channels", "a role that a spec")
+LEFT_OUT = (
+    *("dead-letter queue", "muster deadletters", "HyperPod clusters"),
+    *("recipes of a hub", "buckets of channels", "a role that a spec"),
+)
 
 
 def test_it_allows_what_the_guide_lists_on_resources_of_the_stack_alone() -> None:
