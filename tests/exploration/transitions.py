@@ -13,7 +13,7 @@ logged: committed
 * logged: fell-forward
 logged: joined
 * logged: left-out
-* logged: not-swept
+logged: not-swept
 logged: options
 logged: seated
 logged: snapshot

@@ -83,7 +83,7 @@ def test_a_run_from_its_spec_to_its_page(stack: Deployed, open_terminal: Callabl
 
     # A page that is served ends with the interrupt, and the run does not.
     one.start(f"muster ui {name}")
-    one.see(rf"^{name}: http://127\.0\.0\.1:\d+/ \(Ctrl-C stops serving the page; the run continues\)$")
+    one.see(rf"^{name}: http://127\.0\.0\.1:\d+/[\w-]+/\nCtrl-C stops serving the page; the run continues\.$")
     one.press("C-c")
     assert one.answer()[0] == 0
     code, text = one.run("muster list --state running")

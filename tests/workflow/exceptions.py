@@ -90,6 +90,7 @@ _LOOKS = ("React Settle Stop Sweep Timer", "whether a look at a job is needed de
 RIGHTS_BY_CHANCE: Mapping[str, tuple[str, str]] = {
     "sagemaker:DescribeTrainingJob": _LOOKS,
     "sagemaker:ListTags": _LOOKS,
+    "states:SendTaskSuccess": ("Admit Settle Stop", "which of them finds first that a waiting run may begin"),
     "sagemaker:StopTrainingJob": (
         "Attempt React Settle",
         "whether a job begins behind its run's fence: tests/unit/control/test_attempt.py",

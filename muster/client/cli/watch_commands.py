@@ -85,7 +85,7 @@ def ui(
 
                 print_answer(PageServed(run=run, url=server.url))
             else:
-                typer.echo(f"{run}: {server.url} (Ctrl-C stops serving the page; the run continues)")
+                typer.echo(f"{run}: {server.url}\nCtrl-C stops serving the page; the run continues.")
             server.serve_forever()
         except KeyboardInterrupt:
             after_interrupt()
