@@ -16,6 +16,10 @@ SHORT: Mapping[str, Callable[[], Tries]] = {
     "forged logs": forged.logs,
     "manifests of models": forged.manifests,
     "commits of rounds": forged.commits,
+    "the specs of a client": specs.of_clients,
+    "the specs of the inbox": specs.of_the_inbox,
+    "HTTP at the door of the local cloud": local_http.at_the_door,
+    "forged notices": forged.notices,
 }
 
 
@@ -46,10 +50,6 @@ def of_pods() -> Tries:
 
 
 LONG: Mapping[str, Callable[[], Tries]] = {
-    "the specs of a client": specs.of_clients,
-    "the specs of the inbox": specs.of_the_inbox,
-    "HTTP at the door of the local cloud": local_http.at_the_door,
-    "forged notices": forged.notices,
     "the credentials of a training job": of_jobs,
     "the credentials of a pod": of_pods,
     "HTTP at a local cloud": local_http.on_a_cloud,

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import urllib3
 
@@ -27,6 +29,7 @@ PATHS = (
 TARGETS = ("", "AmazonSSM.GetParameter", "SageMaker.CreateTrainingJob", "AWSStepFunctions.StartExecution")
 HOSTS = ("", "bucket.s3.localhost", "lambda.us-east-1.amazonaws.com", "x.execute-api.localhost")
 STRANGERS = ("", "test", "123456789012", "000000000000", "AKIAAAAAAAAAAAAAAAAA", ROOT_KEY)
+_PLANTED = b"what no stranger may read"
 OPEN = {("GET", HEALTH), ("PUT", CALLBACK), ("PUT", SIGNAL)}
 
 
@@ -69,9 +72,9 @@ def on_a_cloud() -> Tries:
     from muster.local import LocalCloud  # noqa: PLC0415 - not for the short part
     from tests.support.workshop import Workshop, fast_settings  # noqa: PLC0415
 
-    with LocalCloud(fast_settings()) as cloud:
+    with TemporaryDirectory() as folder, LocalCloud.start(Path(folder, "cloud"), fast_settings()) as cloud:
         workshop = Workshop(cloud)
-        workshop.s3.put_object(Bucket=workshop.bucket, Key="key", Body=b"secret")
+        workshop.s3.put_object(Bucket=workshop.bucket, Key="key", Body=_PLANTED)
         pool = urllib3.PoolManager(ca_certs=str(cloud.state.ca_file), retries=False)
         root = cloud.state.access_key_id
         paths = (*PATHS, f"/{workshop.bucket}/key", f"{HEALTH}/../../{workshop.bucket}/key")
@@ -79,6 +82,6 @@ def on_a_cloud() -> Tries:
             headers = {name.decode(): value.decode() for name, value in _headers(key, TARGETS[len(path) % 4], "")}
             answer = pool.request(method, cloud.endpoint + path, headers=headers, body=b"{}")
             is_open = (method, path) in OPEN or answer.status >= 400
-            yield Try(f"{method} {path} by {key or 'nobody'}: {answer.status}", not is_open or b"secret" in answer.data)
+            yield Try(f"{method} {path} by {key or 'nobody'}: {answer.status}", not is_open or _PLANTED in answer.data)
         still = workshop.s3.get_object(Bucket=workshop.bucket, Key="key")["Body"].read()
-        yield Try("the object is still there", still == b"secret", is_own=True)
+        yield Try("the object is still there", still == _PLANTED, is_own=True)
