@@ -263,6 +263,8 @@ def test_the_last_rounds_keeper_ends_before_it_has_stored_the_state_and_its_reru
 
 def test_a_round_of_local_sgd_is_applied_before_the_first_inner_step(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2, timeout_seconds=SECONDS_MAX)
+    # Whoever joins after the other's first step finds the state that it has stored, and has nothing to apply.
+    both = threading.Barrier(2)
 
     def work(last: int, rendezvous: Rendezvous) -> tuple[bytes, int]:
         steps = 0
@@ -270,6 +272,7 @@ def test_a_round_of_local_sgd_is_applied_before_the_first_inner_step(tmp_path: P
         manager = Manager(rendezvous, model)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
         with local_sgd.LocalSGD(manager, model, inner, sync_every=SYNC_EVERY):
+            both.wait(SECONDS_MAX)
             while manager.round < last:
                 model(torch.ones(1, 5) * (rendezvous.rank + 1)).square().mean().backward()
                 inner.step()
