@@ -1,11 +1,11 @@
 """The classes of attacks. Those of `SHORT` take seconds and run before a merge; others need a template or a cloud."""
 
-import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.attacks import forged, local_http, rights, specs
@@ -28,12 +28,7 @@ def templates() -> Iterator[Callable[[str], Template]]:
     """The templates of `tests.infra.variants`."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "tests.infra.variants", folder], cwd=ROOT, check=True)
-
-        def read(name: str) -> Template:
-            [file] = (Path(folder) / name).glob("*.template.json")
-            return Template(json.loads(file.read_text(encoding="utf-8")))
-
-        yield read
+        yield partial(Template.in_folder, Path(folder))
 
 
 def of_jobs() -> Tries:

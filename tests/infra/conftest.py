@@ -1,8 +1,8 @@
 """Stacks with different settings, all synthesized once per session, by one process."""
 
-import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,7 @@ def variant(tmp_path_factory: pytest.TempPathFactory) -> Variant:
     def synthesize(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "tests.infra.variants", str(folder)], cwd=ROOT, check=True)
 
-    folder = once(tmp_path_factory, "variants", synthesize)
-
-    def read(name: str) -> Template:
-        [file] = (folder / name).glob("*.template.json")
-        return Template(json.loads(file.read_text(encoding="utf-8")))
-
-    return read
+    return partial(Template.in_folder, once(tmp_path_factory, "variants", synthesize))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.toml_text import toml_text
@@ -112,6 +112,12 @@ class Template:
     def __init__(self, body: dict[str, Any]) -> None:
         self.body = body
         self.resources: dict[str, dict[str, Any]] = body["Resources"]
+
+    @classmethod
+    def in_folder(cls, folder: Path, name: str) -> Self:
+        """The template of one of `tests.infra.variants`, which wrote all of them to `folder`."""
+        [file] = (folder / name).glob("*.template.json")
+        return cls(json.loads(file.read_text(encoding="utf-8")))
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
         """The resources of a type, by logical id."""
