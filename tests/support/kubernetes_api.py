@@ -14,7 +14,6 @@ from muster.local.kubernetes.objects.resource import NAMESPACES
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
 from muster.local.kubernetes.server.application import KubernetesApi
-from muster.local.kubernetes.server.pod_logs import PodLogs
 
 JOBS = "/apis/sagemaker.amazonaws.com/v1/namespaces/team/hyperpodpytorchjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -39,14 +38,10 @@ class Reply:
     def document(self) -> Any:
         return json.loads(self.body)
 
-    @property
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.body.splitlines()]
 
-
-def cluster_store(**options: Any) -> ObjectStore:
+def cluster_store() -> ObjectStore:
     """The objects of a new cluster with the namespace `team`."""
-    store = ObjectStore(**options)
+    store = ObjectStore()
     store.admission = ClusterAdmission(store, "certificate")
     for name, rules in FIRST_ROLES.items():
         store.create(CLUSTER_ROLES, {"metadata": {"name": name}, "rules": rules})
@@ -64,12 +59,11 @@ class ApiClient:
     """Who calls with the token that is their name."""
 
     store: ObjectStore = field(default_factory=cluster_store)
-    logs: PodLogs | None = None
     observer: Any = None
     token: str | None = "admin"
 
     def __post_init__(self) -> None:
-        self.application = KubernetesApi(self.store, USERS.get, self.logs, self.observer)
+        self.application = KubernetesApi(self.store, USERS.get, self.observer)
 
     def call(self, method: str, target: str, document: Any = None, **headers: str) -> Reply:
         """One call. `target` is the path with its query; headers are given with underscores."""

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import urllib3
-from botocore.model import ServiceId
-from botocore.session import Session
-from botocore.signers import RequestSigner
 
-from muster.contract.aws.partitions import dns_suffix
+from muster.contract.hyperpod.cluster_token import cluster_token
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession
@@ -45,7 +42,10 @@ class ClusterApi:
     """The API of one EKS cluster, as DescribeCluster describes it."""
 
     def __init__(self, session: AnySession, cluster: Mapping[str, Any]) -> None:
-        self._token = cluster_token(session, cluster["name"])
+        try:
+            self._token = cluster_token(session._session, cluster["name"])  # boto3's session and ours hold botocore's
+        except RuntimeError as error:
+            raise ClusterUnreachableError(error) from None
         parts = urlsplit(cluster["endpoint"])
         authority = base64.b64decode(cluster["certificateAuthority"]["data"]).decode("ascii")
         context = ssl.create_default_context(cadata=authority)
@@ -75,25 +75,3 @@ class ClusterApi:
         except ValueError:
             read = None
         return ClusterAnswer(found.status, read if isinstance(read, dict) else {})
-
-
-def cluster_token(session: AnySession, eks_cluster: str) -> str:
-    """A token of the session's credentials for the cluster: EKS sends the signed request in it to STS. A credential.
-
-    The request names the regional host of STS itself: EKS takes no other, whatever endpoint the clients use.
-    """
-    inner: Session = session._session  # boto3's and ours hold botocore's
-    region, credentials = session.region_name, inner.get_credentials()
-    if credentials is None:
-        message = "there are no credentials"
-        raise ClusterUnreachableError(message)
-    signer = RequestSigner(ServiceId("STS"), region, "sts", "v4", credentials, inner.get_component("event_emitter"))
-    request = {
-        "method": "GET",
-        "url": f"https://sts.{region}.{dns_suffix(region)}/?Action=GetCallerIdentity&Version=2011-06-15",
-        "body": {},
-        "headers": {"x-k8s-aws-id": eks_cluster},
-        "context": {},
-    }
-    url = signer.generate_presigned_url(request, region_name=region, expires_in=60, operation_name="")
-    return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")

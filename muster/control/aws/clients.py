@@ -146,7 +146,7 @@ class Clients:
 
     def cluster_token(self, eks_cluster: str) -> str:
         """A new token of this function's role for the Kubernetes API of a cluster. It is a credential."""
-        from muster.control.kubernetes.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
+        from muster.contract.hyperpod.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
 
         return cluster_token(self._session, eks_cluster)
 

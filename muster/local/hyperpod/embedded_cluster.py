@@ -25,7 +25,6 @@ from muster.local.kubernetes.kinds.resources import CLUSTER_QUEUES, JOBS, LOCAL_
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.objects.watching import WatchEvent
-from muster.local.kubernetes.server.pod_logs import LogFile
 from muster.local.service.fault_book import FaultBook
 
 _log = logging.getLogger(__name__)
@@ -61,13 +60,6 @@ class EmbeddedCluster:
         self.nodes.join(parts.settings.nodes)
         self._watch = parts.store.watch()
         threading.Thread(target=self._follow, name=f"cluster-{parts.settings.name}", daemon=True).start()
-
-    def log_of(self, namespace: str, pod: str, container: str, *, previous: bool) -> LogFile | None:
-        """The log of a pod's container; a container starts once, so there is none of a start before."""
-        document = self.store.find(PODS, pod, namespace)
-        found = None if document is None or previous else self.kubelet.log_of(document["metadata"]["uid"])
-        _ = container
-        return None if found is None or not found[0].exists() else LogFile(found[0], running=not found[1])
 
     def running(self) -> list[str]:
         """Names of the jobs that have not ended, as `namespace/name`."""

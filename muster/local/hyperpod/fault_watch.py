@@ -13,8 +13,7 @@ from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import JOBS
-from muster.local.kubernetes.objects.deletion import DeleteOptions
-from muster.local.kubernetes.objects.selectors import selector
+from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.service.fault_book import FaultBook
 
@@ -93,7 +92,7 @@ class FaultWatch:
 
     def _node(self, view: JobView, index: int) -> str:
         """The node of a pod of a job; empty where there is none."""
-        pods = self._cluster.store.list(PODS, view.namespace, selector(PODS, f"{JOB_LABEL}={view.name}", "")).items
+        pods = self._cluster.store.list(PODS, view.namespace, {JOB_LABEL: view.name}).items
         name = f"{view.name}-{view.replica_name}-{index}"
         found = [pod["spec"].get("nodeName", "") for pod in pods if pod["metadata"]["name"] == name]
         return found[0] if found else ""

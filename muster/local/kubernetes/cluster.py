@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections.abc import Iterable
 from pathlib import Path
 
 from hypercorn.asyncio import serve
 
 from muster.local.kubernetes.authority import create_certificates
 from muster.local.kubernetes.kinds.cluster_admission import ClusterAdmission
-from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS
+from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from muster.local.kubernetes.kinds.roles import CLUSTER_ROLE_GROUPS
 from muster.local.kubernetes.kinds.roles import CLUSTER_ROLES as FIRST_ROLES
 from muster.local.kubernetes.objects.resource import NAMESPACES
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
-from muster.local.kubernetes.server.discovery import custom_resource_definitions
-from muster.local.kubernetes.server.pod_logs import PodLogs
 from muster.local.service.server_config import tls_config
 
 HOST = "127.0.0.1"
@@ -29,25 +26,21 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "aws-
 class KubernetesCluster:
     """The objects of a cluster, its certificate authority, and its address."""
 
-    def __init__(self, name: str, directory: Path, namespaces: Iterable[str] = (), history: int = 5_000) -> None:
+    def __init__(self, name: str, directory: Path) -> None:
         """A new cluster.
 
         Args:
             name: of the EKS cluster.
             directory: where its certificates are kept.
-            namespaces: beside those of every cluster.
-            history: how many changes are remembered for watches.
         """
         self.name = name
         self.certificates = create_certificates(directory, HOST)
-        self.store = ObjectStore(history=history)
+        self.store = ObjectStore()
         self.store.admission = ClusterAdmission(self.store, self.certificates.authority.read_text())
         self._listener = _listen()
-        for namespace in (*_NAMESPACES, *namespaces):
+        for namespace in _NAMESPACES:
             self.store.create(NAMESPACES, {"metadata": {"name": namespace}})
         self._create_first_roles()
-        for definition in custom_resource_definitions():
-            self.store.create(CRDS, definition)
 
     @property
     def endpoint(self) -> str:
@@ -59,11 +52,9 @@ class KubernetesCluster:
         """The certificate of the cluster's authority, as DescribeCluster has it."""
         return base64.b64encode(self.certificates.authority.read_bytes()).decode()
 
-    async def serve(
-        self, authenticate: Authenticate, logs: PodLogs | None = None, observer: CallObserver | None = None
-    ) -> None:
+    async def serve(self, authenticate: Authenticate, observer: CallObserver | None = None) -> None:
         """Serve the API until the task is cancelled."""
-        application = KubernetesApi(self.store, authenticate, logs, observer)
+        application = KubernetesApi(self.store, authenticate, observer)
         config = tls_config(self._listener, self.certificates.server, self.certificates.key)
         await serve(application, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
 

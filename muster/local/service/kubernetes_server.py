@@ -12,8 +12,7 @@ from muster.local.calls import Call, CallLog
 from muster.local.faults import KubernetesError
 from muster.local.kubernetes.cluster import KubernetesCluster
 from muster.local.kubernetes.rights.users import User
-from muster.local.kubernetes.server.discovery import VERSION
-from muster.local.kubernetes.server.pod_logs import PodLogs
+from muster.local.kubernetes.server.application import VERSION
 from muster.local.kubernetes.server.request_info import RequestInfo
 from muster.local.ministack.eks import clusters
 from muster.local.ministack.eks.pod_identities import PodIdentities
@@ -88,7 +87,7 @@ class KubernetesServer:
         """`https://127.0.0.1:PORT`."""
         return self._cluster.endpoint
 
-    def start(self, logs: PodLogs) -> asyncio.Task[None]:
+    def start(self) -> asyncio.Task[None]:
         """Serve the API in the loop that runs. Keep the task: the loop does not."""
         authenticate = clusters.authenticator(self._account, self._cluster.name)
-        return asyncio.create_task(self._cluster.serve(authenticate, logs, self._observer))
+        return asyncio.create_task(self._cluster.serve(authenticate, self._observer))

@@ -132,8 +132,8 @@ class PodCluster:
 
     def log(self, name: str, index: int = 0) -> str:
         """The log of a pod, without times."""
-        found = self.cluster.log_of(NAMESPACE, f"{name}-pod-{index}", "worker", previous=False)
-        lines = [] if found is None else found.path.read_text().splitlines()
+        found = self.cluster.kubelet.log_of(self.pod(name, index)["metadata"]["uid"])
+        lines = found.read_text().splitlines() if found and found.exists() else []
         return "\n".join(line.partition(" ")[2] for line in lines)
 
     def events(self, name: str) -> list[tuple[str, str]]:

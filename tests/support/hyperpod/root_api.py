@@ -5,23 +5,21 @@ import json
 from typing import Any
 
 import urllib3
-from botocore.auth import SigV4QueryAuth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
+from botocore.session import get_session
 
+from muster.contract.hyperpod.cluster_token import cluster_token
 from muster.contract.hyperpod.identity import API_VERSION, KIND, PLURAL
 from muster.local import LocalCloud
-from muster.local.cloud_state import CloudState
 from muster.local.hyperpod.cluster_calls import log_group
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 
 
-def _token(cluster: str, region: str, state: CloudState) -> str:
-    """A token of the cloud's root user, as `aws eks get-token` makes it."""
-    url = f"https://sts.{region}.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15"
-    request = AWSRequest("GET", url, headers={"x-k8s-aws-id": cluster})
-    SigV4QueryAuth(Credentials(state.access_key_id, state.secret_access_key), "sts", region, 60).add_auth(request)
-    return "k8s-aws-v1." + base64.urlsafe_b64encode(str(request.url).encode()).decode().rstrip("=")
+def token(cluster: str, region: str, key: str, secret: str) -> str:
+    """A token of a key's owner, as `aws eks get-token` makes it."""
+    session = get_session()
+    session.set_credentials(key, secret)
+    session.set_config_variable("region", region)
+    return cluster_token(session, cluster)
 
 
 class RootApi:
@@ -33,7 +31,7 @@ class RootApi:
         cluster = cloud.client("eks").describe_cluster(name=eks_cluster)["cluster"]
         authority = base64.b64decode(cluster["certificateAuthority"]["data"]).decode()
         self._endpoint = cluster["endpoint"]
-        self._token = _token(eks_cluster, cloud.state.region, cloud.state)
+        self._token = token(eks_cluster, cloud.state.region, cloud.state.access_key_id, cloud.state.secret_access_key)
         self._pool = urllib3.PoolManager(ca_cert_data=authority)
         self.core = f"/api/v1/namespaces/{namespace}"
         self.jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}"

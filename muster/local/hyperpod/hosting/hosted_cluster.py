@@ -75,7 +75,7 @@ class HostedCluster:
 
     def start(self) -> asyncio.Task[None]:
         """Serve its Kubernetes API in the loop that runs. Keep the task: the loop does not."""
-        return self._server.start(self._cluster)
+        return self._server.start()
 
     def running(self) -> list[str]:
         """Jobs on it that have not ended, as `namespace/name`."""

@@ -24,7 +24,6 @@ from muster.local.kubernetes.kinds.resources import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
-from muster.local.kubernetes.objects.selectors import selector
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore, timestamp
 
@@ -118,9 +117,7 @@ class KueueController:
         if priority is None:
             return f'workloadpriorityclasses.kueue.x-k8s.io "{metadata["labels"][PRIORITY_LABEL]}" not found'
         granted = _granted(workload)
-        pods = self._store.list(
-            PODS, metadata["namespace"], selector(PODS, f"{JOB_LABEL}={metadata['name']}", "")
-        ).items
+        pods = self._store.list(PODS, metadata["namespace"], {JOB_LABEL: metadata["name"]}).items
         live = sum(pod.get("status", {}).get("phase") not in _ENDED for pod in pods)
         return Claim(
             key=uid,

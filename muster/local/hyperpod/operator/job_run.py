@@ -20,8 +20,7 @@ from muster.local.hyperpod.operator.restarts import Remedy, RestartCounts, judge
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import JOBS, NODES
-from muster.local.kubernetes.objects.deletion import DeleteOptions
-from muster.local.kubernetes.objects.selectors import selector
+from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore
 
@@ -183,7 +182,7 @@ class JobRun:
     # --- pods ----------------------------------------------------------------------------------
 
     def _pods(self, view: JobView) -> list[PodView]:
-        found = self._store.list(PODS, view.namespace, selector(PODS, f"{JOB_LABEL}={view.name}", "")).items
+        found = self._store.list(PODS, view.namespace, {JOB_LABEL: view.name}).items
         mine = [PodView(item) for item in found if _owner(item) == view.uid]
         return sorted(mine, key=lambda pod: pod.index)
 

@@ -59,11 +59,11 @@ class Kubelet:
         for process in lost:
             process.lose()
 
-    def log_of(self, uid: str) -> tuple[Path, bool] | None:
-        """The log file of a pod, each line behind its time, and whether it is complete."""
+    def log_of(self, uid: str) -> Path | None:
+        """The log file of a pod, each line behind its time."""
         with self._lock:
             process = self._pods.get(uid)
-        return None if process is None else (process.log_file, process.has_ended)
+        return None if process is None else process.log_file
 
     def running(self) -> list[str]:
         """The uids of pods that have processes."""

@@ -21,7 +21,7 @@ from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.hyperpod.quantities import quantity
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, SECRETS
-from muster.local.kubernetes.objects.deletion import DeleteOptions
+from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore, timestamp
 from muster.local.process_environment import bare_environment

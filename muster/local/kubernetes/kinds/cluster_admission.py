@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, JOBS, SECRETS, SERVICE_ACCOUNTS
-from muster.local.kubernetes.objects.admission import Admission
-from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
+from muster.local.kubernetes.objects.resource import NAMESPACES, Admission, Resource
 from muster.local.kubernetes.objects.status_errors import Document, Problem, bad_request, forbidden
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.schema.schemas import schema_of

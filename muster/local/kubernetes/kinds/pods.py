@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from muster.local.kubernetes.objects.resource import Resource, Rules
-from muster.local.kubernetes.objects.selectors import field_of
 from muster.local.kubernetes.objects.status_errors import Document, Problem, forbidden_field
 
 DEFAULT_GRACE_SECONDS = 30
@@ -115,19 +114,6 @@ PODS = Resource(
     "pods",
     "Pod",
     "pod",
-    short_names=("po",),
-    categories=("all",),
     has_status=True,
-    subresources={"log": ("get",), "binding": ("create",), "eviction": ("create",)},
-    fields={
-        "spec.nodeName": field_of("spec", "nodeName"),
-        "spec.restartPolicy": field_of("spec", "restartPolicy"),
-        "spec.schedulerName": field_of("spec", "schedulerName"),
-        "spec.serviceAccountName": field_of("spec", "serviceAccountName"),
-        "spec.hostNetwork": field_of("spec", "hostNetwork"),
-        "status.phase": field_of("status", "phase"),
-        "status.podIP": field_of("status", "podIP"),
-        "status.nominatedNodeName": field_of("status", "nominatedNodeName"),
-    },
     rules=PodRules(),
 )

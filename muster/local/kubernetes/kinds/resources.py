@@ -7,9 +7,6 @@ from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.roles import GROUP as RBAC
 from muster.local.kubernetes.kinds.roles import BindingRules, RoleRules
 from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
-from muster.local.kubernetes.objects.selectors import field_of
-
-_READ = ("get", "list", "watch")
 
 JOBS = Resource(GROUP, VERSION, PLURAL, KIND, "hyperpodpytorchjob", has_status=True, custom=True)
 
@@ -20,10 +17,8 @@ NODES = Resource(
     "Node",
     "node",
     namespaced=False,
-    short_names=("no",),
     has_status=True,
     keeps_status=True,
-    fields={"spec.unschedulable": lambda document: str(bool(document.get("spec", {}).get("unschedulable"))).lower()},
 )
 SERVICE_ACCOUNTS = Resource(
     "",
@@ -31,27 +26,15 @@ SERVICE_ACCOUNTS = Resource(
     "serviceaccounts",
     "ServiceAccount",
     "serviceaccount",
-    short_names=("sa",),
 )
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", "configmap", short_names=("cm",))
-SECRETS = Resource("", "v1", "secrets", "Secret", "secret", fields={"type": field_of("type")})
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", "configmap")
+SECRETS = Resource("", "v1", "secrets", "Secret", "secret")
 EVENTS = Resource(
     "",
     "v1",
     "events",
     "Event",
     "event",
-    short_names=("ev",),
-    fields={
-        "reason": field_of("reason"),
-        "type": field_of("type"),
-        "source": field_of("source", "component"),
-        "reportingComponent": field_of("reportingComponent"),
-        **{
-            f"involvedObject.{name}": field_of("involvedObject", name)
-            for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-        },
-    },
 )
 
 ROLES = Resource(RBAC, "v1", "roles", "Role", "role", rules=RoleRules(namespaced=True))
@@ -70,12 +53,8 @@ CLUSTER_ROLE_BINDINGS = Resource(
 )
 
 KUEUE = "kueue.x-k8s.io"
-WORKLOADS = Resource(
-    KUEUE, "v1beta1", "workloads", "Workload", "workload", short_names=("wl",), has_status=True, custom=True
-)
-LOCAL_QUEUES = Resource(
-    KUEUE, "v1beta1", "localqueues", "LocalQueue", "localqueue", short_names=("lq",), has_status=True, custom=True
-)
+WORKLOADS = Resource(KUEUE, "v1beta1", "workloads", "Workload", "workload", has_status=True, custom=True)
+LOCAL_QUEUES = Resource(KUEUE, "v1beta1", "localqueues", "LocalQueue", "localqueue", has_status=True, custom=True)
 CLUSTER_QUEUES = Resource(
     KUEUE,
     "v1beta1",
@@ -83,7 +62,6 @@ CLUSTER_QUEUES = Resource(
     "ClusterQueue",
     "clusterqueue",
     namespaced=False,
-    short_names=("cq",),
     has_status=True,
     custom=True,
 )
@@ -94,7 +72,6 @@ RESOURCE_FLAVORS = Resource(
     "ResourceFlavor",
     "resourceflavor",
     namespaced=False,
-    short_names=("rf", "flavor", "flavors"),
     custom=True,
 )
 WORKLOAD_PRIORITY_CLASSES = Resource(
@@ -113,19 +90,7 @@ PRIORITY_CLASSES = Resource(
     "PriorityClass",
     "priorityclass",
     namespaced=False,
-    short_names=("pc",),
 )
-CRDS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    "customresourcedefinition",
-    namespaced=False,
-    short_names=("crd", "crds"),
-    verbs=_READ,
-)
-
 RESOURCES: tuple[Resource, ...] = (
     NAMESPACES,
     PODS,
@@ -145,5 +110,4 @@ RESOURCES: tuple[Resource, ...] = (
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
     PRIORITY_CLASSES,
-    CRDS,
 )

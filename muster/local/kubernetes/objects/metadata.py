@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +20,7 @@ from muster.local.kubernetes.objects.status_errors import (
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PATH_SEGMENT = re.compile(r"(?!\.{1,2}$)[^/%]+")
-_GENERATED_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_BYTES = 253
-_GENERATED_BYTES = 5
 _ANNOTATION_BYTES = 256 * 1024
 _SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -47,14 +44,8 @@ _KEY_TEXT = (
 )
 # Objects whose names may have what a path segment may have.
 _FREE_NAMES = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
-FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-_PLAIN_FINALIZERS = frozenset({FOREGROUND, ORPHAN, "kubernetes"})
-
-
-def generated_name(prefix: str) -> str:
-    """A name from `generateName`."""
-    tail = "".join(secrets.choice(_GENERATED_CHARACTERS) for _ in range(_GENERATED_BYTES))
-    return prefix[: 63 - _GENERATED_BYTES] + tail
+FOREGROUND = "foregroundDeletion"
+_PLAIN_FINALIZERS = frozenset({FOREGROUND, "orphan", "kubernetes"})
 
 
 def metadata_problems(resource: Resource, new: Document, old: Document | None) -> Iterator[Problem]:

@@ -6,21 +6,55 @@ A kube-controller-manager does this a while after the change; here it is done be
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from muster.local.kubernetes.objects.deletion import DeleteOptions
-from muster.local.kubernetes.objects.metadata import FOREGROUND, ORPHAN
-from muster.local.kubernetes.objects.resource import NAMESPACES
+from muster.local.kubernetes.objects.metadata import FOREGROUND
+from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
 from muster.local.kubernetes.objects.status_errors import Document
 
-if TYPE_CHECKING:
-    from muster.local.kubernetes.objects.store import Key, ObjectStore
+Key = tuple[Resource, str, str]
+"""Resource, namespace ("" for an object without), name."""
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How an object is deleted."""
+
+    propagation: str | None = None
+    """Background or Foreground; None: in the background."""
+    grace_seconds: int | None = None
+    """None: as the object says."""
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class Objects(Protocol):
+    """The objects of the store. Every method is called under its lock."""
+
+    def objects(self) -> Iterator[tuple[Key, Document]]:
+        """Every object with its key; nothing may change them."""
+
+    def document(self, key: Key) -> Document | None:
+        """The object of a key; nothing may change it."""
+
+    def rewrite(self, key: Key, change: Callable[[Document], None]) -> None:
+        """Change metadata that only the server changes; an object that waited for that alone is gone."""
+
+    def remove(self, key: Key) -> Document:
+        """Remove an object, whatever it waits for."""
+
+    def delete(
+        self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
+    ) -> tuple[Document, bool]:
+        """Delete an object."""
 
 
 class Ownership:
     """Owners and their dependents. Every method is called under the store's lock."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: Objects) -> None:
         self._store = store
         self._keys: dict[str, Key] = {}
         """The object of each uid."""
@@ -28,13 +62,6 @@ class Ownership:
         """Who names an owner of that uid."""
         self._due: deque[Key] = deque()
         self._busy = False
-
-    def copied(self) -> Ownership:
-        """The same knowledge, for writes that are undone."""
-        other = Ownership(self._store)
-        other._keys = dict(self._keys)
-        other._dependents = {uid: set(keys) for uid, keys in self._dependents.items()}
-        return other
 
     def written(self, key: Key, new: Document, old: Document | None) -> None:
         """Note an object that was created or changed."""
@@ -96,11 +123,7 @@ class Ownership:
         finalizers = document["metadata"].get("finalizers") or []
         uid = document["metadata"]["uid"]
         dependents = sorted(self._dependents.get(uid, ()), key=lambda item: item[1:])
-        if ORPHAN in finalizers:
-            for dependent in dependents:
-                self._store.rewrite(dependent, lambda other: _disown(other, {uid}))
-            self._store.rewrite(key, lambda own: _drop_finalizer(own, ORPHAN))
-        elif FOREGROUND in finalizers:
+        if FOREGROUND in finalizers:
             blocked = False
             for dependent in dependents:
                 found = self._store.document(dependent)
@@ -112,7 +135,7 @@ class Ownership:
                 ):
                     blocked = True
             if not blocked and self._store.document(key):
-                self._store.rewrite(key, lambda own: _drop_finalizer(own, FOREGROUND))
+                self._store.rewrite(key, _drop_foreground)
 
     def _check_owners(self, key: Key, document: Document) -> None:
         """Delete an object whose owners are all gone or wait for their dependents; forget owners that are gone."""
@@ -161,9 +184,9 @@ def _disown(document: Document, uids: set[str]) -> None:
         metadata.pop("ownerReferences", None)
 
 
-def _drop_finalizer(document: Document, finalizer: str) -> None:
+def _drop_foreground(document: Document) -> None:
     metadata = document["metadata"]
-    kept = [item for item in metadata.get("finalizers") or [] if item != finalizer]
+    kept = [item for item in metadata.get("finalizers") or [] if item != FOREGROUND]
     if kept:
         metadata["finalizers"] = kept
     else:

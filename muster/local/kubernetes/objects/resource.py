@@ -1,13 +1,11 @@
-"""What the server knows of a resource: its names, its verbs, and the rules of its kind."""
+"""What the server knows of a resource: its names, the rules of its kind, and what is asked before one is written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from muster.local.kubernetes.objects.status_errors import Document, Problem
-
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 class Rules:
@@ -18,11 +16,6 @@ class Rules:
 
     def problems(self, new: Document, old: Document | None) -> Sequence[Problem]:
         """What is wrong with an object that someone wants to write."""
-        _ = new, old
-        return ()
-
-    def status_problems(self, new: Document, old: Document) -> Sequence[Problem]:
-        """What is wrong with a status that someone wants to write."""
         _ = new, old
         return ()
 
@@ -42,19 +35,12 @@ class Resource:
     kind: str
     singular: str
     namespaced: bool = field(default=True, compare=False)
-    short_names: tuple[str, ...] = field(default=(), compare=False)
-    categories: tuple[str, ...] = field(default=(), compare=False)
-    verbs: tuple[str, ...] = field(default=ALL_VERBS, compare=False)
     has_status: bool = field(default=False, compare=False)
     """Whether the status is a subresource: then it is written through it alone."""
     keeps_status: bool = field(default=False, compare=False)
     """Whether a new object may have a status, as nodes may."""
-    subresources: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
-    """Further subresources with their verbs: log, eviction, token."""
     custom: bool = field(default=False, compare=False)
-    """Of a CustomResourceDefinition: an update must name the resourceVersion."""
-    fields: Mapping[str, Callable[[Document], str]] = field(default_factory=dict, compare=False, hash=False)
-    """What field selectors may name besides the name and the namespace."""
+    """Of a CustomResourceDefinition."""
     rules: Rules = field(default_factory=Rules, compare=False)
 
     @property
@@ -66,6 +52,34 @@ class Resource:
     def qualified(self) -> str:
         """As in messages: `pods`, `hyperpodpytorchjobs.sagemaker.amazonaws.com`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class Admission:
+    """Lets everything pass. The store calls each method under its lock, for every caller."""
+
+    def complete(self, resource: Resource, document: Document) -> Document:
+        """The document as it will be kept: without unknown fields, with defaults.
+
+        Raises:
+            StatusError: 400 where it cannot be an object of this kind.
+        """
+        _ = resource
+        return document
+
+    def problems(self, resource: Resource, document: Document) -> Sequence[Problem]:
+        """What its schema refuses."""
+        _ = resource, document
+        return ()
+
+    def review(self, resource: Resource, document: Document, namespace: str) -> None:
+        """Look at a new object.
+
+        Raises:
+            StatusError: 403 where it may not be created.
+        """
+
+    def created(self, resource: Resource, document: Document) -> None:
+        """Do what follows from a new object."""
 
 
 class NamespaceRules(Rules):
@@ -87,8 +101,6 @@ NAMESPACES = Resource(
     "Namespace",
     "namespace",
     namespaced=False,
-    short_names=("ns",),
     has_status=True,
-    fields={"status.phase": lambda document: str(document.get("status", {}).get("phase", ""))},
     rules=NamespaceRules(),
 )

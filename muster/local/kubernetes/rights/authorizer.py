@@ -12,7 +12,7 @@ from muster.local.kubernetes.kinds.resources import (
 )
 from muster.local.kubernetes.kinds.roles import GROUP as RBAC
 from muster.local.kubernetes.objects.resource import Resource
-from muster.local.kubernetes.objects.status_errors import Document, forbidden
+from muster.local.kubernetes.objects.status_errors import Document, bad_request, forbidden
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.access_policies import policy_allows
 from muster.local.kubernetes.rights.policy_rules import Rule, rules_of, uncovered
@@ -102,3 +102,25 @@ def _is_subject(subject: Document, user: User, namespace: str) -> bool:
         return name in user.groups
     place = subject.get("namespace") or namespace
     return kind == "ServiceAccount" and user.name == f"system:serviceaccount:{place}:{name}"
+
+
+def review(document: Document, user: User, authorizer: Authorizer) -> Document:
+    """The answer to a SelfSubjectAccessReview: whether the caller may do something. It is not kept.
+
+    Raises:
+        StatusError: 400 where it asks for no right to a resource.
+    """
+    spec = document.get("spec")
+    about = spec.get("resourceAttributes") if isinstance(spec, dict) else None
+    if not isinstance(about, dict):
+        message = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise bad_request(message)
+    names = ("verb", "group", "resource", "subresource", "namespace", "name")
+    asked = Attributes(**{name: str(about.get(name) or "") for name in names})
+    return {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {"creationTimestamp": None},
+        "spec": spec,
+        "status": {"allowed": authorizer.allows(user, asked)},
+    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -15,17 +13,23 @@ from starlette.types import Receive, Scope, Send
 
 from muster.local.faults import KubernetesError
 from muster.local.kubernetes.kinds.resources import RESOURCES
-from muster.local.kubernetes.objects.resource import Resource
-from muster.local.kubernetes.objects.status_errors import StatusError, method_not_allowed, no_such_path, unauthorized
+from muster.local.kubernetes.objects.status_errors import (
+    Document,
+    StatusError,
+    method_not_allowed,
+    no_such_path,
+    unauthorized,
+)
 from muster.local.kubernetes.objects.store import ObjectStore
-from muster.local.kubernetes.rights.authorizer import Authorizer
+from muster.local.kubernetes.rights.authorizer import Authorizer, review
 from muster.local.kubernetes.rights.users import ANONYMOUS, User, refusal
-from muster.local.kubernetes.server import bodies, discovery, pod_logs, reviews
-from muster.local.kubernetes.server.answers import Answer, StreamAnswer, TextAnswer
+from muster.local.kubernetes.server import bodies
 from muster.local.kubernetes.server.request_info import RequestInfo, request_info
-from muster.local.kubernetes.server.verbs import ApiRequest, Verbs
+from muster.local.kubernetes.server.verbs import Answer, ApiRequest, Verbs
 
 _log = logging.getLogger("muster.local.kubernetes")
+VERSION = "1.33"
+_REVIEWS, _REVIEW = "authorization.k8s.io", "selfsubjectaccessreviews"
 Authenticate = Callable[[str], User | None]
 """The user behind a bearer token; None for a token that is none."""
 
@@ -63,16 +67,10 @@ class _Incoming:
 class KubernetesApi:
     """An ASGI application."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        authenticate: Authenticate,
-        logs: pod_logs.PodLogs | None = None,
-        observer: CallObserver | None = None,
-    ) -> None:
+    def __init__(self, store: ObjectStore, authenticate: Authenticate, observer: CallObserver | None = None) -> None:
         self._authenticate = authenticate
         self._authorizer = Authorizer(store)
-        self._verbs = Verbs(store, self._authorizer, logs or pod_logs.NoPodLogs())
+        self._verbs = Verbs(store, self._authorizer)
         self._observer = observer or Unobserved()
         self._resources = {(item.group, item.version, item.plural): item for item in RESOURCES}
 
@@ -101,8 +99,6 @@ class KubernetesApi:
             answer = _refusal(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
         if fault is not None:
             await _fail(send, fault)
-        elif isinstance(answer, StreamAnswer):
-            await _stream(receive, send, answer)
         else:
             await _reply(send, answer)
 
@@ -121,29 +117,34 @@ class KubernetesApi:
             raise unauthorized()
         return user
 
-    def _answer(
-        self, incoming: _Incoming, info: RequestInfo, user: User, body: bytes
-    ) -> Answer | TextAnswer | StreamAnswer:
+    def _answer(self, incoming: _Incoming, info: RequestInfo, user: User, body: bytes) -> Answer:
         if not self._authorizer.allows(user, info.attributes):
             raise refusal(user, info.attributes)
         if not info.is_resource:
-            found = discovery.discovery(incoming.path, incoming.headers.get("host", ""))
-            if found is None:
-                raise no_such_path()
-            return TextAnswer(found) if isinstance(found, str) else Answer(found)
-        if kind := reviews.REVIEWS.get((info.group, info.resource)):
+            return Answer(self._about(incoming))
+        if (info.group, info.resource) == (_REVIEWS, _REVIEW):
             if incoming.method != "POST":
                 raise method_not_allowed()
-            document = bodies.read_body(body, bodies.media_type(incoming.headers), kind)
-            return Answer(reviews.review(kind, document, user, self._authorizer), 201)
-        resource = self._resource(info)
+            document = bodies.read_body(body, incoming.headers)
+            return Answer(review(document, user, self._authorizer), 201)
+        resource = self._resources.get((info.group, info.version, info.resource))
+        if resource is None:
+            raise no_such_path()
         return self._verbs.answer(resource, ApiRequest(info, incoming.query, incoming.headers, user, body))
 
-    def _resource(self, info: RequestInfo) -> Resource:
-        found = self._resources.get((info.group, info.version, info.resource))
-        if found is None:
+    def _about(self, incoming: _Incoming) -> Document:
+        """What the server says of itself: its version, and the resources of a group."""
+        if incoming.method != "GET":
+            raise method_not_allowed()
+        if incoming.path == "/version":
+            major, minor = VERSION.split(".")
+            return {"major": major, "minor": minor, "gitVersion": f"v{VERSION}.5-eks-3025e55"}
+        group = incoming.path.removeprefix("/apis/")
+        names = [item.plural for item in RESOURCES if item.api_version == group]
+        if not names:
             raise no_such_path()
-        return found
+        resources = [{"name": name} for name in names]
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": resources}
 
 
 def _incoming(scope: Scope) -> _Incoming:
@@ -185,14 +186,10 @@ async def _fail(send: Send, fault: KubernetesError) -> None:
     await _reply(send, _refusal(StatusError(fault.code, *fault.reason, retry_after=fault.retry_after)))
 
 
-async def _reply(send: Send, answer: Answer | TextAnswer) -> None:
-    if isinstance(answer, TextAnswer):
-        kind, body = b"text/plain; charset=utf-8", answer.text.encode()
-        headers: list[tuple[bytes, bytes]] = []
-    else:
-        kind, body = b"application/json", json.dumps(answer.document, separators=(",", ":")).encode() + b"\n"
-        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        headers += [(b"warning", _warning(text)) for text in answer.warnings]
+async def _reply(send: Send, answer: Answer) -> None:
+    kind, body = b"application/json", json.dumps(answer.document, separators=(",", ":")).encode() + b"\n"
+    headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+    headers += [(b"warning", _warning(text)) for text in answer.warnings]
     headers += [
         (b"content-type", kind),
         (b"content-length", str(len(body)).encode()),
@@ -205,26 +202,3 @@ async def _reply(send: Send, answer: Answer | TextAnswer) -> None:
 def _warning(text: str) -> bytes:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{escaped}"'.encode("latin-1", "replace")
-
-
-async def _stream(receive: Receive, send: Send, answer: StreamAnswer) -> None:
-    """Send what comes until it ends or the client goes away."""
-    headers = [(b"content-type", answer.media_type.encode()), (b"cache-control", b"no-cache, private")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-
-    async def pump() -> None:
-        async for chunk in answer.chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def until_gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    pumping, leaving = asyncio.create_task(pump()), asyncio.create_task(until_gone())
-    await asyncio.wait({pumping, leaving}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (pumping, leaving):
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-    await answer.chunks.aclose()
-    await send({"type": "http.response.body", "body": b"", "more_body": False})

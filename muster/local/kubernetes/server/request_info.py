@@ -35,11 +35,6 @@ class RequestInfo:
         return Attributes(self.verb, self.group, self.resource, self.subresource, self.namespace, self.name)
 
 
-def is_true(value: str | None) -> bool:
-    """A boolean of a query."""
-    return value in _TRUE
-
-
 def request_info(method: str, raw_path: str, query: Mapping[str, str]) -> RequestInfo:
     """Take a request apart."""
     parts = [unquote(part) for part in raw_path.split("/") if part]
@@ -48,17 +43,14 @@ def request_info(method: str, raw_path: str, query: Mapping[str, str]) -> Reques
         return RequestInfo(method.lower(), raw_path)
     group, version, rest = group_parts
     namespace, rest = _namespace_of(rest)
-    resource, name, subresource = (*rest, "", "", "")[:3]
-    if len(rest) > 3:
-        subresource = "/".join(rest[2:])
+    resource, name, *more = (*rest, "", "")
     verb = _VERBS.get(method, method.lower())
     if not name:
-        name = _named_by_field(query) if verb in ("get", "delete") else ""
         if verb == "get":
-            verb = "watch" if is_true(query.get("watch")) else "list"
+            verb = "watch" if query.get("watch") in _TRUE else "list"
         elif verb == "delete":
             verb = "deletecollection"
-    return RequestInfo(verb, raw_path, True, group, version, namespace, resource, subresource, name)
+    return RequestInfo(verb, raw_path, True, group, version, namespace, resource, "/".join(filter(None, more)), name)
 
 
 def _group_and_version(parts: list[str]) -> tuple[str, str, list[str]] | None:
@@ -76,12 +68,3 @@ def _namespace_of(parts: list[str]) -> tuple[str, list[str]]:
     if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
         return parts[1], parts[2:]
     return parts[1], parts
-
-
-def _named_by_field(query: Mapping[str, str]) -> str:
-    """The one object that a list means by its field selector."""
-    for part in query.get("fieldSelector", "").split(","):
-        key, _, value = part.partition("=")
-        if key.strip() == "metadata.name" and value:
-            return value.strip("= ")
-    return ""

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import SERVICE_ACCOUNTS
-from muster.local.kubernetes.objects.deletion import DeleteOptions
+from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.resource import Resource
-from muster.local.kubernetes.objects.selectors import Selector, selector
+from muster.local.kubernetes.objects.selectors import parse_labels
 from muster.local.kubernetes.objects.status_errors import (
     Document,
     StatusError,
     bad_request,
+    expired,
     internal,
-    invalid_object,
     method_not_allowed,
     no_such_path,
-    required,
+    not_served,
 )
-from muster.local.kubernetes.objects.store import ObjectStore, Subresource, patched_object
+from muster.local.kubernetes.objects.store import Listing, ObjectStore
 from muster.local.kubernetes.rights.authorizer import Authorizer
 from muster.local.kubernetes.rights.users import User
-from muster.local.kubernetes.server import bodies, pod_logs, watch_stream
-from muster.local.kubernetes.server.answers import Answer, StreamAnswer, deleted
-from muster.local.kubernetes.server.pages import Pages, list_document
-from muster.local.kubernetes.server.request_info import RequestInfo, is_true
+from muster.local.kubernetes.server import bodies
+from muster.local.kubernetes.server.request_info import RequestInfo
 
+_KNOWN: Mapping[str, frozenset[str]] = {
+    "get": frozenset(),
+    "list": frozenset({"labelSelector", "limit", "continue"}),
+    "create": frozenset({"fieldValidation"}),
+    "delete": frozenset(),
+}
+"""The verbs that are served, with their parameters."""
 # Whose deletion is answered with the object, also when it is gone.
 _ANSWERED_WITH_OBJECT = (PODS, SERVICE_ACCOUNTS)
+_LISTS_MAX = 200
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter."
+)
 
 
 @dataclass(frozen=True)
@@ -44,28 +55,29 @@ class ApiRequest:
     headers: Mapping[str, str]
     user: User
     body: bytes = b""
-    dry: bool = field(init=False, default=False)
 
-    def __post_init__(self) -> None:
-        asked = self.query.get("dryRun", "")
-        if asked not in ("", "All"):
-            message = (
-                f'Options.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["{asked}"]: supported values: "All"'
-            )
-            raise StatusError(422, "Invalid", message)
-        object.__setattr__(self, "dry", asked == "All")
+
+@dataclass(frozen=True)
+class Answer:
+    """An object with a status code."""
+
+    document: Document
+    code: int = 200
+    warnings: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Verbs:
     """The verbs of a cluster's API."""
 
-    def __init__(self, store: ObjectStore, authorizer: Authorizer, logs: pod_logs.PodLogs) -> None:
+    def __init__(self, store: ObjectStore, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._logs = logs
-        self._pages = Pages(store)
+        self._lists: OrderedDict[str, Listing] = OrderedDict()
+        """The lists of which a client has not yet read the end. Each is as it was when its first page was read."""
+        self._next = 0
 
-    def answer(self, resource: Resource, request: ApiRequest) -> Answer | StreamAnswer:
+    def answer(self, resource: Resource, request: ApiRequest) -> Answer:
         """Do what a request asks for.
 
         Raises:
@@ -73,186 +85,136 @@ class Verbs:
         """
         info = request.info
         if resource.namespaced and not info.namespace:
-            if info.verb in ("create", "deletecollection"):
+            if info.verb == "create":
                 raise method_not_allowed()
-            if info.name and info.verb not in ("list", "watch"):
+            if info.name:
                 raise no_such_path()
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise no_such_path()
-        if info.subresource and info.subresource != "status":
-            return self._subresource(resource, request)
-        if info.subresource and not resource.has_status:
-            raise no_such_path()
-        if info.verb not in resource.verbs or (info.subresource and info.verb not in ("get", "patch", "update")):
-            raise method_not_allowed()
-        if info.verb in ("get", "list", "watch"):
-            return self._read(resource, request)
-        with self._store.rehearsal() if request.dry else nullcontext():
-            return self._write(resource, request)
-
-    def _place(self, resource: Resource, request: ApiRequest) -> str:
-        return request.info.namespace if resource.namespaced else ""
-
-    def _read(self, resource: Resource, request: ApiRequest) -> Answer | StreamAnswer:
-        info, query = request.info, request.query
-        if info.verb == "get":
-            return Answer(self._store.get(resource, info.name, self._place(resource, request)))
-        namespace = (info.namespace or None) if resource.namespaced else None
-        chosen = _chosen(resource, request)
-        if info.verb == "list":
-            return Answer(self._pages.answer(resource, namespace, chosen, query))
-        options = watch_stream.WatchOptions.of(query)
-        return StreamAnswer(watch_stream.stream(self._store, resource, namespace, chosen, options))
-
-    def _write(self, resource: Resource, request: ApiRequest) -> Answer:
-        if request.info.verb == "create":
+        known = _KNOWN.get(info.verb)
+        if known is None or info.subresource:
+            what = f"{info.verb} of {info.attributes.full_resource}"
+            raise not_served(what)
+        for name, value in request.query.items():
+            if name not in known and value:
+                what = f"{info.verb} with {name}"
+                raise not_served(what)
+        if info.verb == "create":
             return self._create(resource, request)
-        if request.info.verb == "update":
-            return self._update(resource, request)
-        if request.info.verb == "patch":
-            return self._patch(resource, request)
-        if request.info.verb == "delete":
-            return self._delete(resource, request)
-        return self._delete_all(resource, request)
+        place = info.namespace if resource.namespaced else ""
+        if info.verb == "get":
+            return Answer(self._store.get(resource, info.name, place))
+        if info.verb == "list":
+            return Answer(self._list(resource, place or None, request.query))
+        document, gone = self._store.delete(resource, info.name, place, _delete_options(request))
+        return Answer(_deleted(resource, document) if gone and resource not in _ANSWERED_WITH_OBJECT else document)
 
     def _create(self, resource: Resource, request: ApiRequest) -> Answer:
         if request.info.name:
             raise method_not_allowed()
-        document, warnings = self._document(resource, request, "CreateOptions")
-        place = self._place(resource, request)
-        self._check_grant(request, resource, document)
-        return Answer(self._store.create(resource, document, place), 201, warnings)
-
-    def _update(self, resource: Resource, request: ApiRequest) -> Answer:
-        document, warnings = self._document(resource, request, "UpdateOptions")
-        metadata = document.setdefault("metadata", {})
-        name = request.info.name
-        if not isinstance(metadata, dict):
-            message = "metadata must be an object"
-            raise bad_request(message)
-        if metadata.setdefault("name", name) != name:
-            message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-            raise bad_request(message)
-        place = self._place(resource, request)
-        self._check_grant(request, resource, document)
-        return Answer(self._store.update(resource, document, place, _subresource(request)), 200, warnings)
-
-    def _patch(self, resource: Resource, request: ApiRequest) -> Answer:
-        kind = bodies.patch_kind(request.headers)
-        patch = bodies.parse_json(request.body)
-        validation = bodies.field_validation(request.query, "PatchOptions")
-        name, place = request.info.name, self._place(resource, request)
-        current = self._store.get(resource, name, place)
-        # The API checks the object as it would be, and the store patches the newest one.
-        new = patched_object(resource, current, patch, kind)
-        warnings = bodies.check_patched_fields(resource, patch, new, validation)
-        self._check_grant(request, resource, new)
-        _check_size(new)
-        changed = self._store.patch(resource, name, patch, place, _subresource(request), kind=kind)
-        return Answer(changed, 200, tuple(warnings))
-
-    def _check_grant(self, request: ApiRequest, resource: Resource, document: Document) -> None:
-        """Refuse rights that the caller lacks, in the document as it will be kept."""
-        completed = self._store.admission.complete(resource, document)
-        self._authorizer.check_grant(request.user, resource, completed, self._place(resource, request))
-
-    def _delete(self, resource: Resource, request: ApiRequest) -> Answer:
-        options = delete_options(request)
-        document, gone = self._store.delete(resource, request.info.name, self._place(resource, request), options)
-        if gone and resource not in _ANSWERED_WITH_OBJECT:
-            return Answer(deleted(resource, document))
-        return Answer(document)
-
-    def _delete_all(self, resource: Resource, request: ApiRequest) -> Answer:
-        namespace = (request.info.namespace or None) if resource.namespaced else None
-        chosen = _chosen(resource, request)
-        listing = self._store.delete_all(resource, namespace, chosen, delete_options(request))
-        return Answer(list_document(resource, listing.items, {"resourceVersion": str(listing.version)}))
-
-    def _document(self, resource: Resource, request: ApiRequest, options: str) -> tuple[Document, tuple[str, ...]]:
-        validation = bodies.field_validation(request.query, options)
+        validation = bodies.field_validation(request.query)
         what = f'{resource.kind} in version "{resource.version}"'
-        document = bodies.read_body(request.body, bodies.media_type(request.headers), what)
+        document = bodies.read_body(request.body, request.headers, what)
         _check_kind(resource, document)
         warnings = bodies.check_fields(resource, document, validation)
-        _check_size(document)
-        return document, tuple(warnings)
+        if len(json.dumps(document, separators=(",", ":"))) > bodies.OBJECT_BYTES_MAX:
+            message = "etcdserver: request is too large"
+            raise internal(message)
+        place = request.info.namespace if resource.namespaced else ""
+        # Rights that the caller lacks cannot be given, in the document as it will be kept.
+        completed = self._store.admission.complete(resource, document)
+        self._authorizer.check_grant(request.user, resource, completed, place)
+        return Answer(self._store.create(resource, document, place), 201, tuple(warnings))
 
-    def _subresource(self, resource: Resource, request: ApiRequest) -> Answer | StreamAnswer:
-        info = request.info
-        verbs = resource.subresources.get(info.subresource)
-        if verbs is None:
-            raise no_such_path()
-        if info.verb not in verbs:
-            raise method_not_allowed()
-        if info.subresource == "log":
-            return self._log(resource, request)
-        if info.subresource == "eviction":
-            options = DeleteOptions(grace_seconds=delete_options(request).grace_seconds)
-            self._store.delete(resource, info.name, info.namespace, options)
-            return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
-        document = bodies.read_body(request.body, bodies.media_type(request.headers))
-        node = (document.get("target") or {}).get("name")
-        if not node:
-            raise invalid_object(resource, info.name, [required("target.name")])
-        self._store.bind(resource, info.name, info.namespace, str(node))
-        return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+    def _list(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Document:
+        """A list, or its next page.
 
-    def _log(self, resource: Resource, request: ApiRequest) -> StreamAnswer:
-        info, query = request.info, request.query
-        options = pod_logs.LogOptions.of(query, self._store.now())
-        pod = self._store.get(resource, info.name, info.namespace)
-        container, previous = pod_logs.container_of(pod, query), is_true(query.get("previous"))
-        found = self._logs.log_of(info.namespace, info.name, container, previous=previous)
-        if found is None:
-            raise pod_logs.not_started(pod, container, previous=previous)
-        place = (info.namespace, info.name, container)
-        return StreamAnswer(pod_logs.stream(self._logs, place, found, options), "text/plain")
+        Raises:
+            StatusError: 400 for parameters that cannot be read, 410 for a page of a list that is forgotten.
+        """
+        limit, offset = _number(query.get("limit") or "0"), 0
+        if token := query.get("continue"):
+            number, offset = _place(token)
+            if number not in self._lists:
+                raise expired(_TOO_OLD)
+            listing = self._lists[number]
+        else:
+            listing = self._store.list(resource, namespace, parse_labels(query.get("labelSelector", "")))
+            self._next += 1
+            number = str(self._next)
+        end = offset + limit if limit else len(listing.items)
+        metadata: Document = {"resourceVersion": str(listing.version)}
+        if end < len(listing.items):
+            self._lists[number] = listing
+            while len(self._lists) > _LISTS_MAX:
+                self._lists.popitem(last=False)
+            metadata["continue"] = base64.urlsafe_b64encode(f"{number}/{end}".encode()).decode()
+            metadata["remainingItemCount"] = len(listing.items) - end
+        items = listing.items[offset:end]
+        if not resource.custom:  # items of built-in kinds do not repeat their kind
+            items = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in items]
+        return {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": metadata,
+            "items": items,
+        }
 
 
-def delete_options(request: ApiRequest) -> DeleteOptions:
-    """The options of a deletion, from its body or else its query.
+def _place(token: str) -> tuple[str, int]:
+    """The list that a token means, and where in it the next page begins."""
+    try:
+        number, _, offset = base64.urlsafe_b64decode(token.encode()).decode().partition("/")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        message = "continue key is not valid"
+        raise bad_request(message) from error
+    return number, _number(offset)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        message = f'strconv.ParseInt: parsing "{text}": invalid syntax'
+        raise bad_request(message)
+    return int(text)
+
+
+def _delete_options(request: ApiRequest) -> DeleteOptions:
+    """The options of a deletion, from its body.
 
     Raises:
         StatusError: 400 or 422 where they cannot be read.
     """
     found: Document = {}
     if request.body.strip():
-        found = bodies.read_body(request.body, bodies.media_type(request.headers), "DeleteOptions")
-    for name in ("propagationPolicy", "gracePeriodSeconds", "orphanDependents"):
-        if not request.body.strip() and name in request.query:
-            found[name] = request.query[name]
-    grace: Any = found.get("gracePeriodSeconds")
-    try:
-        grace = None if grace is None else int(grace)
-    except (TypeError, ValueError) as error:
-        message = f'strconv.ParseInt: parsing "{grace}": invalid syntax'
-        raise bad_request(message) from error
+        found = bodies.read_body(request.body, request.headers, "DeleteOptions")
+    for name in ("orphanDependents", "dryRun"):
+        if found.get(name):
+            what = f"delete with {name}"
+            raise not_served(what)
+    grace = found.get("gracePeriodSeconds")
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
+        message = f"json: cannot unmarshal {json.dumps(grace)} into Go struct field DeleteOptions.gracePeriodSeconds"
+        raise bad_request(message)
     if grace is not None and grace < 0:
         message = (
             f'DeleteOptions.meta.k8s.io "" is invalid: gracePeriodSeconds: Invalid value: {grace}: '
             "must be greater than or equal to 0"
         )
         raise StatusError(422, "Invalid", message)
-    policy = found.get("propagationPolicy")
-    if "orphanDependents" in found and found["orphanDependents"] is not None:
-        if policy:
-            message = (
-                'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: '
-                f'"{policy}": orphanDependents and deletionPropagation cannot be both set'
-            )
-            raise StatusError(422, "Invalid", message)
-        policy = "Orphan" if str(found["orphanDependents"]).lower() in ("true", "1") else "Background"
     conditions = found.get("preconditions") or {}
+    if not isinstance(conditions, dict):
+        message = "json: cannot unmarshal into Go struct field DeleteOptions.preconditions"
+        raise bad_request(message)
+    policy = found.get("propagationPolicy")
     return DeleteOptions(policy, grace, conditions.get("uid"), conditions.get("resourceVersion"))
 
 
-def _chosen(resource: Resource, request: ApiRequest) -> Selector:
-    return selector(resource, request.query.get("labelSelector", ""), request.query.get("fieldSelector", ""))
-
-
-def _subresource(request: ApiRequest) -> Subresource:
-    return cast("Subresource", request.info.subresource)
+def _deleted(resource: Resource, document: Document) -> Document:
+    """The `Status` of an object that is gone."""
+    metadata = document["metadata"]
+    details = {"name": metadata["name"], "group": resource.group, "kind": resource.plural, "uid": metadata["uid"]}
+    shown = {key: value for key, value in details.items() if value}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": shown}
 
 
 def _check_kind(resource: Resource, document: Document) -> None:
@@ -263,19 +225,9 @@ def _check_kind(resource: Resource, document: Document) -> None:
     ):
         found = document.get(name)
         if not found and resource.custom:
-            message = f"Object '{'Kind' if name == 'kind' else 'apiVersion'}' is missing in '{_shown(document)}'"
+            shown = json.dumps(document, separators=(",", ":"))[:200]
+            message = f"Object '{'Kind' if name == 'kind' else 'apiVersion'}' is missing in '{shown}'"
             raise bad_request(message)
         if found and found != expected:
             message = f"the {what} in the data ({found}) does not match the expected {what} ({expected})"
             raise bad_request(message)
-
-
-def _shown(document: Document) -> str:
-    text = json.dumps(document, separators=(",", ":"))
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def _check_size(document: Document) -> None:
-    if len(json.dumps(document, separators=(",", ":"))) > bodies.OBJECT_BYTES_MAX:
-        message = "etcdserver: request is too large"
-        raise internal(message)

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
+from tests.support.hyperpod.cluster import PodCluster
 from tests.support.waiting import wait_until
 
 
@@ -89,8 +89,7 @@ def test_lines_are_kept_with_their_times_and_shipped_by_node(cluster: PodCluster
     wait_until("the line", lambda: "a line of" in cluster.log(name))
     node = cluster.pod(name)["spec"]["nodeName"]
     assert (node, f"a line of {__name__}") in cluster.shipped
-    found = cluster.cluster.log_of(NAMESPACE, f"{name}-pod-0", "worker", previous=False)
+    found = cluster.cluster.kubelet.log_of(cluster.pod(name)["metadata"]["uid"])
     assert found is not None
-    assert found.running
-    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z a line", found.path.read_text())
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z a line", found.read_text())
     cluster.remove(name)

@@ -33,10 +33,6 @@ def listed() -> dict[str, object]:
     return hyp("list", KIND, "-n", NAMESPACE)
 
 
-def logged() -> dict[str, object]:
-    return hyp("get-logs", KIND, "--job-name", JOB, "--pod-name", f"{JOB}-pod-0", "-n", NAMESPACE)
-
-
 create = ("create", KIND, "--version", "1.1", "--job-name", JOB, "--namespace", NAMESPACE, "--node-count", "1")
 what = ("--image", "muster-local/python", "--environment", '{"NNODES": "1"}')
 found = {
@@ -46,7 +42,6 @@ found = {
     "list": until(listed, " Running"),  # not PodsRunning
     "describe": hyp("describe", KIND, "--job-name", JOB, "-n", NAMESPACE),
     "list-pods": hyp("list-pods", KIND, "--job-name", JOB, "-n", NAMESPACE),
-    "get-logs": until(logged, "step 3"),
     "delete": hyp("delete", KIND, "--job-name", JOB, "-n", NAMESPACE),
     "list after": listed(),
     "describe after": hyp("describe", KIND, "--job-name", JOB, "-n", NAMESPACE),

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import botocore.session
 import pytest
 
+from muster.contract.hyperpod.cluster_token import cluster_token
 from muster.control.kubernetes.api import Connection, KubernetesApi
 from muster.control.kubernetes.cluster_errors import ClusterRefusedError, ClusterUnavailableError
-from muster.control.kubernetes.cluster_token import cluster_token
 from muster.control.kubernetes.transport import Answer
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget

@@ -9,9 +9,9 @@ import pytest
 from muster.contract.hyperpod.job_schema import schema_problems
 from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, JOBS
-from muster.local.kubernetes.objects.deletion import DeleteOptions
+from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.resource import NAMESPACES
-from muster.local.kubernetes.objects.selectors import selector
+from muster.local.kubernetes.objects.selectors import parse_labels
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.objects.watching import Watch
@@ -121,24 +121,26 @@ def test_objects_are_chosen_by_labels(store: ObjectStore) -> None:
     store.create(PODS, pod("a", labels={"app": "x", "n": "1"}), "team")
     store.create(PODS, pod("c"), "team")
     chosen = {"": ["a", "b", "c"], "app=x": ["a", "b"], "app=x,n=2": ["b"], "app=y": []}
-    found = {labels: store.list(PODS, "team", selector(PODS, labels)).items for labels in chosen}
+    found = {labels: store.list(PODS, "team", parse_labels(labels)).items for labels in chosen}
     assert {labels: [item["metadata"]["name"] for item in items] for labels, items in found.items()} == chosen
-    for labels in ("a b", "-a=b", "a=b c", "a=_"):
-        assert refusal(selector, PODS, labels).code == 400, labels
+    for labels in ("-a=b", "a=b c", "a=_"):
+        assert refusal(parse_labels, labels).code == 400, labels
 
 
 def test_a_watch_begins_with_what_is_there_and_sees_what_follows(store: ObjectStore) -> None:
     store.create(JOBS, job("before"), "team")
-    watch = store.watch(JOBS)
+    watch = store.watch()
     store.create(JOBS, job(), "team")
     store.create(PODS, pod("other"), "team")
     store.change(JOBS, "train", lambda found: found["spec"].update(nprocPerNode="2"), "team")
     store.delete(JOBS, "before", "team")
-    assert seen(watch) == [("ADDED", "before"), ("ADDED", "train"), ("MODIFIED", "train"), ("DELETED", "before")]
+    kinds = [("ADDED", "train"), ("ADDED", "other"), ("MODIFIED", "train"), ("DELETED", "before")]
+    assert seen(watch) == [("ADDED", "team"), ("ADDED", "before"), *kinds]
 
 
 def test_a_watch_wakes_its_reader_in_another_thread(store: ObjectStore) -> None:
-    watch = store.watch(JOBS)
+    watch = store.watch()
+    assert seen(watch) == [("ADDED", "team")]
     found = []
     reader = threading.Thread(target=lambda: found.append(watch.next(10)))
     reader.start()
@@ -154,7 +156,7 @@ def test_a_watch_wakes_its_reader_in_another_thread(store: ObjectStore) -> None:
 
 def test_a_reader_that_is_too_slow_is_cut_off(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster.local.kubernetes.objects.watching._BACKLOG_MAX", 3)
-    watch = store.watch(CONFIG_MAPS)
+    watch = store.watch()
     for index in range(5):
         store.create(CONFIG_MAPS, named(f"map-{index}"), "team")
     assert watch.closed

@@ -1,4 +1,4 @@
-"""The token with which a function shows its role to a cluster: a signed request that EKS sends to STS."""
+"""The token with which a caller shows its principal to a cluster: a signed request that EKS sends to STS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster_token(session: Session, eks_cluster: str) -> str:
     """
     credentials, region = session.get_credentials(), session.get_config_variable("region")
     if credentials is None or region is None:
-        message = "the function has no credentials, or no region"
+        message = "there are no credentials, or no region"
         raise RuntimeError(message)
     events = session.get_component("event_emitter")
     signer = RequestSigner(ServiceId("STS"), region, "sts", "v4", credentials, events)
