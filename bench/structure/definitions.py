@@ -1,4 +1,4 @@
-"""Counts of what product code defines: parameters and length of functions, `Any`, the types of an attempt."""
+"""Counts of what product code defines: parameters and length of functions, `Any`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from bench.structure.sources import Finding, Sources, parse, product_modules
 
 _PARAMETERS = 5
-_ATTEMPT_FIELDS = {"status", "secondary", "reason", "history"}
-_CLASSES = {"FailureClass", "FailureClass | None"}
+_LONG = 50
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -30,6 +29,11 @@ def function_lengths(sources: Sources) -> list[Finding]:
     return [Finding(path, at.lineno, f"{at.name}: {lines} lines", lines) for path, at, lines in lengths]
 
 
+def long_functions(sources: Sources) -> list[Finding]:
+    """Functions of more than 50 lines."""
+    return [found for found in function_lengths(sources) if found.size > _LONG]
+
+
 def uses_of_any(sources: Sources) -> list[Finding]:
     """Every use of the name `Any` in code; its import, comments and strings are none."""
     return [
@@ -38,29 +42,6 @@ def uses_of_any(sources: Sources) -> list[Finding]:
         for node in ast.walk(parse(text))
         if (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
     ]
-
-
-def attempt_types(sources: Sources) -> list[Finding]:
-    """Classes that model an attempt of a replica, or half of it.
-
-    Such a class declares a field of type `FailureClass` or `FailureClass | None`, and at least two of the fields
-    status, secondary, reason and history. What it completes (a job beside its detail) is not counted again.
-    """
-    return [
-        Finding(path, node.lineno, f"class {node.name}")
-        for path, text in product_modules(sources)
-        for node in ast.walk(parse(text))
-        if isinstance(node, ast.ClassDef) and _models_attempt(node)
-    ]
-
-
-def _models_attempt(node: ast.ClassDef) -> bool:
-    fields = {
-        item.target.id: ast.unparse(item.annotation)
-        for item in node.body
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-    }
-    return not _CLASSES.isdisjoint(fields.values()) and len(_ATTEMPT_FIELDS & fields.keys()) > 1
 
 
 def _functions(sources: Sources) -> Iterator[tuple[str, _Function]]:

@@ -1,4 +1,4 @@
-"""Counts of files: modules too small to stand alone, crowded folders, names used twice, modules without a unit test."""
+"""Counts of files: modules too small to stand alone, crowded folders, names used twice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import io
 import tokenize
 from collections import Counter, defaultdict
+from collections.abc import Callable
 
 from bench.structure.sources import (
     ENTRY_POINTS,
@@ -16,10 +17,10 @@ from bench.structure.sources import (
     module_name,
     parse,
     product_modules,
-    python_files,
 )
 
 _SMALL_LINES = 30
+_SHORT = 40
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -28,6 +29,18 @@ _NO_CODE = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
+
+
+def file_lines(sources: Sources, belongs: Callable[[str], bool]) -> list[Finding]:
+    """Every product file that belongs, with its lines, blank ones included."""
+    found = ((path, text.count("\n")) for path, text in product_modules(sources) if belongs(path))
+    return [Finding(path, 1, f"{lines} lines", lines) for path, lines in found]
+
+
+def short_files(sources: Sources) -> list[Finding]:
+    """Product files of fewer than 40 lines; those that open a package do not count."""
+    found = file_lines(sources, lambda path: base_name(path) not in ENTRY_POINTS)
+    return [one for one in found if one.size < _SHORT]
 
 
 def small_modules(sources: Sources) -> list[Finding]:
@@ -80,15 +93,3 @@ def repeated_names(sources: Sources) -> list[Finding]:
         for name, paths in places.items()
         if len(paths) > 1
     ]
-
-
-def untested_control(sources: Sources) -> list[Finding]:
-    """Modules of `muster/control`, packages' `__init__.py` left out, that no file below `tests/unit` imports itself."""
-    control = {
-        module_name(path): path
-        for path, _ in python_files(sources)
-        if path.startswith("muster/control/") and base_name(path) not in ENTRY_POINTS
-    }
-    tests = [text for path, text in python_files(sources) if path.startswith("tests/unit/")]
-    tested = set().union(*(imported_modules(text, frozenset(control)) for text in tests))
-    return [Finding(path, 1, "imported by no unit test") for name, path in control.items() if name not in tested]

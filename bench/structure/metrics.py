@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bench.structure.definitions import attempt_types, function_lengths, many_parameters, uses_of_any
-from bench.structure.files import flat_folders, repeated_names, small_modules, untested_control
+from bench.structure.definitions import function_lengths, long_functions, many_parameters, uses_of_any
+from bench.structure.files import file_lines, flat_folders, repeated_names, short_files, small_modules
+from bench.structure.imports import import_cycles
 from bench.structure.repeats import repeated_lines
+from bench.structure.rooms import CORE, is_embedded_cloud, room_of
 from bench.structure.sources import Finding, Sources, read_sources
-from bench.structure.vocabulary import retired_word
 from bench.table import Row
 
-BEFORE = "3103680 (2026-11)"
+BEFORE = "9790b9a8 (2026-11-24)"
 """The commit whose counts are each metric's `before`."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One count. `before` is its value at the commit of `BEFORE`.
-
-    `extreme`: the value is the largest finding's size, not the number of findings. `reviewed` is the number in the
-    review of that commit, where it differs; the review does not describe how it counted.
-    """
+    """One count. `before` is its value at the commit of `BEFORE`."""
 
     key: str
     name: str
@@ -31,18 +28,19 @@ class Metric:
     before: int
     aim: str | None
     find: Callable[[Sources], list[Finding]]
+    sums: bool = False
+    """Whether the value is the sum of the findings' sizes, not their number."""
     extreme: bool = False
-    reviewed: int | None = None
+    """Whether the value is the largest finding's size."""
 
     def value(self, findings: Sequence[Finding]) -> int:
         """The value of the metric for these findings."""
-        return max((found.size for found in findings), default=0) if self.extreme else len(findings)
+        sizes = [found.size for found in findings]
+        return max(sizes, default=0) if self.extreme else sum(sizes) if self.sums else len(sizes)
 
     def row(self, sources: Sources) -> Row:
         """The count for these sources."""
-        review = "" if self.reviewed is None else f"; {self.reviewed:,} by the review's count"
-        note = f"{self.before:,} at {BEFORE}{review}"
-        return Row(self.name, self.value(self.find(sources)), self.unit, self.aim, note=note)
+        return Row(self.name, self.value(self.find(sources)), self.unit, self.aim, note=f"{self.before:,} at {BEFORE}")
 
 
 def run() -> list[Row]:
@@ -51,49 +49,28 @@ def run() -> list[Row]:
     return [metric.row(sources) for metric in METRICS]
 
 
-_WORDS_BEFORE = {
-    "heir": 190,
-    "tell": 482,
-    "whoever": 80,
-    "somebody": 52,
-    "nobody": 121,
-    "goes on": 157,
-    "stray": 36,
-    "sight": 67,
-    "happening": 94,
-    "surroundings": 13,
-    "moment": 91,
-    "roll call": 15,
-    "owed": 35,
-    "rung": 25,
-}
-
-
-def _words() -> Iterator[Metric]:
-    for word, before in _WORDS_BEFORE.items():
-        find = partial(retired_word, word=word)
-        yield Metric(word.replace(" ", "-"), f"retired word: {word}", "places", before, None, find)
+def _lines(key: str, name: str, before: int, aim: str, belongs: Callable[[str], bool]) -> Metric:
+    return Metric(key, f"lines: {name}", "lines", before, aim, partial(file_lines, belongs=belongs), sums=True)
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("small-modules", "one-importer modules under 30 lines", "modules", 27, "<= 8", small_modules, reviewed=33),
-    Metric(
-        "flat-folders", "most files flat in one folder", "files", 55, "<= 20", flat_folders, extreme=True, reviewed=62
+    _lines("product", "muster, infra, lambdas", 95767, "<= 68000", lambda _: True),
+    _lines(
+        "core", "the core, with stack and embedded SageMaker", 61509, "<= 44000", lambda path: room_of(path) == CORE
     ),
-    Metric("repeated-names", "base names that occur twice or more", "names", 41, "<= 12", repeated_names),
-    Metric("parameters", "functions with more than 5 parameters", "functions", 43, "<= 15", many_parameters),
-    Metric("any", "uses of Any", "uses", 276, "<= 120", uses_of_any),
-    Metric("longest-function", "longest function", "lines", 198, "<= 60", function_lengths, extreme=True),
-    Metric("attempt-types", "types of an attempt", "types", 6, "<= 2", attempt_types),
-    Metric(
-        "repeated-lines",
-        "duplicates of six lines or more in infra/",
-        "pairs of files",
-        44,
-        "<= 3",
-        repeated_lines,
-        reviewed=29,
-    ),
-    Metric("untested-control", "control modules without a unit test", "modules", 26, None, untested_control),
-    *_words(),
+    _lines("hyperpod", "HyperPod", 17723, "<= 12000", lambda path: room_of(path) == "HyperPod"),
+    _lines("recipes", "recipes", 7041, "<= 4000", lambda path: room_of(path) == "recipes"),
+    _lines("verify", "verify", 3013, "<= 1200", lambda path: room_of(path) == "verify"),
+    _lines("local", "embedded cloud without HyperPod", 8455, "<= 7000", is_embedded_cloud),
+    Metric("files", "files", "files", 876, "<= 520", partial(file_lines, belongs=lambda _: True)),
+    Metric("short-files", "files under 40 lines", "files", 95, "<= 40", short_files),
+    Metric("long-functions", "functions over 50 lines", "functions", 15, "<= 10", long_functions),
+    Metric("longest-function", "longest function", "lines", 85, None, function_lengths, extreme=True),
+    Metric("parameters", "functions with more than 5 parameters", "functions", 32, "<= 15", many_parameters),
+    Metric("cycles", "circles of imports", "circles", 8, "<= 0", import_cycles),
+    Metric("repeated-names", "base names that occur twice or more", "names", 48, "<= 12", repeated_names),
+    Metric("flat-folders", "most files flat in one folder", "files", 37, None, flat_folders, extreme=True),
+    Metric("small-modules", "one-importer modules under 30 lines", "modules", 40, None, small_modules),
+    Metric("repeated-lines", "duplicates of six lines or more in infra/", "pairs of files", 11, None, repeated_lines),
+    Metric("any", "uses of Any", "uses", 690, None, uses_of_any),
 )

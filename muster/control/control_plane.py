@@ -21,9 +21,9 @@ from muster.control.runtime.snapshots import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
-    from muster.control.admission import RunQueue
     from muster.control.kubernetes.cluster_apis import ClusterApis
     from muster.control.rerun_policy import RerunPolicy
+    from muster.control.run_queue import RunQueue
 
 
 class ControlPlane:
@@ -98,7 +98,7 @@ class ControlPlane:
         cap = self.settings.max_concurrent_replicas
         if cap is None:
             return None
-        from muster.control.admission import RunQueue  # noqa: PLC0415 - not without a cap
+        from muster.control.run_queue import RunQueue  # noqa: PLC0415 - not without a cap
 
         return RunQueue(self.store, self.tokens, cap)
 

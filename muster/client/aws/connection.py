@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_stepfunctions import SFNClient
 
-    from muster.client.aws.dead_letter_queue import QueueClient
-
 CONFIG = Config(
     connect_timeout=5,
     read_timeout=30,
@@ -38,6 +36,19 @@ CONFIG = Config(
 )
 # Other users of the account call FilterLogEvents too. A follower can wait, and must not lose its position.
 _PATIENT = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 8}))
+
+
+class QueueClient(Protocol):
+    """The part of SQS that Muster uses."""
+
+    def receive_message(self, **request: object) -> Any:
+        """ReceiveMessage."""
+
+    def delete_message(self, **request: object) -> object:
+        """DeleteMessage."""
+
+    def change_message_visibility(self, **request: object) -> object:
+        """ChangeMessageVisibility."""
 
 
 def open_session(profile: str | None, region: str | None) -> LightSession:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import translated
@@ -16,19 +16,6 @@ HOLD_SECONDS = 300
 """How long SQS hides a message that was received, unless it is released before."""
 _BATCH = 10  # SQS: messages of a ReceiveMessage
 _WAIT_SECONDS = 1  # with a wait SQS asks all its servers; without one it may miss messages
-
-
-class QueueClient(Protocol):
-    """The part of SQS that Muster uses."""
-
-    def receive_message(self, **request: object) -> Any:
-        """ReceiveMessage."""
-
-    def delete_message(self, **request: object) -> object:
-        """DeleteMessage."""
-
-    def change_message_visibility(self, **request: object) -> object:
-        """ChangeMessageVisibility."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from muster.control.runtime import clock
 
+CONNECT_SECONDS = 5
+READ_SECONDS = 10
+"""A service that takes requests and does not answer costs so much of each try. All tries of a call must fit into the
+time of every function: then it is the function that says what hangs, and Lambda does not end it before."""
+
 
 @dataclass(frozen=True)
 class TimeBudget:

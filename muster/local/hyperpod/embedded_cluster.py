@@ -11,7 +11,7 @@ from typing import Any
 from muster.local.hyperpod import cluster_content
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings
-from muster.local.hyperpod.fault_watch import FaultWatch
+from muster.local.hyperpod.fault_watch import Controllers, FaultWatch
 from muster.local.hyperpod.job_events import JobEvents
 from muster.local.hyperpod.kueue.controller import QUEUE_LABEL, KueueController
 from muster.local.hyperpod.nodes import Nodes
@@ -55,7 +55,7 @@ class EmbeddedCluster:
         self.operator = Operator(JobCluster(parts.store, job_events, self.kueue.granted))
         self.nodes = Nodes(parts.store, parts.settings, parts.region, parts.events, self.kubelet.lose)
         self._scheduler = Scheduler(parts.store)
-        self._faults = FaultWatch(self, parts.faults)
+        self._faults = FaultWatch(Controllers(parts.store, self.nodes, self.kueue, self.operator), parts.faults)
         cluster_content.fill(parts.store, parts.settings)
         self.nodes.join(parts.settings.nodes)
         self._watch = parts.store.watch()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from muster.local.faults import DeletedJob, FailedHealthCheck, LostNode, OperatorDown, Preemption
+from muster.local.hyperpod.kueue.controller import KueueController
+from muster.local.hyperpod.nodes import Nodes
+from muster.local.hyperpod.operator.controller import Operator
 from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.work_queue import WorkQueue
@@ -15,10 +19,8 @@ from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import JOBS
 from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.status_errors import StatusError
+from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.service.fault_book import FaultBook
-
-if TYPE_CHECKING:
-    from muster.local.hyperpod.embedded_cluster import EmbeddedCluster
 
 _F = TypeVar("_F", LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)
 _ALL = "faults"
@@ -26,10 +28,20 @@ _LOOK_SECONDS = 0.2  # while a fault waits for its time
 _KINDS = (LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)
 
 
+@dataclass(frozen=True)
+class Controllers:
+    """What faults befall."""
+
+    store: ObjectStore
+    nodes: Nodes
+    kueue: KueueController
+    operator: Operator
+
+
 class FaultWatch:
     """Looks when a fault is added, when a job begins to run, and while one waits for its time."""
 
-    def __init__(self, cluster: EmbeddedCluster, book: FaultBook) -> None:
+    def __init__(self, cluster: Controllers, book: FaultBook) -> None:
         self._cluster = cluster
         self._book = book
         self._began: dict[str, float] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import DescribeHubContentRequestTypeDef
 
     from muster.local.ministack.host import Account
-    from muster.local.sagemaker.training_service import Caller
+    from muster.local.sagemaker.service_errors import Caller
 
 PUBLIC_HUB = "SageMakerPublicHub"
 VERSION = "1.0.0"

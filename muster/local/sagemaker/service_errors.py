@@ -1,6 +1,9 @@
-"""The errors of the service, with the codes and wordings of AWS."""
+"""Who makes a call, and the errors of the service with the codes and wordings of AWS."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 
 class ServiceError(Exception):
@@ -70,3 +73,16 @@ def role_refused(role_arn: str) -> ServiceError:
         f"Could not assume role {role_arn}. Please ensure that the role exists and allows principal "
         "'sagemaker.amazonaws.com' to assume the role."
     )
+
+
+Authorise = Callable[[str, str, Mapping[str, object]], None]
+"""Checks (action, resource ARN, condition keys) for the caller; raises ServiceError if the caller may not."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a call."""
+
+    authorise: Authorise
+    session_tags: Mapping[str, str]
+    """Those of the caller's session."""

@@ -8,7 +8,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -25,6 +24,7 @@ from muster.local.sagemaker.job_storage import JobStorage
 from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
+from muster.local.sagemaker.service_errors import Caller
 from muster.local.sagemaker.training_job import Change, Job
 
 if TYPE_CHECKING:
@@ -44,17 +44,6 @@ _DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
 _MAX_TAGS = 50  # quota: tags per resource
 
 Document = Mapping[str, object]
-Authorise = Callable[[str, str, Mapping[str, object]], None]
-"""Checks (action, resource ARN, condition keys) for the caller; raises ServiceError if the caller may not."""
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who makes a call."""
-
-    authorise: Authorise
-    session_tags: Mapping[str, str]
-    """Those of the caller's session."""
 
 
 class _ListTrainingJobs(TypedDict, total=False):

@@ -24,8 +24,8 @@ from muster.local.ministack import callers
 from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
-from muster.local.sagemaker.service_errors import ServiceError
-from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Caller, TrainingService
+from muster.local.sagemaker.service_errors import Caller, ServiceError
+from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
 from muster.local.service import request_checks, service_quotas
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.hidden_keys import HidingSend, reads_object

@@ -11,8 +11,9 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.admission import AdmitRequest, RunQueue, admit
+from muster.control.admission import AdmitRequest, admit
 from muster.control.planning import make_plan
+from muster.control.run_queue import RunQueue
 from tests.memory import Call, Fault
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import FunctionEndedError, Row, finished, found

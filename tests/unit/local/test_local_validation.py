@@ -16,7 +16,7 @@ from muster.local.sagemaker.service_errors import ServiceError
 from tests.support.local_samples import REQUEST
 
 if TYPE_CHECKING:
-    from muster.local.sagemaker.training_service import Caller
+    from muster.local.sagemaker.service_errors import Caller
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:

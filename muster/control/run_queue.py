@@ -1,0 +1,116 @@
+"""The queue of runs in the bucket: compare-and-swap on its document, and a task token for each queued run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from muster.contract.layout import RunLayout
+from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
+from muster.control.aws.store import Store
+from muster.control.aws.task_tokens import Tokens
+from muster.control.runtime.parallel import in_parallel
+
+
+class RunQueue:
+    """The queue of a stack that runs at most `cap` replicas at once. Queued runs wait for their task tokens."""
+
+    def __init__(self, store: Store, tokens: Tokens, cap: int) -> None:
+        self._store = store
+        self._tokens = tokens
+        self._cap = cap
+
+    def must_wait(self, run: str, execution_arn: str) -> bool:
+        """Whether the run may not launch its replicas yet. A run that is settled launches none, so it need not wait."""
+        return not self._read()[0].is_admitted(execution_arn) and not self._is_settled(run)
+
+    def join(self, queued: QueuedRun, token: QueueToken) -> bool:
+        """Join the queue; whether the run is admitted at once. Otherwise its admission completes the token.
+
+        The token is stored before the queue is read, so an admission in between finds it. A second call, after a
+        time-out of the wait, repairs a lost one.
+        """
+        # The workflow waits for this call, and repeats it should it fail: it tells the run by itself.
+        told = {queued.execution_arn} if self._keep(queued.run, token) else set()
+        runs = self._update(lambda before: before.asked(queued, self._cap).with_told(told))
+        # A run that was stopped while this function was late has left the queue already, and no one would remove it.
+        # A settlement writes the result before it leaves: either this look finds the result, or the leaving this run.
+        if self._is_settled(queued.run):
+            self.leave(queued.execution_arn)
+            self._tokens.release(token.token)
+            return True
+        runs = self._without_settled(runs)
+        admitted = runs.is_admitted(queued.execution_arn)
+        if admitted:
+            self._tell(queued)
+        self._admit(runs)
+        return admitted
+
+    def leave(self, execution_arn: str) -> None:
+        """Leave the queue after the settlement, and admit the next runs."""
+        runs = self._update(lambda before: before.without({execution_arn}, self._cap))
+        self._admit(self._without_settled(runs))
+
+    def _without_settled(self, runs: Queue) -> Queue:
+        """`runs` without those that were settled and could not leave. They matter only while another run waits."""
+        while any(not queued.admitted for queued in runs.runs):
+            settled = in_parallel(lambda queued: self._is_settled(queued.run), runs.runs)
+            over = {queued.execution_arn for queued, ended in zip(runs.runs, settled, strict=True) if ended}
+            if not over:
+                break
+            runs = self._update(partial(Queue.without, execution_arns=over, cap=self._cap))
+        return runs
+
+    def _is_settled(self, run: str) -> bool:
+        return self._store.exists(RunLayout(run).result)
+
+    def _admit(self, runs: Queue) -> None:
+        """Tell the runs that are newly admitted, and those that a call before this one has admitted and not told."""
+        untold = runs.untold
+        if untold:
+            in_parallel(self._tell, untold)
+            told = {queued.execution_arn for queued in untold}
+            self._update(lambda before: before.with_told(told))
+
+    def _tell(self, queued: QueuedRun) -> None:
+        """Complete the task token of an admitted run. One that was completed before is ignored."""
+        key = RunLayout(queued.run).queue_token
+        found = self._store.get(key)
+        if found is not None:
+            self._tokens.release(QueueToken.from_json(found.body, key).token)
+
+    def _keep(self, run: str, token: QueueToken) -> bool:
+        """Store the token. False: this call is late, and the token of a later call stays, for which alone is waited."""
+        key = RunLayout(run).queue_token
+        for _ in self._store.attempts(self._store.uri(key)):
+            found = self._store.get(key)
+            if found is None:
+                stored = self._store.create(key, token.to_json())
+            else:
+                before = QueueToken.from_json(found.body, self._store.uri(key))
+                if token.armed_at and before.armed_at > token.armed_at:
+                    return False
+                after = before.model_copy(update={"token": token.token, "armed_at": token.armed_at})
+                stored = self._store.replace(key, after.to_json(), found.etag)
+            if stored:
+                return True
+        raise AssertionError  # attempts() ends by raising
+
+    def _update(self, change: Callable[[Queue], Queue]) -> Queue:
+        for _ in self._store.attempts(self._store.uri(QUEUE_KEY)):
+            before, etag = self._read()
+            after = change(before)
+            if after == before:
+                return after
+            # S3's ETags follow from the bytes. Without a number, a write that takes effect late would find the ETag
+            # that it expects if the same runs are in the queue again.
+            body = after.model_copy(update={"revision": before.revision + 1}).to_json()
+            if self._store.create(QUEUE_KEY, body) if etag is None else self._store.replace(QUEUE_KEY, body, etag):
+                return after
+        raise AssertionError  # attempts() ends by raising
+
+    def _read(self) -> tuple[Queue, str | None]:
+        found = self._store.get(QUEUE_KEY)
+        if found is None:
+            return Queue(), None
+        return Queue.from_json(found.body, self._store.uri(QUEUE_KEY)), found.etag
