@@ -95,7 +95,16 @@ def test_running_runs_keep_their_clusters() -> None:
 def test_a_stack_without_clusters_has_nothing_of_them(template: Template) -> None:
     assert not [name for kind in KINDS for name in template.of_type(kind)]
     text = json.dumps(template.body)
-    for word in ("eks", "hyperpod", "otices", "lambdas.look", "EventSource", "MUSTER_CLUSTERS", "MUSTER_POD_ROLE_ARN", "cluster_access"):
+    for word in (
+        "eks",
+        "hyperpod",
+        "otices",
+        "lambdas.look",
+        "EventSource",
+        "MUSTER_CLUSTERS",
+        "MUSTER_POD_ROLE_ARN",
+        "cluster_access",
+    ):
         assert word not in text, word
 
 
@@ -156,7 +165,12 @@ def test_the_rules_of_each_function_are_what_it_calls(variant: Variant) -> None:
     jobs = "hyperpodpytorchjobs"
     assert verbs["plan"] == {(jobs, "list"), ("serviceaccounts", "create"), ("serviceaccounts", "get")}
     assert verbs["attempt"] == {(jobs, "create"), (jobs, "delete"), (jobs, "get"), ("pods", "list")}
-    assert verbs["look"] == verbs["react"] == verbs["timer"] == {(jobs, "delete"), (jobs, "get"), (jobs, "list"), ("pods", "list")}
+    assert (
+        verbs["look"]
+        == verbs["react"]
+        == verbs["timer"]
+        == {(jobs, "delete"), (jobs, "get"), (jobs, "list"), ("pods", "list")}
+    )
     assert (
         verbs["stop"]
         == verbs["settle"]
@@ -237,7 +251,9 @@ def test_notices_wake_a_function_of_their_own_in_a_bounded_number_of_calls(varia
     for role in ("Look", "React", "Attempt"):
         for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes"):
             assert template.allows(role, f"sqs:{action}", queued["Endpoint"]) == (role == "Look")
-    assert not template.allows("Look", "sagemaker:StopTrainingJob", "arn:aws:sagemaker:REGION:ACCOUNT:training-job/muster-x")
+    assert not template.allows(
+        "Look", "sagemaker:StopTrainingJob", "arn:aws:sagemaker:REGION:ACCOUNT:training-job/muster-x"
+    )
 
 
 def test_notices_and_the_events_of_the_clusters_are_heard(variant: Variant) -> None:

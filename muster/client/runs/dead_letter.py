@@ -1,7 +1,8 @@
 """What a message in the dead-letter queue says: which event, for which function, why it was given up. Pure.
 
-Three services put messages there. Lambda sends the event as the function got it, and does not name the function.
-EventBridge names the rule's target. SNS sends the notification of the inbox, or of a notice, as the topic got it; so does the queue of notices.
+Four services put messages there. Lambda sends the event as the function got it, and does not name the function.
+EventBridge names the rule's target. SNS sends the notification of the inbox, or of a notice, as the topic got it, and
+so does the queue of notices.
 """
 
 from __future__ import annotations
