@@ -2,7 +2,7 @@
 
 Whoever has a replica's rights may write any number of notices. A topic would call the function for all of them at once,
 and the functions of an account share its concurrency. A reservation of some of it would be refused in an account that
-has no more than AWS wants left unreserved, as new ones; the limit of a queue's calls takes nothing from others.
+has no more than AWS wants left unreserved, such as a new one. The limit of a queue's calls takes nothing from others.
 """
 
 from __future__ import annotations
