@@ -99,7 +99,7 @@ TRANSITIONS = (
     # On a cluster.
     "look: decided",
     "look: noted: InProgress/Training",
-    "look: noted: InProgress/Restarting",
+    "react: noted: InProgress/Restarting",
     "look: noted: InProgress/WaitingForQuota",
     "the operator restarts a job",
     "a job is preempted and resumes",
