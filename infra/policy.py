@@ -41,7 +41,7 @@ class Target(Enum):
     POD_ROLE = auto()
     """The role of the pods of replicas."""
     NOTICES = auto()
-    """The objects with which replicas on clusters wake the control plane."""
+    """The queue of what replicas on clusters have written to wake the control plane."""
     REPLICA_ROLE = auto()
     LAUNCHER_ROLE = auto()
     """The role in whose sessions attempt creates jobs."""
@@ -119,7 +119,7 @@ def in_own_account(statement: Statement) -> Mapping[str, Mapping[str, object]]:
     A bucket's name is free again when the bucket is deleted. Without this condition the stack would go on to read from
     and write to the bucket of the account that takes the name next.
     """
-    if statement.target not in {Target.BUCKET, Target.OBJECTS, Target.NOTICES}:
+    if statement.target not in {Target.BUCKET, Target.OBJECTS}:
         return statement.conditions
     equals = {**statement.conditions.get("StringEquals", {}), "aws:ResourceAccount": Aws.ACCOUNT_ID}
     return {**statement.conditions, "StringEquals": equals}

@@ -22,7 +22,9 @@ from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
 from muster.infra.functions.event_delivery import DeadLetters, EventBus
+from muster.infra.functions.function_table import LOOK_SECONDS
 from muster.infra.functions.handler_function import HandlerSettings
+from muster.infra.hyperpod.notices_queue import NoticesQueue
 from muster.infra.hyperpod.pod_role import PodRole
 from muster.infra.monitoring.console_links import ConsoleLinks
 from muster.infra.monitoring.dashboard import Dashboard
@@ -161,7 +163,8 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        resources = FunctionResources(bucket, replica_role, inbox, pod_role, notices)
+        queue = None if notices is None else _notices_queue(self, notices, dead_letters)
+        resources = FunctionResources(bucket, replica_role, inbox, pod_role, queue)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
@@ -259,6 +262,12 @@ def _notices(stack: Stack, settings: StackSettings) -> sns.Topic | None:
     if not settings.hyperpod_clusters:
         return None
     return NoticesTopic(stack, "Notices", name=notices_topic_name(settings.stack.name)).topic
+
+
+def _notices_queue(stack: Stack, notices: sns.Topic, dead_letters: DeadLetters) -> NoticesQueue:
+    return NoticesQueue(
+        stack, "NoticesQueue", topic=notices, dead_letters=dead_letters.queue, timeout_seconds=LOOK_SECONDS
+    )
 
 
 def _bucket(stack: Stack, table: BucketTable, inbox: sns.Topic, notices: sns.Topic | None) -> s3.IBucket:

@@ -13,7 +13,7 @@ _USE = ["kms:Decrypt", "kms:GenerateDataKey*"]
 
 
 def key_statements(place: Locality) -> list[dict[str, Any]]:
-    """The statements: the account's roles, CloudWatch Logs, and the services that publish to topics and the queue."""
+    """The statements: the account's roles, CloudWatch Logs, and the services that publish to topics and queues."""
     return [
         {
             "Sid": "RolesOfTheAccountByTheirPolicies",

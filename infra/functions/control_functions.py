@@ -22,6 +22,7 @@ from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CO
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import TriggerContext
 from muster.infra.hyperpod.cluster_access import CalledBy, make_cluster_access
+from muster.infra.hyperpod.notices_queue import NoticesQueue
 from muster.infra.hyperpod.pod_role import eks_cluster_arns
 from muster.infra.job_logs import log_group_arn
 from muster.infra.launcher_role import LauncherRole
@@ -37,8 +38,8 @@ class FunctionResources:
     replica_role: iam.IRole
     inbox: sns.ITopic
     pod_role: iam.IRole | None = None
-    notices: sns.ITopic | None = None
-    """Of a stack with clusters: the role of pods, and the topic that the bucket notifies of notices."""
+    notices: NoticesQueue | None = None
+    """Of a stack with clusters: the role of pods, and the queue of notices."""
 
 
 class ControlFunctions:
@@ -57,7 +58,8 @@ class ControlFunctions:
         self._inbox = resources.inbox
         self._notices = resources.notices
         self._clusters = settings.clusters
-        self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in FUNCTIONS}
+        self._rows = [row for row in FUNCTIONS if self._clusters.clusters or not row.only_with_clusters]
+        self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in self._rows}
         self._made: dict[str, HandlerFunction] = {}
         self.people = self._people_topic(settings.notify.email)
         key = settings.defaults.kms_key_id
@@ -86,7 +88,7 @@ class ControlFunctions:
             ],
             **_cluster_arns(stack, self._clusters),
             Target.POD_ROLE: [] if resources.pod_role is None else [resources.pod_role.role_arn],
-            Target.NOTICES: [resources.bucket.bucket_arn] if self._clusters.clusters else [],
+            Target.NOTICES: [] if resources.notices is None else [resources.notices.queue.queue_arn],
             Target.BUS: [handlers.bus.event_bus_arn],
             Target.TOPIC: [self.people.topic_arn],
         }
@@ -109,13 +111,13 @@ class ControlFunctions:
     @property
     def by_name(self) -> Mapping[str, lambda_.Function]:
         """All functions, in the order of the table."""
-        return {row.name: self._made[row.name].function for row in FUNCTIONS}
+        return {row.name: self._made[row.name].function for row in self._rows}
 
     @property
     def in_workflow(self) -> Mapping[str, lambda_.IFunction]:
         """The functions that the workflow calls, by the placeholders of its definition."""
         return {
-            f"{row.name.capitalize()}FunctionArn": self._made[row.name].called for row in FUNCTIONS if row.in_workflow
+            f"{row.name.capitalize()}FunctionArn": self._made[row.name].called for row in self._rows if row.in_workflow
         }
 
     def connect(self, state_machine: sfn.StateMachine) -> None:
@@ -139,25 +141,21 @@ class ControlFunctions:
             )
         )
         if self._notices is not None:
-            self._notices.add_subscription(
-                subscriptions.LambdaSubscription(
-                    self._made["react"].called, dead_letter_queue=self._handlers.dead_letters.queue
-                )
-            )
+            self._notices.call(self._made["look"].called)
         make_cluster_access(
             self._stack,
             clusters=self._clusters.clusters,
             job_prefix=self._settings.job_prefix,
             callers={
                 row.name: CalledBy(self._made[row.name].function, row.on_clusters)
-                for row in FUNCTIONS
+                for row in self._rows
                 if row.on_clusters is not None
             },
             handlers=self._handlers,
             arns=self._arns,
         )
         context = TriggerContext(self._settings, state_machine.state_machine_arn, self._handlers.bus)
-        for row in FUNCTIONS:
+        for row in self._rows:
             for rule in row.triggers(context):
                 EventRule(
                     self._scopes[row.name],
@@ -167,7 +165,7 @@ class ControlFunctions:
                 )
 
     def _make_ready(self) -> None:
-        for row in FUNCTIONS:
+        for row in self._rows:
             if row.name not in self._made and row.targets <= self._arns.keys():
                 self._made[row.name] = self._make(row)
 
@@ -217,8 +215,8 @@ class ControlFunctions:
         A policy of its own: the roles of functions that the state machine calls cannot name the state machine, which
         would depend on itself.
         """
-        starting = [self._made[row.name].function.role for row in FUNCTIONS if row.starts_continuations]
-        cancelling = [self._made[row.name].function.role for row in FUNCTIONS if row.cancels_runs]
+        starting = [self._made[row.name].function.role for row in self._rows if row.starts_continuations]
+        cancelling = [self._made[row.name].function.role for row in self._rows if row.cancels_runs]
         reruns = Construct(self._stack, "Reruns")
         for name, roles, statements in (
             ("Policy", starting, START_RUNS),

@@ -19,7 +19,8 @@ class FunctionRow:
     the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one,
     `cancels_runs` that it ends cancelled runs, and their continuations with them. `on_clusters` is what it may do on
     the clusters of a stack that has some, and None where it calls no cluster; `cluster_variables` are variables that
-    it has in such a stack alone. `snap_start` means that it starts from a snapshot in a stack that has them.
+    it has in such a stack alone; `only_with_clusters` means that no other stack has the function. `snap_start` means
+    that it starts from a snapshot in a stack that has them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class FunctionRow:
     cancels_runs: bool = False
     on_clusters: Rules | None = None
     cluster_variables: Sequence[str] = ()
+    only_with_clusters: bool = False
     snap_start: bool = False
 
     @property

@@ -66,6 +66,7 @@ _TAKE_PODS_RIGHTS = (
     allow(Target.CLUSTERS, "eks:ListPodIdentityAssociations"),
     allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:DeletePodIdentityAssociation"),
 )
+LOOK_SECONDS = 300  # as react
 _LOOK_AFTER = (cluster_jobs("delete", "get", "list"), pods("list"))
 _CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete", "get"))
 
@@ -179,12 +180,29 @@ FUNCTIONS = (
             *_KEEP_RECORDS,
             _WATCH_AND_STOP_JOBS,
             _SEE_CLUSTERS,
-            Statement(("s3:GetObject",), Target.NOTICES, ("notices/*",)),
             _COMPLETE_TASKS,
             _FAIL_TASKS,
             _EMIT,
         ),
         on_clusters=_LOOK_AFTER,
+    ),
+    FunctionRow(
+        name="look",
+        description="Muster: looks at the jobs on clusters that the notices of replicas name",
+        timeout_seconds=LOOK_SECONDS,
+        memory_mb=1024,  # as react
+        # Called by the queue of notices, see control_functions.py.
+        statements=(
+            allow(Target.NOTICES, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
+            read("notices/*"),
+            *_KEEP_RECORDS,
+            _SEE_CLUSTERS,
+            _COMPLETE_TASKS,
+            _FAIL_TASKS,
+            _EMIT,
+        ),
+        on_clusters=_LOOK_AFTER,
+        only_with_clusters=True,
     ),
     FunctionRow(
         name="settle",

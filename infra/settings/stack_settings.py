@@ -126,7 +126,7 @@ class StackTable(SettingsTable):
         default=None, description="ARN of a policy that every role of the stack gets as its permissions boundary"
     )
     kms_key_arn: _KmsKeyArn | None = Field(
-        default=None, description="ARN of a key that encrypts the bucket, the logs, the topics and the queue"
+        default=None, description="ARN of a key that encrypts the bucket, the logs, the topics and the queues"
     )
     tags: dict[TagKey, TagValue] = Field(
         default_factory=dict, max_length=STACK_TAGS_MAX, description="tags of every resource of the stack"

@@ -129,6 +129,9 @@ class Jobs(Protocol):
     def explained(self, job: Job, notice: EndNotice | None) -> Job:
         """`job` with the reason of its failure, where only its pods and its end notice know it."""
 
+    def is_running(self, job: Job) -> bool:
+        """Whether all pods of a job on a cluster run, as far as the cluster knows."""
+
     def vanished(self, name: str) -> Job | None:
         """What it means that no job has this name any more, whose attempt was seen to have one. None: it is a lag."""
 

@@ -34,6 +34,7 @@ from muster.control.cost_ceiling import note_end, note_launch, with_bill
 from muster.control.documents import Seen
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
+from muster.control.runtime.function import logger
 
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
 # Per attempt: repeated interruptions must not let the record grow without limit.
@@ -127,6 +128,13 @@ class Reaction:
     what: str
     name: JobName | None = None
     decision: Decision | None = None
+
+    def log(self) -> None:
+        """Write it to the function's log."""
+        if self.name is not None:
+            logger.append_keys(run_id=self.name.run, rank=self.name.rank, attempt=self.name.attempt)
+        decision = self.decision
+        logger.info(self.what, extra={"decision": decision.model_dump(mode="json") if decision else None})
 
 
 def react(plane: ControlPlane, event: JobStateChange) -> Reaction:

@@ -1,7 +1,8 @@
-"""React to what may be the end of a job on a cluster: a notice of a replica, or an event about nodes.
+"""What look and react do about what may be the end of a job on a cluster: a notice of a replica, an event about nodes.
 
 Neither is believed. It only says where to look, and the job itself decides. So a notice that is forged, repeated, late
-or malformed causes a look, and one that is lost delays the end until the re-arm.
+or malformed causes a look, and one that is lost delays the end until the re-arm. Of the looks at a job that notices
+cause one waits at a time: otherwise forged ones would keep the function from the jobs of others.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _heed(plane: ControlPlane, notice: Notice, *, budget: TimeBudget) -> Reactio
         return reaction_to(name, end_attempt(plane, replica, known, seen))
     seconds = min(_SECONDS[notice.kind], budget.remaining)
     words = partial(_words, plane, notice) if notice.kind is NoticeKind.END else None
-    return _said(name, replica, look_until_ended(plane, replica, known, seconds, words))
+    return _said(name, replica, look_until_ended(plane, replica, known, seconds, words, is_believed=False))
 
 
 def _replica(plane: ControlPlane, notice: Notice) -> ActiveReplica | None:

@@ -20,6 +20,7 @@ SHORT: Mapping[str, Callable[[], Tries]] = {
     "the specs of the inbox": specs.of_the_inbox,
     "HTTP at the door of the local cloud": local_http.at_the_door,
     "forged notices": forged.notices,
+    "forged notices at the same time": forged.crowds,
 }
 
 

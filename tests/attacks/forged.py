@@ -47,6 +47,32 @@ def notices() -> Tries:
             yield Try(f"notice {key}", bool(ended))
 
 
+def crowds() -> Tries:
+    """Many at a time about a job that runs: the function waits because of one of them, and for seconds."""
+    keys = [f"notices/victim/{kind}-{index}.json" for index in range(30) for kind in ("missing-r0", "end-r0-a1")]
+    with ControlHarness(clusters=True).installed() as harness:
+        harness.plan("victim", **CLUSTER_SPEC)
+        harness.arm(run="victim")
+        job, clock = harness.job(run="victim"), harness.cloud.clock
+        harness.cluster.run(job)
+        harness.cluster.add_pod(job, {"containerStatuses": [{"state": {"running": {}}}]})
+        taken: list[tuple[str, float]] = []
+
+        def look(*keys: str) -> None:
+            for key in keys:
+                notice, began = Notice.parse(key), clock.monotonic()
+                assert notice is not None
+                heed_notices(harness.plane, [notice], TimeBudget.of(280))
+                taken.append((key, clock.monotonic() - began))
+
+        clock.after(0.5, lambda: look(*keys[:-1]))
+        look(keys[-1])
+    *others, first = taken
+    yield Try(f"{first[0]} keeps the function busy for {first[1]:.0f} s", first[1] > 10)
+    for key, seconds in others:
+        yield Try(f"{key} keeps the function busy for {seconds:.0f} s beside another", seconds > 0)
+
+
 def logs() -> Tries:
     """Lines of another run's job: in a stream that only looks like its own, or behind a head that a program wrote."""
     jobs = [f"muster-victim-r{rank}-a{attempt}" for rank, attempt in product((0, 3, 10), (1, 2))]

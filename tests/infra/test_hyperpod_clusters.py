@@ -25,7 +25,7 @@ from tests.support.template import Template
 
 BUCKET = "arn:aws:s3:::BUCKET"
 EKS = "arn:aws:eks:REGION:ACCOUNT"
-CALLERS = ["plan", "attempt", "react", "settle", "stop", "sweep", "timer"]
+CALLERS = ["plan", "attempt", "react", "look", "settle", "stop", "sweep", "timer"]
 KINDS = ("AWS::EKS::AccessEntry", "Custom::MusterClusterAccess")
 RESEARCH = {"eks_cluster": "research-eks", "namespaces": ["team-a", "team-b"]}
 
@@ -95,7 +95,16 @@ def test_running_runs_keep_their_clusters() -> None:
 def test_a_stack_without_clusters_has_nothing_of_them(template: Template) -> None:
     assert not [name for kind in KINDS for name in template.of_type(kind)]
     text = json.dumps(template.body)
-    for word in ("eks", "hyperpod", "notices", "MUSTER_CLUSTERS", "MUSTER_POD_ROLE_ARN", "cluster_access"):
+    for word in (
+        "eks",
+        "hyperpod",
+        "otices",
+        "lambdas.look",
+        "EventSource",
+        "MUSTER_CLUSTERS",
+        "MUSTER_POD_ROLE_ARN",
+        "cluster_access",
+    ):
         assert word not in text, word
 
 
@@ -156,7 +165,12 @@ def test_the_rules_of_each_function_are_what_it_calls(variant: Variant) -> None:
     jobs = "hyperpodpytorchjobs"
     assert verbs["plan"] == {(jobs, "list"), ("serviceaccounts", "create"), ("serviceaccounts", "get")}
     assert verbs["attempt"] == {(jobs, "create"), (jobs, "delete"), (jobs, "get"), ("pods", "list")}
-    assert verbs["react"] == verbs["timer"] == {(jobs, "delete"), (jobs, "get"), (jobs, "list"), ("pods", "list")}
+    assert (
+        verbs["look"]
+        == verbs["react"]
+        == verbs["timer"]
+        == {(jobs, "delete"), (jobs, "get"), (jobs, "list"), ("pods", "list")}
+    )
     assert (
         verbs["stop"]
         == verbs["settle"]
@@ -205,7 +219,7 @@ def test_pods_reach_what_runs_write_and_nothing_of_the_control_plane(variant: Va
 def test_who_gives_pods_their_rights_and_who_takes_them(variant: Variant) -> None:
     template = variant("clusters")
     cluster, association = f"{EKS}:cluster/research-eks", f"{EKS}:podidentityassociation/research-eks/a-1"
-    roles = ("Plan", "Attempt", "React", "Settle", "Stop", "Sweep", "Timer", "Start", "Notify", "Admit")
+    roles = ("Plan", "Attempt", "React", "Look", "Settle", "Stop", "Sweep", "Timer", "Start", "Notify", "Admit")
     for role in roles:
         takes = role in {"Settle", "Stop", "Sweep"}
         assert template.allows(role, "eks:DescribeCluster", cluster) == (role.lower() in CALLERS)
@@ -214,13 +228,35 @@ def test_who_gives_pods_their_rights_and_who_takes_them(variant: Variant) -> Non
         passed = {"iam:PassedToService": "pods.eks.amazonaws.com"}
         assert template.allows(role, "iam:PassRole", "arn:aws:iam::ACCOUNT:role/Pod", passed) == (role == "Plan")
         assert not template.allows(role, "iam:PassRole", "arn:aws:iam::ACCOUNT:role/Pod")
-        assert template.allows(role, "s3:GetObject", f"{BUCKET}/notices/run/x") == (role == "React")
+        assert template.allows(role, "s3:GetObject", f"{BUCKET}/notices/run/x") == (role == "Look")
         for other in (f"{EKS}:cluster/other", f"{EKS}:podidentityassociation/other/a-1"):
             for action in ("DescribeCluster", "CreatePodIdentityAssociation", "DeletePodIdentityAssociation"):
                 assert not template.allows(role, f"eks:{action}", other)
 
 
-def test_notices_and_the_events_of_the_clusters_wake_react(variant: Variant) -> None:
+def test_notices_wake_a_function_of_their_own_in_a_bounded_number_of_calls(variant: Variant) -> None:
+    template = variant("clusters")
+    subscribed = [template.resolve(item["Properties"]) for item in template.of_type("AWS::SNS::Subscription").values()]
+    [queued] = [item for item in subscribed if item["TopicArn"].endswith("Notices")]
+    assert (queued["Protocol"], queued["Endpoint"]) == ("sqs", "arn:aws:sqs:REGION:ACCOUNT:Notices")
+    calls = template.one("AWS::Lambda::EventSourceMapping")
+    assert calls["EventSourceArn"] == queued["Endpoint"]
+    assert "Look" in json.dumps(calls["FunctionName"])
+    # A new account may run ten functions at a time, and none of them can be reserved.
+    assert calls["ScalingConfig"]["MaximumConcurrency"] <= 5
+    assert "ReservedConcurrentExecutions" not in json.dumps(template.body)
+    queues = [template.resolve(item["Properties"]) for item in template.of_type("AWS::SQS::Queue").values()]
+    [queue] = [item for item in queues if "RedrivePolicy" in item]
+    assert queue["VisibilityTimeout"] >= functions(template)["look"]["Timeout"]
+    for role in ("Look", "React", "Attempt"):
+        for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes"):
+            assert template.allows(role, f"sqs:{action}", queued["Endpoint"]) == (role == "Look")
+    assert not template.allows(
+        "Look", "sagemaker:StopTrainingJob", "arn:aws:sagemaker:REGION:ACCOUNT:training-job/muster-x"
+    )
+
+
+def test_notices_and_the_events_of_the_clusters_are_heard(variant: Variant) -> None:
     template = variant("clusters")
     bucket = template.resolve(next(iter(template.of_type("AWS::S3::Bucket").values()))["Properties"])
     topics = bucket["NotificationConfiguration"]["TopicConfigurations"]

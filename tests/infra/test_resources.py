@@ -96,9 +96,10 @@ def test_a_function_retries_a_bounded_number_of_times_and_keeps_what_it_could_no
 
 
 def test_a_function_has_the_timeout_that_the_simulation_knows_and_the_platform_of_the_bundle(
-    template: Template,
+    template: Template, variant: Variant
 ) -> None:
-    assert {name.lower(): function(template, name)["Timeout"] for name in FUNCTIONS} == TIMEOUTS
+    clusters = variant("clusters")
+    assert {name.lower(): function(clusters, name)["Timeout"] for name in (*FUNCTIONS, "Look")} == TIMEOUTS
     # Two calls of services that hang, with the pauses between their tries.
     assert min(TIMEOUTS.values()) > 2 * (TRIES * READ_SECONDS + 2 ** (TRIES - 1) - 1)
     # What the bundle is built for.
@@ -141,8 +142,9 @@ def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(variant: Var
 
 def test_what_is_larger_than_aws_allows_is_named_and_each_schedule_has_its_dead_letters(variant: Variant) -> None:
     large = variant("large")
-    [policy] = large.of_type("AWS::SQS::QueuePolicy").values()
-    [sent] = [s for s in policy["Properties"]["PolicyDocument"]["Statement"] if s.get("Sid") == "EventsOfRules"]
+    policies = large.of_type("AWS::SQS::QueuePolicy").values()
+    statements = [s for policy in policies for s in policy["Properties"]["PolicyDocument"]["Statement"]]
+    [sent] = [s for s in statements if s.get("Sid") == "EventsOfRules"]
     assert len(sent["Condition"]["ArnEquals"]["aws:SourceArn"]) == len(large.of_type("AWS::Events::Rule")) > 30
     fields = [problem.field for problem in oversized(large.body)]
     assert [field for field in fields if "PlanHandler" in field or "ReplicaRole" in field] == fields != []

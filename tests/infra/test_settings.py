@@ -145,6 +145,31 @@ def test_what_cannot_be_used_is_refused_with_its_line_and_what_to_do() -> None:
         assert len(problem) < 400, line
 
 
+_ROLE, _CLUSTER = "arn:aws:iam::123456789012:role/team{}", "hyperpod_clusters.research"
+NAMED_IN_POLICIES = (
+    *('stack.name = "Team{}"', 'stack.job_prefix = "team{}"', f'stack.kms_key_arn = "{KEY}{{}}"'),
+    *('bucket.name = "bucket{}"', 'bucket.existing = "bucket{}"'),
+    *('replicas.data = ["s3://team{}/sets/"]', 'replicas.data = ["s3://team/sets{}/"]'),
+    f'replicas = {{{{ data = ["s3://team/sets/"], data_kms_key_arns = ["{KEY}{{}}"] }}}}',
+    *(f'replicas.kms_key_arn = "{KEY}{{}}"', f'replicas.role_arn = "{_ROLE}"'),
+    f'replicas.further_role_arns = ["{_ROLE}"]',
+    'replicas.vpc = {{ subnets = ["subnet-1{}"], security_group_ids = ["sg-1"] }}',
+    'replicas.vpc = {{ subnets = ["subnet-1"], security_group_ids = ["sg-1{}"] }}',
+    *('recipes.sources = ["s3://team{}/recipes/"]', 'recipes.sources = ["s3://team/recipes{}/"]'),
+    'recipes.sources = ["s3://arn:aws:s3:us-east-1:123456789012:accesspoint/recipes{}/v1/"]',
+    f'{_CLUSTER} = {{{{ eks_cluster = "research{{}}", namespaces = ["team-a"] }}}}',
+    f'{_CLUSTER} = {{{{ eks_cluster = "research", namespaces = ["team-a{{}}"] }}}}',
+)
+"""Lines whose values are parts of resources in the policies of roles."""
+
+
+def test_no_value_that_a_policy_names_is_a_pattern_or_a_variable() -> None:
+    for line in NAMED_IN_POLICIES:
+        read(line.format(""))
+        for mark in ("*", "?", "${aws:username}"):
+            assert refusal(line.format(mark)), (line, mark)
+
+
 MISSPELLED = [
     ("[stak]", "stack"),
     ('[stack]\nnmae = "x"', "name"),

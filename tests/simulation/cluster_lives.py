@@ -78,7 +78,7 @@ class ClusterLives:
         _, run, rank, attempt = job_parts(name)
         key = f"{NOTICES}{run}/{kind}-r{rank}-a{attempt}-pod-{mark}.json"
         world.put(key, b"{}")
-        world.deliver("react", sns_event("bucket", key), f"{name} {kind} notice")
+        world.deliver("look", sns_event("bucket", key), f"{name} {kind} notice")
 
     def _live(self, life: Life) -> None:
         world = self._world

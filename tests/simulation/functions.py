@@ -57,6 +57,7 @@ TIMEOUTS = {
     "admit": 240,
     "attempt": 240,
     "react": 300,
+    "look": 300,
     "settle": 900,
     "stop": 900,
     "sweep": 900,

@@ -169,7 +169,10 @@ class Judge:
                 patience = _ALIVE_SECONDS if service in {"sagemaker", "kubernetes", "eks"} else _ASYNC_SECONDS
                 again = max(again, until + patience if until > execution.ended else again)
         for at, function in self._injured.get(name, ()):
-            if function in {"stop", "settle", "attempt", "react", "timer"} and at > execution.ended - _ALIVE_SECONDS:
+            if (
+                function in {"stop", "settle", "attempt", "react", "look", "timer"}
+                and at > execution.ended - _ALIVE_SECONDS
+            ):
                 again = max(again, at + _ASYNC_SECONDS)
         if any(event.startswith(life.name) for life in living for event in world.lost_events):
             again = max(again, execution.ended + _ASYNC_SECONDS)

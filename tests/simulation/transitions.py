@@ -97,8 +97,10 @@ TRANSITIONS = (
     "a run is cancelled",
     "a user stops a job",
     # On a cluster.
+    "look: decided",
+    "look: noted: InProgress/Training",
     "react: noted: InProgress/Restarting",
-    "react: noted: InProgress/WaitingForQuota",
+    "look: noted: InProgress/WaitingForQuota",
     "the operator restarts a job",
     "a job is preempted and resumes",
     "a person deletes a job",
@@ -113,8 +115,8 @@ def of_answer(function: str, answer: Any) -> str | None:
             return f"attempt: {answer['launch']}"
         case "admit":
             return f"admit: {answer['admitted']}"
-        case "react":
-            return f"react: {_NUMBERS.sub('N', answer['reaction'])}"
+        case "react" | "look":
+            return f"{function}: {_NUMBERS.sub('N', answer['reaction'])}"
         case "settle":
             return f"settle: {answer['verdict']}"
         case "stop":

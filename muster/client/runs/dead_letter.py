@@ -1,7 +1,8 @@
 """What a message in the dead-letter queue says: which event, for which function, why it was given up. Pure.
 
-Three services put messages there. Lambda sends the event as the function got it, and does not name the function.
-EventBridge names the rule's target. SNS sends the notification of the inbox, or of a notice, as the topic got it.
+Four services put messages there. Lambda sends the event as the function got it, and does not name the function.
+EventBridge names the rule's target. SNS sends the notification of the inbox, or of a notice, as the topic got it, and
+so does the queue of notices.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class DeadLetter(Document):
     event: str = Field(description="the event, in words; its content is not shown, because it may hold secrets")
     run: str | None = Field(description="the run that the event is about; null if it names none")
     given_up_by: GivenUpBy = Field(
-        description="lambda: the function failed each time; eventbridge, sns: the function could not be called"
+        description="lambda: the function failed each time; eventbridge, sns: the function could not be called, or it "
+        "failed each time with a notice of a replica"
     )
     error: str = Field(description="why, in the words of that service or of the function")
     obstacle: str | None = Field(description="why the event cannot be replayed; null if it can be")
@@ -183,7 +185,7 @@ def _object_event(keys: list[str]) -> _Event:
     """What S3's notification of new objects is: of notices, or of specs in the inbox."""
     if keys and all(key.startswith(NOTICES) for key in keys):
         notice = Notice.parse(keys[0])
-        return _Event("react", f"a notice: {', '.join(keys)}", None if notice is None else notice.run)
+        return _Event("look", f"a notice: {', '.join(keys)}", None if notice is None else notice.run)
     return _Event("start", f"a spec in the inbox: {', '.join(keys) or 'no object is named'}")
 
 

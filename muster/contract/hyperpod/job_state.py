@@ -111,6 +111,24 @@ def job_state(document: Mapping[str, object], pods: Iterable[object] = (), notic
     return replace(seen, secondary=secondary, changed_at=at, message=message)
 
 
+def all_run(pods: Iterable[object], instances: int | None) -> bool:
+    """Whether all pods of a job run, which trains on so many instances, as far as the cluster knows."""
+    found = _mappings(list(pods))
+    return len(found) >= (instances or 1) and all(_runs(pod) for pod in found)
+
+
+def _runs(pod: Mapping[str, object]) -> bool:
+    """Its node answers as well: of a node that is lost, Kubernetes says that its pods are not ready."""
+    states = [_mapping(one.get("state")) for one in _containers(pod)]
+    ready = [one for one in _mappings(_mapping(pod.get("status")).get("conditions")) if one.get("type") == "Ready"]
+    return (
+        "deletionTimestamp" not in _mapping(pod.get("metadata"))
+        and bool(states)
+        and all("running" in state for state in states)
+        and all(one.get("status") == "True" for one in ready)
+    )
+
+
 @dataclass(frozen=True)
 class _Condition:
     reason: str

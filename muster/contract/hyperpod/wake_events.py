@@ -1,4 +1,4 @@
-"""What wakes the function react about jobs on clusters: S3's events of notices, which a topic brings, and HyperPod's.
+"""What wakes functions about jobs on clusters: look by S3's events of notices, react by HyperPod's own events.
 
 Anything in them may be malformed or forged: what cannot be read is left out, and the rest only says where to look.
 """
@@ -21,13 +21,8 @@ _KEY_MAX = 1_024  # S3: bytes of a key
 _NAME_MAX = 63
 
 
-def is_from_topic(event: Mapping[str, object]) -> bool:
-    """Whether Lambda got the event from a topic."""
-    return any(record.get("EventSource") == "aws:sns" for record in _mappings(event.get("Records")))
-
-
 def notices_of(event: Mapping[str, object], bucket: str) -> list[Notice]:
-    """The notices that a topic's messages name, each once, of this bucket alone."""
+    """The notices that a topic's messages name, each once, of this bucket alone. A queue may have brought them."""
     found = (Notice.parse(key) for message in _messages(event) for key in _keys(message, bucket))
     return list(dict.fromkeys(notice for notice in found if notice is not None))
 
@@ -50,12 +45,9 @@ def cluster_of(event: Mapping[str, object]) -> str | None:
 
 def _messages(event: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     for record in _mappings(event.get("Records")):
-        text = _mapping(record.get("Sns")).get("Message")
-        try:
-            message = json.loads(text) if isinstance(text, str) else None
-        except (ValueError, RecursionError):
-            continue
-        yield _mapping(message)
+        # Lambda gets the topic's notification as it is, or as the body of a message of a queue.
+        notification = _mapping(record.get("Sns")) or _document(record.get("body"))
+        yield _document(notification.get("Message"))
 
 
 def _keys(message: Mapping[str, object], bucket: str) -> Iterator[str]:
@@ -68,6 +60,13 @@ def _keys(message: Mapping[str, object], bucket: str) -> Iterator[str]:
         if is_ours and is_new and isinstance(key, str) and len(key) <= _KEY_MAX:
             # S3 writes keys as in a URL's query.
             yield unquote_plus(key)
+
+
+def _document(text: object) -> Mapping[str, object]:
+    try:
+        return _mapping(json.loads(text)) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -41,6 +41,14 @@ class Decision(StoredPart):
         return self.next is Next.RERUN and self.delay_seconds == 0
 
 
+class Wait(StoredPart):
+    """A look waits for news of an attempt's job on a cluster, so that others need not."""
+
+    attempt: int = Field(ge=1)
+    until: Timestamp
+    explains: bool = Field(description="whether it knows the words of an end notice")
+
+
 class Record(StoredDocument):
     """The state of a replica. Every write is a compare-and-swap on the object's ETag."""
 
@@ -54,6 +62,7 @@ class Record(StoredDocument):
     catches_reruns: bool = Field(
         default=False, description="whether the workflow waits for a rerun or stop as an error"
     )
+    wait: Wait | None = Field(default=None, description="of a job on a cluster; none while no look waits")
 
     @property
     def current(self) -> Attempt:

@@ -105,6 +105,10 @@ class TrainingJobs:
         """The job as it is: SageMaker says why it has failed."""
         return job
 
+    def is_running(self, job: Job) -> bool:  # noqa: ARG002 - the protocol's
+        """False: a training job has no pods."""
+        return False
+
     def vanished(self, name: str) -> Job | None:  # noqa: ARG002 - the protocol's
         """None: SageMaker keeps training jobs."""
         return None

@@ -14,7 +14,7 @@ from muster.contract.aws.failure_classes import FailureClass, classify_cluster_r
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.hyperpod.identity import GROUP, LABEL_RUN, LABEL_STACK, PLURAL, VERSION, job_labels, tags_of
 from muster.contract.hyperpod.job_document import TYPE_LABEL
-from muster.contract.hyperpod.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, job_state
+from muster.contract.hyperpod.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, all_run, job_state
 from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.names import JobName
 from muster.contract.run.job_details import JobDetails
@@ -101,6 +101,10 @@ class ClusterJobs:
         if document is None:
             return job
         return self._job(document, job_state(document, self._pods(job.name), notice))
+
+    def is_running(self, job: Job) -> bool:
+        """Whether all pods of the job run; not where they cannot be read."""
+        return all_run(self._pods(job.name), job.details.instances)
 
     def vanished(self, name: str) -> Job | None:
         """What it means that a job is not there any more whose attempt was seen to have one: it was deleted."""

@@ -14,7 +14,7 @@ from tests.memory.calls import AwsError as Refusal
 from tests.memory.cloud import ACCOUNT, REGION, MemoryCloud
 from tests.support.memory_client import client_of
 
-FUNCTIONS = ("react", "stop", "sweep", "start", "notify", "timer")
+FUNCTIONS = ("react", "look", "stop", "sweep", "start", "notify", "timer")
 TOKEN = "AQCsecret" * 30
 JOB = {"detail-type": "SageMaker Training Job State Change", "source": "aws.sagemaker"}
 JOB_FAILED = {
@@ -78,7 +78,7 @@ FAILED = {"detail-type": "Run Failed", "source": "muster", "detail": {"run": "ni
 # The function and the run of each event, and words that say what it is.
 LETTERS: list[tuple[Any, str | None, str | None, str]] = [
     (JOB_FAILED, "react", "night", "the training job muster-night-r3-a2: Failed Failed"),
-    (through_sns(NOTICES), "react", "night", "a notice: notices/night/end-r3-a2-pod-0-1.json"),
+    (through_sns(NOTICES), "look", "night", "a notice: notices/night/end-r3-a2-pod-0-1.json"),
     (NODE, "react", None, "SageMaker HyperPod Cluster Node Health Event: ml-cluster"),
     (ENDED, "stop", "night", "the execution night ended: ABORTED"),
     (HOUR, "sweep", None, "schedule of the"),

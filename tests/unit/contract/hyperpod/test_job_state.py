@@ -9,7 +9,7 @@ from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_e
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.hyperpod.job_history import HISTORY_MAX, with_state
-from muster.contract.hyperpod.job_state import JobState, job_state
+from muster.contract.hyperpod.job_state import JobState, all_run, job_state
 from muster.contract.hyperpod.notices import EndNotice
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import Timestamp
@@ -146,6 +146,24 @@ def test_what_fails_because_it_is_deleted_has_not_failed() -> None:
     for second, status in (("09", JobStatus.STOPPING), ("10", JobStatus.STOPPING), ("11", JobStatus.FAILED)):
         document["metadata"]["deletionTimestamp"] = f"2026-01-01T00:00:{second}Z"
         assert job_state(document).status is status, second
+
+
+def test_pods_run_only_where_all_are_there_and_ready_and_none_has_ended_or_is_deleted() -> None:
+    runs: dict[str, Any] = {"metadata": {}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}
+    ended = {"status": {"containerStatuses": [{"state": {"running": {}}}, {"state": {"terminated": {}}}]}}
+    lost = {"status": {**runs["status"], "conditions": [{"type": "Ready", "status": "False"}]}}
+    for pods, instances, wanted in (
+        ([runs, runs], 2, True),
+        ([runs, runs, runs], 2, True),
+        ([runs], 2, False),
+        ([], None, False),
+        ([runs, ended], 2, False),
+        ([runs, lost], 2, False),
+        ([runs, {**runs, "metadata": {"deletionTimestamp": AT}}], 2, False),
+        ([runs, {"status": {"phase": "Pending"}}], 2, False),
+        ([None, "x"], 1, False),
+    ):
+        assert all_run(pods, instances) is wanted, (pods, instances)
 
 
 def test_the_instances_are_those_that_the_operator_scales_to() -> None:

@@ -1,10 +1,10 @@
-"""What wakes react: anything may be malformed or forged."""
+"""What wakes react and look: anything may be malformed or forged."""
 
 import json
 from typing import Any
 
 from muster.contract.hyperpod.notices import Notice, NoticeKind
-from muster.contract.hyperpod.wake_events import cluster_of, is_from_topic, is_of_cluster, notices_of
+from muster.contract.hyperpod.wake_events import cluster_of, is_of_cluster, notices_of
 
 KEY = "notices/one/end-r0-a1-pod-0-1.json"
 
@@ -22,7 +22,10 @@ def test_a_notice_is_named_by_its_key_and_heeded_once() -> None:
     message = put(KEY)
     message["Records"] *= 3
     assert notices_of(topic(message), "bucket") == [Notice("one", NoticeKind.END, 0, 1, "pod-0-1")]
-    assert is_from_topic(topic(message))
+    # A queue brings the topic's notification as the text of its own message.
+    [record] = topic(message)["Records"]
+    queued = {"Records": [{"eventSource": "aws:sqs", "body": json.dumps(record["Sns"])}] * 2}
+    assert notices_of(queued, "bucket") == notices_of(topic(message), "bucket")
     # A key is written as in a URL.
     assert [notice.key for notice in notices_of(topic(put(KEY.replace("/", "%2F"))), "bucket")] == [KEY]
 
@@ -40,6 +43,7 @@ STRANGE: list[dict[str, Any]] = [
     topic("not json"),
     topic("[" * 100_000),
     {"Records": [{"EventSource": "aws:sns", "Sns": "x"}]},
+    {"Records": [{"eventSource": "aws:sqs", "body": "[" * 100_000}, {"eventSource": "aws:sqs", "body": 7}]},
     {},
 ]
 

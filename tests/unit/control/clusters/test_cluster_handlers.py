@@ -38,12 +38,13 @@ def test_plan_says_how_often_a_run_on_a_cluster_is_re_armed(
 def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[..., Handler]) -> None:
     planned(harness, load, **CLUSTER_SPEC)
     assert load("attempt")(harness.request().model_dump()) == {"launch": "created"}
-    react = load("react")
+    look = load("look")
     harness.cluster.run(harness.job())
-    assert react(harness.notice(NoticeKind.START)) == {"reaction": "noted: InProgress/Training"}
-    assert react(node_event()) == {"reaction": "dropped: nothing has changed"}
+    assert look(harness.notice(NoticeKind.START)) == {"reaction": "noted: InProgress/Training"}
+    assert load("react")(node_event()) == {"reaction": "dropped: nothing has changed"}
     harness.cluster.complete(harness.job())
-    assert react(harness.notice(NoticeKind.END)) == {"reaction": "decided"}
+    assert look(harness.notice(NoticeKind.END)) == {"reaction": "decided"}
+    assert look({}) == {"reaction": "dropped: there is no notice"}
     assert load("settle")({"run": RUN})["verdict"] == "succeeded"
     assert harness.cloud.kubernetes.associations == {}
 

@@ -151,6 +151,44 @@ def test_a_forged_notice_changes_nothing(harness: ControlHarness) -> None:
     assert harness.answer() is None
 
 
+def seconds_of(harness: ControlHarness, kind: NoticeKind) -> float:
+    """How long a notice about a job that goes on keeps the function busy."""
+    event, began = harness.notice(kind, exit_code=1), clock.monotonic()
+    assert harness.heed(event) == ["noted: InProgress/Training"], kind
+    return clock.monotonic() - began
+
+
+def test_of_the_notices_about_a_job_one_waits_at_a_time(harness: ControlHarness) -> None:
+    launched(harness)
+    others: list[float] = []
+    for second in (1.0, 12.0, 27.0):
+        after(second, harness, lambda: others.append(seconds_of(harness, NoticeKind.END)))
+    seconds_of(harness, NoticeKind.END)
+    # When the last one comes the first does not wait for long enough any more.
+    assert others == [0.0, 0.0, 30.0]
+    assert harness.record().wait is None
+    assert seconds_of(harness, NoticeKind.END) == 30.0
+
+
+def test_a_notice_that_can_explain_a_failure_does_not_leave_it_to_one_that_cannot(harness: ControlHarness) -> None:
+    launched(harness)
+    end = harness.notice(NoticeKind.END, exit_code=71, reason="[out-of-memory] CUDA out of memory")
+    after(6.0, harness, lambda: harness.cluster.fail(JOB, "WorkerCrash", "exited with code -256"))
+    after(4.0, harness, lambda: harness.heed(end))
+    harness.heed(harness.notice(NoticeKind.MISSING))
+    assert "CUDA out of memory" in harness.record().current.reason
+
+
+def test_a_notice_about_a_job_whose_pods_all_run_waits_for_seconds(harness: ControlHarness) -> None:
+    launched(harness)
+    harness.cluster.add_pod(JOB, {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]})
+    for kind in (NoticeKind.END, NoticeKind.MISSING):
+        assert 5.0 <= seconds_of(harness, kind) < 7.0, kind
+    # One that has ended is waited for.
+    harness.cluster.add_pod(JOB, {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {}}}]})
+    assert seconds_of(harness, NoticeKind.END) == 30.0
+
+
 def test_a_notice_about_nothing_is_dropped_without_a_look(harness: ControlHarness) -> None:
     launched(harness)
     harness.plan("jobs")

@@ -1,13 +1,15 @@
 """Plan prepares the clusters of a run, and what it has made there goes with the run."""
 
+import copy
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.errors import SpecError
+from muster.contract.errors import MusterError, SpecError
 from muster.contract.hyperpod.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.contract.run.plan import Plan
 from muster.control.cluster_rights import remove_rights
@@ -274,6 +276,47 @@ def test_the_policy_names_the_run_and_its_lineage_and_no_other_part_of_the_bucke
     [listing] = [one for one in statements(made) if one["Action"] == "s3:ListBucket"]
     # A program that could list notices or documents of the stack would see the names of its other runs.
     assert listing["Condition"]["StringLike"]["s3:prefix"] == ["rendezvous/one/*", "checkpoints/one/*", "output/one/*"]
+
+
+def leaves(part: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where the texts of a document are."""
+    inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in inner:
+        yield from [(*path, key)] if isinstance(value, str) else leaves(value, (*path, key))
+
+
+def patterns(policy: str) -> list[str]:
+    """The resources and prefixes of a policy that are patterns before their ends."""
+    made = json.loads(policy)["Statement"]
+    listed = [prefix for one in made for prefix in one.get("Condition", {}).get("StringLike", {}).get("s3:prefix", [])]
+    named = [one["Resource"] for one in made if "Resource" in one]
+    resources = [one for item in named for one in ([item] if isinstance(item, str) else item)]
+    return [one for one in (*resources, *listed) if set("*?$") & set(one.removesuffix("*"))]
+
+
+def test_no_text_of_a_plan_is_a_pattern_in_the_rights_of_its_pods(harness: ControlHarness) -> None:
+    """Whatever the checks of the plan say: each text is replaced in a plan that is sound."""
+    made = plan(harness, environment={"A": "b"}, image="image:1")
+    sound = json.loads(made.to_json())
+    model = {"run": "first", "s3": "s3://bucket/output/first/model/"}
+    sound["spec"] |= {"source_dir": f"s3://bucket/source/{DIGEST}.tar.gz", "model": model}
+    sound["lineage"] = {"parent": "one", "root": "one", "generation": 1, "attempts_before": 0}
+    built = 0
+    # The stack's own names come from its settings, which refuse patterns themselves.
+    for path in [*leaves(sound["spec"], ("spec",)), ("run",), ("lineage", "root")]:
+        for mark in ("", "*", "?", "${aws:PrincipalTag/x}", "/../*", "s3://bucket/*", "s3://bucket/output/*/"):
+            planted = place = copy.deepcopy(sound)
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = mark if mark.startswith("s3:") else f"{place[path[-1]]}{mark}"
+            try:
+                policy = session_policy(Plan.from_json(json.dumps(planted).encode(), "plan"))
+            except MusterError:
+                assert mark, path
+                continue
+            built += 1
+            assert patterns(policy) == [], (path, mark)
+    assert built > 20
 
 
 def test_the_longest_names_fit_into_the_policy(harness: ControlHarness) -> None:
