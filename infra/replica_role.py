@@ -6,7 +6,7 @@ the policy names them. A session without the tags gets nothing in the bucket.
 
 from __future__ import annotations
 
-from aws_cdk import Stack
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -51,6 +51,7 @@ class ReplicaRole(Construct):
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
             *read_data(stack, settings.replicas),
+            *read_secrets(stack, settings.replicas),
         ]
         self.role = iam.Role(
             self,
@@ -134,6 +135,32 @@ def read_data(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement
         ]
     if replicas.data_kms_key_arns:
         statements.append(iam.PolicyStatement(actions=["kms:Decrypt"], resources=replicas.data_kms_key_arns))
+    return statements
+
+
+def read_secrets(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatement]:
+    """Reading the deployment's secrets: exactly those that the settings name."""
+    arns: dict[str, list[str]] = {"secretsmanager:GetSecretValue": [], "ssm:GetParameter": []}
+    for source in replicas.secrets:
+        service, _, name = source.partition(":")
+        if service == "ssm":
+            arn = stack.format_arn(service=service, resource="parameter", resource_name=name.removeprefix("/"))
+            arns["ssm:GetParameter"].append(arn)
+        elif name.startswith("arn:"):
+            arns["secretsmanager:GetSecretValue"].append(name)
+        else:
+            # Secrets Manager adds a hyphen and six characters to the name.
+            arn = stack.format_arn(
+                service=service,
+                resource="secret",
+                resource_name=f"{name}-??????",
+                arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            )
+            arns["secretsmanager:GetSecretValue"].append(arn)
+    statements = [iam.PolicyStatement(actions=[action], resources=found) for action, found in arns.items() if found]
+    if replicas.secrets_kms_key_arns:
+        # Both services decrypt with the rights of the caller.
+        statements.append(iam.PolicyStatement(actions=["kms:Decrypt"], resources=replicas.secrets_kms_key_arns))
     return statements
 
 

@@ -17,7 +17,7 @@ from muster.contract.recipe.recipe_reference import recipe_folder
 from muster.contract.run.source_delivery import PACKAGES, SOURCE
 from muster.infra.encryption import use_key
 from muster.infra.policy import Statement, Target, policy_statements, read, write
-from muster.infra.replica_role import read_data
+from muster.infra.replica_role import read_data, read_secrets
 from muster.infra.settings.stack_settings import StackSettings
 
 _SERVICE = "pods.eks.amazonaws.com"
@@ -55,6 +55,7 @@ class PodRole(Construct):
                         *_bucket(bucket),
                         *use_key(settings.stack.kms_key_arn),
                         *read_data(stack, settings.replicas),
+                        *read_secrets(stack, settings.replicas),
                     ]
                 )
             },

@@ -155,12 +155,13 @@ def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem
 def _access_problems(settings: StackSettings) -> Iterator[Problem]:
     """What the replica role may read."""
     replicas, own = settings.replicas, settings.bucket.existing or settings.bucket.name
-    for key in ("data", "data_kms_key_arns", "policy_arns"):
+    for key in ("data", "data_kms_key_arns", "secrets", "secrets_kms_key_arns", "policy_arns"):
         if replicas.role_arn is not None and getattr(replicas, key):
             remedy = "leave it out, and allow it in that role's own policies"
             yield StatedProblem(f"replicas.{key}", "set together with replicas.role_arn", remedy)
-    if replicas.data_kms_key_arns and not replicas.data:
-        yield StatedProblem("replicas.data_kms_key_arns", "set without replicas.data", "set both")
+    for key in ("data", "secrets"):
+        if getattr(replicas, f"{key}_kms_key_arns") and not getattr(replicas, key):
+            yield StatedProblem(f"replicas.{key}_kms_key_arns", f"set without replicas.{key}", "set both")
     yield from own_data_problems(settings, own)
 
 
@@ -198,7 +199,7 @@ def _default_problems(settings: StackSettings) -> Iterator[Problem]:
     size = len(settings.defaults.to_json())
     if size > DEFAULTS_BYTES_MAX:
         allowed = f"at most {DEFAULTS_BYTES_MAX:,} bytes with all defaults, a limit of Lambda"
-        remedy = "use fewer or shorter tags and prefixes"
+        remedy = "use fewer or shorter tags, prefixes and secrets"
         yield Problem("replicas.tags", f"{shown(replicas.tags)}, {size:,} bytes", remedy, allowed)
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract.hyperpod.clusters import ClusterName, Clusters
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
+from muster.contract.spec.secret_references import SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
@@ -84,6 +85,12 @@ _RecipePrefix = Annotated[
         "s3://bucket/prefix/ or s3://arn:aws:s3:region:123456789012:accesspoint/name/prefix/, without * ? $ and spaces",
         "end the prefix with a slash",
     ),
+]
+SECRET_MAX = 512  # a value of an environment, which names it, has no more
+_SecretSource = Annotated[
+    str,
+    Field(max_length=SECRET_MAX, pattern=rf"^{SOURCE}$"),
+    Wording("secretsmanager:NAME, secretsmanager:ARN or ssm:/path/name", "write it as a spec does, without #key"),
 ]
 # IAM: an inline policy of a role has at most 10,240 characters, and a prefix stands in two statements.
 DATA_PREFIXES_MAX = 20
@@ -178,6 +185,18 @@ class ReplicasTable(SettingsTable):
         default_factory=list,
         max_length=DATA_PREFIXES_MAX,
         description="ARNs of the keys with which the objects under these prefixes are encrypted",
+    )
+    secrets: list[_SecretSource] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="secrets that the stack's replica role may read and a spec's `environment` may refer to: "
+        "`secretsmanager:NAME`, `secretsmanager:ARN`, `ssm:/path/name`",
+    )
+    secrets_kms_key_arns: list[_KmsKeyArn] = Field(
+        default_factory=list,
+        max_length=DATA_PREFIXES_MAX,
+        description="ARNs of the customer managed keys with which these secrets are encrypted; AWS's own keys "
+        "(`aws/secretsmanager`, `aws/ssm`) need none",
     )
     policy_arns: list[_PolicyArn] = Field(
         default_factory=list,
@@ -301,6 +320,7 @@ class StackSettings(SettingsTable):
                 # What another role or policy allows is not known here.
                 data=None if replicas.role_arn or replicas.policy_arns else replicas.data,
                 roles=replicas.further_role_arns,
+                secrets=None if replicas.role_arn else replicas.secrets,
             ),
             clusters=self.clusters.clusters or None,
         )

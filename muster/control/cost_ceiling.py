@@ -54,7 +54,7 @@ def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str 
     marks = run.documents.store.listed(run.documents.layout.spent)
     if end_mark_to_come is not None:
         marks.append((end_mark_to_come, now))
-    spent = spent_usd(marks, now)
+    spent = spent_usd(marks, now, run.plan.spec.prices)
     if spent < ceiling:
         return None
     prices = "" if run.plan.region == SHIPPED_PRICES.region else f", at prices of {SHIPPED_PRICES.region}"
@@ -71,12 +71,13 @@ def _ceiling(run: ActiveRun) -> float | None:
 
 
 def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
-    rented = _rented(replica, ended)
+    rented, prices = _rented(replica, ended), replica.spec.prices
     if ended.cluster is None:
-        usd = billed_usd(rented, ended.billable_seconds or 0)
+        usd = billed_usd(rented, ended.billable_seconds or 0, prices)
     else:
         until = ended.ended_at or timestamps.text(clock.utc_now())
-        usd = billed_usd(Rented(rented.instance_type), instance_seconds(ended, replica.spec.instance_count, until))
+        seconds = instance_seconds(ended, replica.spec.instance_count, until)
+        usd = billed_usd(Rented(rented.instance_type), seconds, prices)
     return end_mark(replica.run.documents.layout, replica.rank, ended.attempt, usd)
 
 
@@ -86,4 +87,4 @@ def _rented(replica: ActiveReplica, attempt: Attempt) -> Rented:
     So for an elastic replica the most that it may have, until its end says how many it had.
     """
     spec = replica.spec
-    return Rented(attempt.instance_type or SHIPPED_PRICES.dearest(spec.instance_types), held_instances(spec))
+    return Rented(attempt.instance_type or spec.prices.dearest(spec.instance_types), held_instances(spec))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.contract import timestamps
-from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
@@ -94,7 +93,7 @@ def make_page(run: PageInput) -> Page:
                 ),
             ),
             *cluster_facts(replicas, _instance_seconds(replicas, plan, until)),
-            *read_back_facts(replicas, SHIPPED_PRICES, timestamps.parse(run.made_at)),
+            *read_back_facts(replicas, plan.spec.prices, timestamps.parse(run.made_at)),
         ),
         links=_links(plan),
         replicas=tuple(replicas),
@@ -117,7 +116,8 @@ def _links(plan: Plan) -> Links:
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
-    spec, prices = plan.spec.of_rank(replica.rank), SHIPPED_PRICES
+    spec = plan.spec.of_rank(replica.rank)
+    prices = spec.prices
     bound = prices.dearest(spec.instance_types)
     counted = (
         attempt.model_copy(update={"instance_type": attempt.instance_type or bound}) for attempt in replica.attempts

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.client.launch.changes import read_changes, with_changes
 from muster.contract import names
 from muster.contract.errors import MusterError
 from muster.contract.hyperpod.backend import Backend
 from muster.contract.spec.consistency import ENVIRONMENT_MAX
 from muster.contract.spec.private_values import kind_of
-from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_problems import field_name, shown
 from muster.contract.spec.spec_reader import parse_spec
 from muster.torchx.command import SHELL, program_of, shell_arguments
@@ -71,24 +71,22 @@ def new_run_name(application: str, base: str | None, backend: str | None = None)
 
 
 def document_of(name: str, application: Application, options: Fields, further: Fields) -> Fields:
-    """The document of `spec_of`. Its recipe is named as the user does it: the launch resolves it.
+    """The document of a run's spec. Its recipe is named as the user does it: the launch resolves it.
+
+    The options and the application override `further`, other fields of a spec; the option `set` overrides all of them.
 
     Raises:
         OptionsError: an option asks for something that Muster does not do.
         SpecError: the rest of the spec has problems, all of which are listed.
     """
-    document = spec_of(name, application, options, further).model_dump(mode="json", exclude_unset=True)
-    recipe = options.get("recipe") or further.get("recipe")
+    asked = _asked(name, application, options, further)
+    recipe = asked.pop("recipe", None)
+    document = parse_spec(asked).model_dump(mode="json", exclude_unset=True)
     return document if recipe is None else {**document, "recipe": recipe}
 
 
-def spec_of(name: str, application: Application, options: Fields, further: Fields) -> Spec:
-    """The spec of a run without its recipe; the options and the application override `further`, other fields of a spec.
-
-    Raises:
-        OptionsError: an option asks for something that Muster does not do.
-        SpecError: the spec has problems, all of which are listed.
-    """
+def _asked(name: str, application: Application, options: Fields, further: Fields) -> Fields:
+    """The same, not validated yet."""
     given = {key: value for key, value in options.items() if value is not None}
     further = _mergeable(further)
     for key, remedy in REFUSED.items():
@@ -120,8 +118,9 @@ def spec_of(name: str, application: Application, options: Fields, further: Field
     instance_type = given.get("instance_type") or further.get("instance_type") or application.instance_type
     if instance_type:
         document["instance_type"] = instance_type
-    document.pop("recipe", None)
-    return parse_spec(document)
+    if given.get("recipe"):
+        document["recipe"] = given["recipe"]
+    return with_changes(document, read_changes(f"{path}={value}" for path, value in given.get("set", {}).items()))
 
 
 _PLAIN = {

@@ -77,6 +77,9 @@ OWN = (
     Option("region", str, "AWS region; default as the AWS CLI"),
     Option("spec", str, "a YAML or JSON file with further fields of Muster's spec; the other options override it"),
     Option(
+        "set", Values, "values of the spec by their paths, as rendezvous.grace_seconds:30; they override all others"
+    ),
+    Option(
         "recipe", str, "a SageMaker recipe: a YAML file, or s3://bucket/key; the file of the option spec can say more"
     ),
     Option("torchrun", bool, "run a Python script or module with one process per GPU; default only without entrypoint"),

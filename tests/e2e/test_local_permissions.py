@@ -8,6 +8,7 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
+from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets
 from tests.support.workshop import Workshop
 
 ACCOUNT = "123456789012"
@@ -190,6 +191,29 @@ def test_a_role_that_may_not_be_tagged_is_refused(workshop: Workshop) -> None:
 # --- signatures -----------------------------------------------------------------------------------
 
 CALLS = {"sagemaker": "list_training_jobs", "s3": "list_buckets", "iam": "list_roles"}
+
+
+def test_a_reference_to_a_secret_is_read_with_the_rights_of_who_reads_it(workshop: Workshop) -> None:
+    """As a container does it: with requests that Muster signs itself."""
+    name, parameter = workshop.name("secret"), f"/team/{workshop.name('proxy')}"
+    secrets = workshop.cloud.client("secretsmanager")
+    arn = secrets.create_secret(Name=name, SecretString='{"token": "t"}')["ARN"]
+    secrets.create_secret(Name=f"{name}-more", SecretString="more")
+    workshop.cloud.client("ssm").put_parameter(Name=parameter, Value="p", Type="SecureString")
+    key = workshop.access_key(
+        [
+            allow("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:us-east-1:{ACCOUNT}:secret:{name}-??????"),
+            allow("ssm:GetParameter", f"arn:aws:ssm:us-east-1:{ACCOUNT}:parameter{parameter}"),
+        ]
+    )
+    own = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+    reader = {**workshop.cloud.environment(), **own}
+    variables = {**reader, "A": f"secretsmanager:{name}#token", "B": f"secretsmanager:{arn}", "C": f"ssm:{parameter}"}
+    resolve_secrets(variables)
+    assert [variables[each] for each in "ABC"] == ["t", '{"token": "t"}', "p"]
+    for denied in (f"secretsmanager:{name}-more", f"ssm:{parameter}-more"):
+        with pytest.raises(SecretError, match=DENIED):
+            resolve_secrets({**reader, "A": denied})
 
 
 def test_no_key_opens_anything_without_its_secret_and_no_call_without_a_signature(workshop: Workshop) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from muster.infra.settings.settings_file import SettingsError, parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform
-from tests.infra.variants import KEY, POLICY, ROLE, Variant
+from tests.infra.variants import KEY, POLICY, ROLE, SECRET, Variant
 from tests.support.template import Template
 
 
@@ -40,6 +40,36 @@ def test_a_replica_decrypts_with_the_keys_of_the_data_and_does_no_more_with_them
     assert [action for action in actions if with_data.allows("Replica", action, KEY)] == ["kms:Decrypt"]
 
 
+def test_a_role_reads_the_secrets_that_the_settings_name_and_no_other(variant: Variant, with_data: Template) -> None:
+    here = "REGION:ACCOUNT"
+    for action, arn, role, allowed in (
+        # Secrets Manager adds a hyphen and six characters; another secret's name may go on.
+        (
+            "secretsmanager:GetSecretValue",
+            f"arn:aws:secretsmanager:{here}:secret:team/hf-token-AbC123",
+            "Replica",
+            True,
+        ),
+        ("secretsmanager:GetSecretValue", f"arn:aws:secretsmanager:{here}:secret:team/hf-token", "Replica", False),
+        (
+            "secretsmanager:GetSecretValue",
+            f"arn:aws:secretsmanager:{here}:secret:team/hf-token-2-AbC123",
+            "Replica",
+            False,
+        ),
+        ("secretsmanager:GetSecretValue", SECRET, "Replica", True),
+        ("secretsmanager:GetSecretValue", SECRET.replace("AbC123", "AbC124"), "Replica", False),
+        ("secretsmanager:PutSecretValue", SECRET, "Replica", False),
+        ("ssm:GetParameter", f"arn:aws:ssm:{here}:parameter/team/proxy", "Replica", True),
+        ("ssm:GetParameter", f"arn:aws:ssm:{here}:parameter/team/proxy/more", "Replica", False),
+        ("ssm:GetParameter", f"arn:aws:ssm:{here}:parameter/team/proxy", "Attempt", False),
+    ):
+        assert with_data.allows(role, action, arn) is allowed, (action, arn)
+    clusters = variant("clusters")
+    assert clusters.allows("Pod", "ssm:GetParameter", f"arn:aws:ssm:{here}:parameter/team/proxy")
+    assert clusters.allows("Pod", "kms:Decrypt", KEY)
+
+
 def test_policies_are_attached_to_the_replica_role_alone(variant: Variant) -> None:
     roles = variant("policies").of_type("AWS::IAM::Role")
     attached = [name for name, role in roles.items() if POLICY in role["Properties"].get("ManagedPolicyArns", [])]
@@ -66,6 +96,10 @@ IMPOSSIBLE = {
     f'data_kms_key_arns = ["{KEY}"]': "set without replicas.data",
     f'data = ["s3://team/"]\nrole_arn = "{ROLE}"': "replicas.data: set together with replicas.role_arn",
     f'policy_arns = ["{POLICY}"]\nrole_arn = "{ROLE}"': "replicas.policy_arns: set together with",
+    'secrets = ["secretsmanager:team/*"]': "found 'secretsmanager:team/*'; allowed: secretsmanager:NAME",
+    'secrets = ["hf-token"]': "write it as a spec does, without #key",
+    f'secrets_kms_key_arns = ["{KEY}"]': "set without replicas.secrets",
+    f'secrets = ["ssm:/x"]\nrole_arn = "{ROLE}"': "replicas.secrets: set together with replicas.role_arn",
     'further_role_arns = ["training"]': "write the role's whole ARN",
     'data = ["s3://team-rendezvous/"]': "replicas.data.0: found 's3://team-rendezvous/'; not in the stack's own",
     'data = ["s3://team-rendezvous/control/"]': "use another prefix",

@@ -20,6 +20,7 @@ Variant = Callable[[str], Template]
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 ROLE = "arn:aws:iam::123456789012:role/team/training"
+SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:wandb-AbC123"
 POLICY = "arn:aws:iam::123456789012:policy/team/mlflow"
 
 SNAPSHOTS: Tables = {
@@ -50,6 +51,7 @@ VARIANTS: Mapping[str, Tables] = {
         "replicas": {
             "data": ["s3://team-data/sets/", "s3://team-data/labels/", "s3://public/"],
             "data_kms_key_arns": [KEY],
+            "secrets": ["secretsmanager:team/hf-token", f"secretsmanager:{SECRET}", "ssm:/team/proxy"],
             "further_role_arns": [ROLE],
         },
         "recipes": {
@@ -65,7 +67,11 @@ VARIANTS: Mapping[str, Tables] = {
             "research": {"eks_cluster": "research-eks", "namespaces": ["team-a", "team-b"]},
             "prod": {"eks_cluster": "prod-eks", "namespaces": ["default"]},
         },
-        "replicas": {"data": ["s3://team-data/sets/"]},
+        "replicas": {
+            "data": ["s3://team-data/sets/"],
+            "secrets": ["ssm:/team/proxy"],
+            "secrets_kms_key_arns": [KEY],
+        },
     },
     # On one whose endpoint only its VPC reaches, with a bucket that exists already.
     "private": {

@@ -8,6 +8,7 @@ from typing import Any
 
 from muster.client.errors import OptionError
 from muster.contract.errors import SpecError, StatedProblem
+from muster.contract.spec.private_values import kind_of
 
 
 def read_changes(words: Iterable[str]) -> dict[str, object]:
@@ -58,7 +59,7 @@ def _part(place: Any, part: str, path: str) -> Any:
             place[part] = {}
         found = place[part]
     if not isinstance(found, dict | list):
-        raise SpecError([StatedProblem(path, f"{found!r}, which has no parts", "set it as a whole")])
+        raise SpecError([StatedProblem(path, f"{kind_of(found)}, which has no parts", "set it as a whole")])
     return found
 
 

@@ -183,12 +183,13 @@ def dry_run(
     run = spec.name or _RUN
     plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
+    prices = context.prices.with_prices(spec.usd_per_hour)
     return DryRun(
         requests=tuple(_request(plan, rank) for rank in range(spec.replicas)),
         groups=tuple(_groups(plan.spec)),
         quotas=tuple(quotas(ranks)),
         clusters=tuple(cluster_shares(ranks)),
-        cost=cost(ranks, context.prices),
+        cost=cost(ranks, prices),
         source=None if source is None else _archive(source, spec.source_dir or ""),
         recipe=recipe,
         sweep=tuple(values_of(spec.sweep, rank) for rank in range(spec.replicas)) if spec.sweep else (),
@@ -197,7 +198,7 @@ def dry_run(
             *_open_model(spec),
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
-            *_bounds(ranks, context.prices),
+            *_bounds(ranks, prices),
             *_paid_anyway(ranks),
             *_without_queue(ranks),
             *_lost_with_instance(ranks),

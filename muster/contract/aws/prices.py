@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
 from pydantic import Field
@@ -22,6 +22,10 @@ class PriceTable(Document):
         """The table with only the rows of these types."""
         rows = {name: price for name, price in self.usd_per_hour.items() if name in instance_types}
         return self.model_copy(update={"usd_per_hour": rows})
+
+    def with_prices(self, usd_per_hour: Mapping[str, float]) -> Self:
+        """The table with these prices in place of its own."""
+        return self.model_copy(update={"usd_per_hour": {**self.usd_per_hour, **usd_per_hour}}) if usd_per_hour else self
 
     def origin(self, region: str | None = None) -> str:
         """Whose prices these are, for a run in `region`: `on-demand prices of us-west-2 as of 2026-11-21`."""

@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
+from muster.contract.spec.secret_references import is_reference
 from muster.contract.text import shortened
 
 LINES = 40
@@ -76,6 +77,7 @@ def _secrets(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     found = {
         (form, name)
         for name, value in environment.items()
+        if not is_reference(value)
         for part in {value, *value.splitlines()}
         for form in _forms(part.strip())
         if len(form) >= _SECRET_MIN

@@ -11,3 +11,5 @@ ENV_PROCESSES = "MUSTER_PROCESSES"
 ENV_LOCAL_STATES = "MUSTER_LOCAL_STATES"
 # SageMaker documents no variable for the region, so the request sets one.
 ENV_REGION = "MUSTER_REGION"
+# The names of the variables whose values the container has read from where they refer to. Set in the container alone.
+ENV_RESOLVED = "MUSTER_RESOLVED"

@@ -1,8 +1,8 @@
 """What a run has spent on instances so far: two marks for each attempt, which hold all their data in their keys.
 
 Listing the marks gives the whole sum: a few requests cover thousands of replicas, and no two functions write the same
-object. Prices are the on-demand prices of the shipped table; billable seconds are those that SageMaker reports (for
-spot they are fewer than the seconds that passed, so the on-demand price applies).
+object. Prices are the spec's, or else the on-demand prices of the shipped table; billable seconds are those that
+SageMaker reports (for spot they are fewer than the seconds that passed, so the on-demand price applies).
 
 The instances of a cluster are paid for whether a job runs on them or not. A run counts its share of them: the hours for
 which its jobs held them, at the on-demand price of the same type in a training job.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import Field
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
-from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.document import Document
 from muster.contract.hyperpod.backend import Backend
 from muster.contract.layout import RunLayout
@@ -55,15 +55,15 @@ def end_mark(layout: RunLayout, rank: int, attempt: int, usd: float) -> str:
     return f"{layout.spent}{rank}-{attempt}-cost-{round(usd * _MICRO)}"
 
 
-def billed_usd(rented: Rented, seconds: float) -> float:
+def billed_usd(rented: Rented, seconds: float, prices: PriceTable = SHIPPED_PRICES) -> float:
     """Dollars for so many billable seconds of these instances; 0 for a type without a known price.
 
     SageMaker's BillableTimeInSeconds is that of one instance: DescribeTrainingJob says to multiply it.
     """
-    return SHIPPED_PRICES.usd_per_hour.get(rented.instance_type, 0.0) * rented.instances * max(0.0, seconds) / _HOUR
+    return prices.usd_per_hour.get(rented.instance_type, 0.0) * rented.instances * max(0.0, seconds) / _HOUR
 
 
-def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
+def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime, prices: PriceTable = SHIPPED_PRICES) -> float:
     """Dollars spent until `now`, from the marks' keys and the times at which they were created."""
     launches: dict[tuple[str, str], list[tuple[datetime, Rented]]] = {}
     ended: dict[tuple[str, str], float] = {}
@@ -80,15 +80,15 @@ def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
             ended[attempt] = max(int(match["micro"]) / _MICRO, ended.get(attempt, 0.0))
     # A second launch mark has the type that SageMaker has chosen meanwhile; the first one has the time of the launch.
     running = {
-        attempt: billed_usd(_chosen(marks_of), (now - min(marks_of)[0]).total_seconds())
+        attempt: billed_usd(_chosen(marks_of, prices), (now - min(marks_of)[0]).total_seconds(), prices)
         for attempt, marks_of in launches.items()
     }
     return sum((running | ended).values())
 
 
-def _chosen(marks: Iterable[tuple[datetime, Rented]]) -> Rented:
+def _chosen(marks: Iterable[tuple[datetime, Rented]], prices: PriceTable) -> Rented:
     """The instances of the last mark. S3's times are whole seconds; in the same one, the dearer type was the bound."""
-    return max(marks, key=lambda mark: (mark[0], -billed_usd(mark[1], _HOUR)))[1]
+    return max(marks, key=lambda mark: (mark[0], -billed_usd(mark[1], _HOUR, prices)))[1]
 
 
 def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping[str, float]) -> float | None:
@@ -158,27 +158,27 @@ def held_seconds(attempts: Iterable[Attempt], spec: Spec, until: str) -> float |
 
 
 def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> float | None:
-    """Dollars for the attempts of a replica with this spec, at the shipped prices; None where a type has no price.
+    """Dollars for the attempts of a replica with this spec, at the spec's prices; None where a type has no price.
 
     By SageMaker's billable seconds where they are known, otherwise an estimate from the times of the attempt. On a
     cluster it is the share of instances that are paid for anyway. Where the type is not known it counts as the dearest
     of those that it may have had.
     """
-    bound = SHIPPED_PRICES.dearest(spec.instance_types)
+    prices = spec.prices
+    bound = prices.dearest(spec.instance_types)
     costs = [
-        _usd_of_ended(attempt, Rented(attempt.instance_type or bound, spec.instance_count), settled_at)
+        _usd_of_ended(attempt, Rented(attempt.instance_type or bound, spec.instance_count), settled_at, prices)
         for attempt in attempts
     ]
     known = [usd for usd in costs if usd is not None]
     return round(sum(known), 6) if len(known) == len(costs) else None
 
 
-def _usd_of_ended(attempt: Attempt, rented: Rented, settled_at: str) -> float | None:
-    prices = SHIPPED_PRICES.usd_per_hour
-    if attempt.billable_seconds is not None and rented.instance_type in prices:
-        return billed_usd(rented, attempt.billable_seconds)
+def _usd_of_ended(attempt: Attempt, rented: Rented, settled_at: str, prices: PriceTable) -> float | None:
+    if attempt.billable_seconds is not None and rented.instance_type in prices.usd_per_hour:
+        return billed_usd(rented, attempt.billable_seconds, prices)
     typed = attempt.model_copy(update={"instance_type": rented.instance_type})
-    return usd_so_far(typed, rented.instances, settled_at, prices)
+    return usd_so_far(typed, rented.instances, settled_at, prices.usd_per_hour)
 
 
 class SpotSaving(Document):

@@ -15,6 +15,7 @@ from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
+from muster.contract.spec.secret_references import ALLOWED, read_reference, references
 from muster.contract.spec.sweep import sweep_problems
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.channels import CHANNELS_MAX, channel_problems
@@ -49,6 +50,7 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
     if spec.checkpoints is not None:
         yield from spec.checkpoints.problems(counts_steps=spec.has_trainer and spec.trainer != OWN_LOOP)
     yield from _reserved_names(spec.environment, "environment")
+    yield from _reference_problems(spec)
     for key in spec.tags:
         if key.casefold().startswith(("muster:", "aws:")):
             remedy = "choose a key that begins with neither aws: nor muster:"
@@ -208,3 +210,15 @@ def _reserved_names(environment: Iterable[str], field: str) -> Iterator[Problem]
         if key.startswith("MUSTER_"):
             remedy = "choose a name that does not begin with MUSTER_"
             yield StatedProblem(f"{field}.{key}", "this name is reserved", remedy)
+
+
+def _reference_problems(spec: Spec) -> Iterator[Problem]:
+    """References to secrets that nothing could read."""
+    for field, value in references(spec).items():
+        if read_reference(value) is None:
+            # It may be a secret itself, so it is not shown.
+            statement = "it begins as a reference to a secret, and is none"
+            yield StatedProblem(field, statement, "correct it, or begin the value with another word", ALLOWED)
+        elif not spec.has_trainer and spec.source_dir is None:
+            statement = "it refers to a secret, which Muster's program in the container would read: there is none"
+            yield StatedProblem(field, statement, "set source_dir, or let the program read the secret itself")

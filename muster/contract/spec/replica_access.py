@@ -10,6 +10,7 @@ from pydantic import Field
 from muster.contract.document import StoredPart
 from muster.contract.errors import Problem
 from muster.contract.layout import s3_uri, split_s3_uri
+from muster.contract.spec.secret_references import read_reference, references
 from muster.contract.spec.spec import Spec
 from muster.contract.training.values import RoleArn
 
@@ -23,6 +24,10 @@ class ReplicaAccess(StoredPart):
         default=None, description="the prefixes that the role may read (s3://bucket/prefix/); none: not known"
     )
     roles: list[RoleArn] = Field(default_factory=list, description="the other roles that a spec may name")
+    secrets: list[str] | None = Field(
+        default=None,
+        description="what the role may read of Secrets Manager and SSM, as a spec names it; none: not known",
+    )
 
     def role_problems(self, spec: Spec, replica_role: str) -> Iterator[Problem]:
         """The spec's role, if Muster may not pass it to SageMaker: every launch would be refused."""
@@ -35,6 +40,22 @@ class ReplicaAccess(StoredPart):
                 repr(spec.role_arn),
                 f"leave it out, or write {line} in the table [replicas] of muster.toml and deploy",
                 "Muster may pass only the replica role and the roles of replicas.further_role_arns to SageMaker",
+            )
+
+    def secret_problems(self, spec: Spec) -> Iterator[Problem]:
+        """The spec's references to secrets that the settings do not name. Roles of the user's own are not known."""
+        known, pods = self.secrets, spec.hyperpod
+        if known is None or spec.role_arn is not None or (pods is not None and pods.service_account is not None):
+            return
+        found = {field: read_reference(value) for field, value in references(spec).items()}
+        asked = {field: one.source for field, one in found.items() if one is not None and one.source not in known}
+        line = f"secrets = {json.dumps([*known, *dict.fromkeys(asked.values())])}"
+        for field, source in asked.items():
+            yield Problem(
+                field,
+                repr(source),
+                f"write {line} in the table [replicas] of muster.toml and deploy",
+                f"the secrets that the settings name: {', '.join(known) or 'none'}",
             )
 
     def remarks(self, spec: Spec, bucket: str) -> list[str]:

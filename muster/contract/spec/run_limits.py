@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import REPLICAS_MAX
+from muster.contract.training.values import InstanceType
 
 # Step Functions: a Standard execution lives at most a year.
 RUN_MAX_SECONDS = 31_536_000
@@ -52,14 +54,27 @@ class LimitFields(Document):
         le=1_000_000_000,
         description="dollars for instances, by the shipped price table; once they are spent, no replica is rerun",
     )
+    usd_per_hour: dict[InstanceType, Annotated[float, Field(gt=0, le=100_000)]] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="dollars for an hour of instance types, in place of the shipped price table's, such as "
+        "`{ml.p5en.48xlarge: 80}`",
+    )
+
+    @property
+    def prices(self) -> PriceTable:
+        """The shipped prices, and those of the spec."""
+        return SHIPPED_PRICES.with_prices(self.usd_per_hour)
 
     def limit_problems(self, replicas: int, instance_types: Iterable[str]) -> Iterator[Problem]:
         """Problems between the limits and the run; `instance_types` are all types that a replica may run on."""
         if self.cost_ceiling_usd is not None:
-            prices = SHIPPED_PRICES
+            prices = self.prices
             for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
                 statement = f"the price table of {prices.as_of} has no price for {name}"
-                yield StatedProblem("cost_ceiling_usd", statement, "leave the field out, or choose another type")
+                today = "`muster plan --deployed` without cost_ceiling_usd shows today's price"
+                remedy = f"write usd_per_hour: {{{name}: DOLLARS}}; {today}"
+                yield StatedProblem("cost_ceiling_usd", statement, remedy)
         gate = self.launch_gate
         if gate is not None and gate.replicas > replicas:
             allowed = f"at most replicas ({replicas})"

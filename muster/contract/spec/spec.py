@@ -103,7 +103,10 @@ class Spec(
         description="the library whose Trainer gets Muster's callback in the entrypoint, an unmodified Python program",
     )
     environment: dict[EnvironmentKey, EnvironmentValue] = Field(
-        default_factory=dict, max_length=ENVIRONMENT_MAX, description="environment of the container"
+        default_factory=dict,
+        max_length=ENVIRONMENT_MAX,
+        description="environment of the container. For a secret write where it is, which the container reads when it "
+        "starts: `secretsmanager:NAME`, `secretsmanager:NAME#key` or `ssm:/path/name`",
     )
     tags: dict[TagKey, TagValue] = Field(
         default_factory=dict, max_length=50 - RESERVED_TAGS, description="tags of every training job"

@@ -36,7 +36,9 @@ class StackDefaults(StoredDocument):
 
         `deployed`: these are the defaults of a stack; otherwise its clusters are not known.
         """
-        problems = [] if self.access is None else list(self.access.role_problems(spec, replica_role))
+        problems: list[Problem] = []
+        if self.access is not None:
+            problems += [*self.access.role_problems(spec, replica_role), *self.access.secret_problems(spec)]
         if deployed:
             problems += place_problems(spec, self.clusters or ())
         if spec.image or self.image or spec.algorithm_name:

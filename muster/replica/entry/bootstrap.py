@@ -28,6 +28,7 @@ from muster.contract.run.source_delivery import (
     REQUIREMENTS,
     SOURCE_CHANNEL,
 )
+from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets
 from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.unpack import ArchiveError, unpack
 from muster.replica.pod.plain_notice import report_end
@@ -44,13 +45,16 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
     base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     try:
         _check(Path(package))
-        _become(base, Path(package), arguments, variables)
-    except (DeliveryError, OSError) as error:
+        resolved = {**variables}
+        resolve_secrets(resolved)
+        _become(base, Path(package), arguments, resolved)
+    except (DeliveryError, SecretError, OSError) as error:
+        code = error.code if isinstance(error, SecretError) else ReplicaExit.BAD_INPUT
         print(f"muster: {error}", file=sys.stderr)
         failure = base / "output" / "failure"
         failure.parent.mkdir(parents=True, exist_ok=True)
-        failure.write_text(failure_text(with_exit_word(ReplicaExit.BAD_INPUT, str(error))))
-        sys.exit(ReplicaExit.BAD_INPUT)
+        failure.write_text(failure_text(with_exit_word(code, str(error))))
+        sys.exit(code)
 
 
 def become_pod(package: str, variables: Mapping[str, str]) -> NoReturn:

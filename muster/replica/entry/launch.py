@@ -14,6 +14,7 @@ from muster.contract.run.replica_variables import ENV_RANK
 from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_tree import Tree
 from muster.replica.entry.main import main as run_alone
+from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets
 from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.errors import GroupError, InputError
 from muster.replica.group.cause import Cause
@@ -37,8 +38,11 @@ def main(variables: MutableMapping[str, str], patience: Patience = PATIENCE) -> 
             )
             raise InputError([message])
         instances, count = read_instances(base), processes_on_instance(variables)
+        resolve_secrets(variables)
     except InputError as error:
         return _failed(base, Cause(ReplicaExit.BAD_INPUT, str(error)))
+    except SecretError as error:
+        return _failed(base, Cause(error.code, str(error)))
     for name, value in toolkit_variables(base).items():
         variables.setdefault(name, value)
     if instances.count * count == 1:

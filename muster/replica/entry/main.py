@@ -24,6 +24,7 @@ from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
+from muster.replica.entry.resolved_secrets import without_resolved
 from muster.replica.entry.trainer import EXITED, Trainer, call_trainer, load_trainer
 from muster.replica.errors import (
     FencedError,
@@ -134,12 +135,13 @@ def _ended(variables: Mapping[str, str], read: Read, member: Member) -> ReplicaE
 
 
 def _failed(error: MusterError, variables: Mapping[str, str], member: Member) -> ReplicaExit:
-    log.error("%s", error)
+    text = without_resolved(str(error), variables)
+    log.error("%s", text)
     code = next((_EXITS[kind] for kind in type(error).__mro__ if kind in _EXITS), ReplicaExit.USER_CODE)
     if isinstance(error, WatchError):
         code = error.exit_code
-    if not member.report(code, str(error)):
-        reason = str(error) if code is ReplicaExit.USER_CODE else with_exit_word(code, str(error))
+    if not member.report(code, text):
+        reason = text if code is ReplicaExit.USER_CODE else with_exit_word(code, text)
         Tree(Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)).write_failure(reason)
     return code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from muster.contract.errors import MusterError
 from muster.contract.run.failure_place import Frame, user_place
 from muster.contract.run.run_document import RunDocument
 from muster.replica.context import Context
+from muster.replica.entry.resolved_secrets import without_resolved
 from muster.replica.errors import InputError, OutOfMemoryError, StoppedError, TrainerError
 
 Trainer = Callable[..., object]
@@ -101,7 +103,8 @@ def reported(name: str) -> Iterator[None]:
         message = f"{name} exited: {error.code}"
         raise TrainerError(message) from None
     except Exception as error:
-        traceback.print_exc()
+        # The log of a failed attempt is kept with the run.
+        sys.stderr.write(without_resolved(traceback.format_exc()))
         message = f"{name} failed: {_described(error)}"
         raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
 

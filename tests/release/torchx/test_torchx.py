@@ -84,11 +84,13 @@ def test_options_are_told_and_read_and_a_dry_run_calls_nothing_and_leaves_nothin
     (tmp_path / ".torchxconfig").write_text("[muster]\nmax_run = 600\nvolume_size = 7\nsource_dir = .\n")
     before = sorted(tmp_path.rglob("*"))
     calls = own_calls(stack.cloud)
-    dry = ("run", "-s", "muster", "--dryrun", "-cfg", "max_run=60,subnets=subnet-1;subnet-2,security_group_ids=sg-1")
+    options = "max_run=60,subnets=subnet-1;subnet-2,security_group_ids=sg-1,set=spot:true;rendezvous.grace_seconds:30"
+    dry = ("run", "-s", "muster", "--dryrun", "-cfg", options)
     # TorchX reads where its settings are when it is imported.
     answer = torchx.process("torchx", *dry, "utils.python", "--image", "", "--script", "train.py", folder=tmp_path)
     told = yaml.safe_load(answer.partition("=== SCHEDULER REQUEST ===")[2])
     assert (told["max_runtime_seconds"], told["volume_gb"], told["source_dir"]) == (60, 7, ".")
+    assert (told["spot"], told["rendezvous"]) == (True, {"grace_seconds": 30.0})
     assert told["vpc_config"] == {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
     assert (sorted(tmp_path.rglob("*")), own_calls(stack.cloud)) == (before, calls)
 

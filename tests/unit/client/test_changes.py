@@ -26,7 +26,7 @@ def test_what_does_not_fit_is_named_with_its_path() -> None:
         ("kwargs.lr", OptionError, "'kwargs.lr'; write path=value"),
         ("=1", OptionError, "write path=value"),
         ("kwargs={", OptionError, "its value is no YAML"),
-        ("kwargs.lr.x=1", SpecError, "kwargs.lr: 0.1, which has no parts"),
+        ("kwargs.lr.x=1", SpecError, "kwargs.lr: a number, which has no parts"),
         ("kwargs.sizes.2=1", SpecError, "kwargs.sizes.2: a list of 2 items has no '2'"),
     ):
         with pytest.raises(error, match=re.escape(words)):

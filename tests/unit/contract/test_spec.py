@@ -121,8 +121,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"cost_ceiling_usd": 5.0, "overrides": {"0": {"instance_type": "ml.new.large"}}},
         "cost_ceiling_usd",
-        "no price for ml.new.large",
+        "no price for ml.new.large; write usd_per_hour: {ml.new.large: DOLLARS}",
     ),
+    ({"usd_per_hour": {"ml.new.large": 0.0}}, "usd_per_hour.ml.new.large", "0.0; more than 0.0"),
 ]
 
 

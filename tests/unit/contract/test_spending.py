@@ -14,8 +14,10 @@ from muster.contract.run.spending import (
     instance_seconds,
     launch_mark,
     spent_usd,
+    usd_of_ended,
     usd_so_far,
 )
+from muster.contract.spec.spec_reader import parse_spec
 
 RUN = RunLayout("run")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,6 +39,23 @@ def test_what_runs_costs_by_the_hour_and_what_has_ended_what_was_billed():
     # An end that is reported twice is paid once.
     twice = [(end_mark(RUN, 9_999, 999, usd), NOW) for usd in (1.0, 1.000390)]
     assert spent_usd(twice, NOW) == pytest.approx(1.00039)
+
+
+def test_a_price_of_the_spec_comes_before_the_tables():
+    spec = parse_spec(
+        {
+            "replicas": 1,
+            "image": "i",
+            "trainer": "m:f",
+            "instance_type": "ml.p5en.48xlarge",
+            "cost_ceiling_usd": 5.0,
+            "usd_per_hour": {"ml.p5en.48xlarge": 80.0, "ml.g5.xlarge": 2.0},
+        }
+    )
+    marks = [(launch_mark(RUN, rank, 1, Rented(kind)), ago(1)) for rank, kind in enumerate(spec.usd_per_hour)]
+    assert spent_usd(marks, NOW, spec.prices) == pytest.approx(82)
+    attempt = Attempt(attempt=1, job="j", status="Completed", billable_seconds=1_800)
+    assert usd_of_ended([attempt], spec, "2026-01-01T00:00:00.000Z") == pytest.approx(40)
 
 
 def test_an_attempt_costs_its_billable_seconds():

@@ -199,6 +199,11 @@ def billed(harness: ControlHarness, seconds: int = 7_200, **fields: Any) -> Outc
     return report(harness, AGAIN)
 
 
+def test_a_ceiling_counts_a_type_without_a_price_at_that_of_the_spec(harness: ControlHarness) -> None:
+    new = {"instance_type": "ml.p5en.48xlarge", "usd_per_hour": {"ml.p5en.48xlarge": 80.0}}
+    assert billed(harness, 3_600, cost_ceiling_usd=79.0, **new).decision.lost
+
+
 def test_an_attempt_that_reaches_the_ceiling_with_its_own_bill_is_not_rerun(harness: ControlHarness) -> None:
     """Managed spot bills less than the time that has passed."""
     assert billed(harness, 600, cost_ceiling_usd=0.1).decision.next is Next.RERUN

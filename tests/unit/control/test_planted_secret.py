@@ -18,7 +18,7 @@ from muster.control.reporting.notifications import notification
 from muster.control.runtime.function import logger
 from muster.control.start import Started, Starter
 from muster.executor import MusterExecutor
-from muster.torchx.application_spec import Application, spec_of
+from muster.torchx.application_spec import Application, document_of
 from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.control_steps import Row, cleared, cut_off, fail, finished, launched
 from tests.support.handlers import loader
@@ -178,7 +178,7 @@ def test_no_interface_of_others_shows_a_secret_of_a_refused_document(row: Row) -
                 executor.launch_replicas(0, "", {"trainer_module": "package", "trainer_kwargs": document.get("kwargs")})
             clean(all_of(refused.value))
             with pytest.raises(MusterError) as refused:
-                spec_of("app-1", Application("app", "node", "", "true", (), 0), {}, document)
+                document_of("app-1", Application("app", "node", "", "true", (), 0), {}, document)
             clean(all_of(refused.value))
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials as BotoCredentials
@@ -458,6 +458,15 @@ def test_a_signature_is_that_of_botocore(monkeypatch: pytest.MonkeyPatch, subtes
             S3SigV4Auth(BotoCredentials("AKIA", "secret", token), "s3", region).add_auth(request)
             assert ours["authorization"] == request.headers["Authorization"]
             assert ours["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+    with subtests.test("another service"):
+        headers, body = {"content-type": "application/x-amz-json-1.1", "x-amz-target": "AmazonSSM.GetParameter"}, b"{}"
+        target = Target("POST", "/", service="ssm", headers=headers, body=body)
+        ours = signed_headers(target, "ssm", region, Credentials("AKIA", "secret", "token"), now)
+        request = AWSRequest("POST", "https://ssm/", headers, body)
+        request.headers["X-Amz-Content-SHA256"] = ours["x-amz-content-sha256"]
+        request.context["timestamp"] = "20260102T030405Z"
+        SigV4Auth(BotoCredentials("AKIA", "secret", "token"), "ssm", region).add_auth(request)
+        assert ours["authorization"] == request.headers["Authorization"]
 
 
 def issued(name: str, lifetime: timedelta) -> Raw:

@@ -12,6 +12,7 @@ from muster.client.runs.run_status import ReplicaStatus
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import parse_spec
 from muster.torchx.application_spec import (
     TAG_ROLE,
     Application,
@@ -19,7 +20,6 @@ from muster.torchx.application_spec import (
     OptionsError,
     document_of,
     new_run_name,
-    spec_of,
 )
 from muster.torchx.command import (
     ARGUMENT_MAX,
@@ -46,7 +46,7 @@ def spec(options: dict[str, Any] | None = None, further: dict[str, Any] | None =
         "arguments": (),
         "replicas": 4,
     }
-    return spec_of("app-1", Application(**values | changes), options or {}, further or {})
+    return parse_spec(document_of("app-1", Application(**values | changes), options or {}, further or {}))
 
 
 def said(command: tuple[str, ...], exported: dict[str, str]) -> str:
@@ -242,6 +242,21 @@ def test_a_recipe_is_named_by_an_option_or_by_the_file_of_a_spec() -> None:
     # The rest of the spec is checked where the recipe is not known yet.
     with pytest.raises(SpecError, match="spott: unknown field"):
         document_of("app-1", application, {"recipe": "mine.yaml"}, {"spott": True})
+
+
+def test_values_are_set_by_their_paths_as_the_command_line_does_it() -> None:
+    set_ = {"rendezvous.grace_seconds": "30", "replicas": "8", "tags.team": "b", "environment.A": "'1'", "spot": "true"}
+    made = spec({"set": set_, "tags": {"team": "a"}}, {"rendezvous": {"grace_seconds": 5.0, "timeout_seconds": 60.0}})
+    assert (made.rendezvous.grace_seconds, made.rendezvous.timeout_seconds) == (30, 60)
+    assert (made.replicas, made.tags["team"], made.environment, made.spot) == (8, "b", {"A": "1"}, True)
+    application = Application("app", "node", "image", "run", (), 1)
+    changed = {"set": {"recipe.overrides.lr": "3e-4"}}
+    assert document_of("app-1", application, changed, {"recipe": {"base": "x"}})["recipe"] == {
+        "base": "x",
+        "overrides": {"lr": 3e-4},
+    }
+    with pytest.raises(SpecError, match="spott: unknown field"):
+        spec({"set": {"spott": "true"}})
 
 
 CLUSTER = {"backend": "hyperpod", "cluster": "ml-cluster", "namespace": "team-a", "queue": "q", "spares": 1}

@@ -39,8 +39,8 @@ class Credentials:
     token: str | None = None
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """The token in the request is for one address."""
+class NoRedirects(HTTPRedirectHandler):
+    """What authorizes a request is for one address."""
 
     def redirect_request(self, *_: object) -> None:
         """None: the answer is an error."""
@@ -113,7 +113,7 @@ class CredentialSource:
         try:
             headers = {"Authorization": Path(self._token_file).read_text().strip()} if self._token_file else {}
             # Links of the container's own network: no proxy leads there.
-            opener = build_opener(ProxyHandler({}), _NoRedirects())
+            opener = build_opener(ProxyHandler({}), NoRedirects())
             request = Request(self._address, headers=headers)  # noqa: S310 - http, as AWS documents it
             with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
                 found = json.loads(_bounded(answer))

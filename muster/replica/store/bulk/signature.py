@@ -1,6 +1,6 @@
-"""Signature Version 4 in a header, for S3's requests whose body is not hashed.
+"""Signature Version 4 in a header, for S3's requests whose body is not hashed, and for those of other services.
 
-TLS protects the body on its way, and every block has a checksum of its own, so `UNSIGNED-PAYLOAD` is enough:
+TLS protects the body on its way, and every block has a checksum of its own, so for S3 `UNSIGNED-PAYLOAD` is enough:
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from urllib.parse import quote
@@ -22,11 +22,17 @@ _PAYLOAD = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True)
 class Target:
-    """What a request is for: method, path (not quoted) and query."""
+    """What a request is for: method, path (not quoted) and query; of another service than S3 all that is signed.
+
+    The names of `headers` are in lower case.
+    """
 
     method: str
     path: str
-    query: Mapping[str, str]
+    query: Mapping[str, str] = field(default_factory=dict)
+    service: str = "s3"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
 
     @property
     def quoted_path(self) -> str:
@@ -40,11 +46,13 @@ class Target:
 
 
 def signed_headers(target: Target, host: str, region: str, credentials: Credentials, now: datetime) -> dict[str, str]:
-    """The headers that authorize a request; Host and what S3 wants signed besides. `now` is in UTC."""
+    """The headers that authorize a request; Host and what the service wants signed besides. `now` is in UTC."""
     date, stamp = f"{now:%Y%m%d}", f"{now:%Y%m%dT%H%M%SZ}"
-    headers = {"host": host, "x-amz-content-sha256": _PAYLOAD, "x-amz-date": stamp}
+    payload = _PAYLOAD if target.body is None else hashlib.sha256(target.body).hexdigest()
+    headers = {**target.headers, "host": host, "x-amz-content-sha256": payload, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
+    headers = dict(sorted(headers.items()))
     names = ";".join(headers)
     canonical = "\n".join(
         (
@@ -54,12 +62,12 @@ def signed_headers(target: Target, host: str, region: str, credentials: Credenti
             *(f"{name}:{value}" for name, value in headers.items()),
             "",
             names,
-            _PAYLOAD,
+            payload,
         )
     )
-    scope = f"{date}/{region}/s3/aws4_request"
+    scope = f"{date}/{region}/{target.service}/aws4_request"
     text = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    key = _signing_key(credentials.secret, date, region)
+    key = _signing_key(credentials.secret, date, region, target.service)
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     headers["authorization"] = (
         f"{_ALGORITHM} Credential={credentials.key}/{scope}, SignedHeaders={names}, Signature={signature}"
@@ -68,8 +76,8 @@ def signed_headers(target: Target, host: str, region: str, credentials: Credenti
 
 
 @lru_cache(maxsize=4)
-def _signing_key(secret: str, date: str, region: str) -> bytes:
+def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
     key = f"AWS4{secret}".encode()
-    for part in (date, region, "s3", "aws4_request"):
+    for part in (date, region, service, "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     return key
