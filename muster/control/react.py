@@ -222,5 +222,5 @@ def _with_history(record: Record | None, event: JobStateChange) -> Record | None
 
 
 def _progress(history: tuple[Transition, ...]) -> tuple[int, str]:
-    """Sorts the events of a job: each has the whole history, so a shorter one is older, but none is longer than the cap."""
+    """Sorts the events of a job: each has the whole history up to the cap, so a shorter one is older."""
     return len(history), history[-1].at if history else ""
