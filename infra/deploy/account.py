@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError as AwsError
 
-from muster.client.aws.connection import CONFIG
+from muster.client.aws.connection import CONFIG, caller_place
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.s3_route import Routes, read_routes
@@ -75,11 +75,7 @@ class Account:
 
     def place(self) -> Locality:
         """Where the credentials lead."""
-        with translated():
-            identity = self.client("sts").get_caller_identity()
-        region = self.client("sts").meta.region_name
-        partition = identity["Arn"].split(":")[1]
-        return Locality(partition, region, identity["Account"])
+        return caller_place(self._session)
 
     def stack(self, name: str) -> DeployedStack | None:
         """The stack `name`; None if there is none, or nothing of it.
