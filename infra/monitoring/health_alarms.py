@@ -76,7 +76,7 @@ class HealthAlarms(Construct):
             self,
             rule.name,
             alarm_name=f"{Stack.of(self).stack_name}-{rule.name}",
-            alarm_description=f"Muster: {rule.what}. What to do: docs/failures.md, The alarms of the stack.",
+            alarm_description=f"Muster: {rule.what}. What to do: Muster's guide on failures, The alarms of the stack.",
             metric=rule.metric.with_(period=_PERIOD, statistic=rule.statistic),
             threshold=rule.normal,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,

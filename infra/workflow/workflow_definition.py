@@ -10,10 +10,6 @@ from typing import NotRequired, TypedDict
 MAP_LABEL = "Replicas"
 """The label of the definition's Map: the children's metrics and ARNs carry it behind the state machine's name."""
 
-REARM_SECONDS = 21_600
-"""The re-arm period in the definition's file."""
-
-
 # What a call of a function with snapshots may also meet: Lambda is making its snapshot anew, which it does from time to
 # time, or a restore took too long. It takes minutes, as throttling may.
 _SNAPSHOT_ERRORS = [
@@ -37,6 +33,7 @@ class State(TypedDict):
     TimeoutSeconds: NotRequired[int | str]
     TimeoutSecondsPath: NotRequired[str]
     Retry: NotRequired[list[Retry]]
+    ItemSelector: NotRequired[dict[str, object]]
     ItemProcessor: NotRequired[Machine]
 
 
@@ -49,17 +46,16 @@ class Machine(TypedDict):
 def armed_definition(path: Path, rearm_seconds: int, *, snap_start: bool = False) -> Machine:
     """The definition in the file `path`, with the re-arm period of every wait for a task token.
 
-    Where the wait has an expression or names a path (TimeoutSecondsPath), the states before it compute the period: the
-    smaller one of the run's own and this one, which is in the file as `REARM_SECONDS`. Otherwise it is a literal. The
-    ARNs of the service's integrations name the placeholder `Partition`, so that the states also start in aws-us-gov and
-    aws-cn; the file has `aws`, which Workflow Studio and the validators of the language can read. With `snap_start`, a
-    function whose snapshot is not ready is called again as patiently as one that is throttled.
+    It is a literal of the wait, or the field `rearm_seconds` of what each child begins with, whose states take the
+    smaller one of it and the run's own. The ARNs of the service's integrations name the placeholder `Partition`, so
+    that the states also start in aws-us-gov and aws-cn; the file has `aws`, which Workflow Studio and the validators of
+    the language can read. With `snap_start`, a function whose snapshot is not ready is called again as patiently as one
+    that is throttled.
 
     Raises:
         ValueError: nothing in the definition waits for a task token.
     """
-    text = path.read_text(encoding="utf-8")
-    definition: Machine = json.loads(text.replace(f", {REARM_SECONDS})", f", {rearm_seconds})"))
+    definition: Machine = json.loads(path.read_text(encoding="utf-8"))
     waiting = [state for state in _states(definition) if state.get("Resource", "").endswith(".waitForTaskToken")]
     if not waiting:
         message = f"{path} has no task that waits for a token: nothing would ever be re-armed"
@@ -68,6 +64,8 @@ def armed_definition(path: Path, rearm_seconds: int, *, snap_start: bool = False
         if isinstance(state.get("TimeoutSeconds"), int):
             state["TimeoutSeconds"] = rearm_seconds
     for state in _states(definition):
+        if "rearm_seconds" in state.get("ItemSelector", {}):
+            state["ItemSelector"]["rearm_seconds"] = rearm_seconds
         if "Resource" in state:
             state["Resource"] = state["Resource"].replace("arn:aws:", "arn:${Partition}:", 1)
         for retry in state.get("Retry", []) if snap_start else []:

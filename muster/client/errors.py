@@ -141,7 +141,7 @@ class NoClusterLogsError(ClientError):
     def __init__(self, run: str, cluster: str, namespace: str) -> None:
         super().__init__(
             f"CloudWatch Logs has no lines of {run} from the cluster {cluster}, whose pods have trained: it has no log "
-            f"agent that ships them (docs/hyperpod.md). `kubectl logs --namespace {namespace} --selector "
+            f"agent that ships them. `kubectl logs --namespace {namespace} --selector "
             f"muster/run={run} --prefix --tail=-1` reads them in the cluster while its pods exist."
         )
 

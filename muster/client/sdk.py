@@ -208,7 +208,9 @@ class Muster:
         expanded = self._expanded(spec, changes)
         checked = with_role_arn(self._cloud, expanded.spec)
         context = DeploymentContext.of(self._cloud, checked)
-        return dry_run(checked, context, check_channels(self._cloud, checked), planned_recipe(expanded))
+        access = context.defaults.access
+        denied = {} if access is None else access.denied(checked, context.place.bucket)
+        return dry_run(checked, context, check_channels(self._cloud, checked, denied), planned_recipe(expanded))
 
     def _expanded(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> ExpandedSpec:
         from muster.client.recipes.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415

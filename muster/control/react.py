@@ -224,7 +224,11 @@ def _with_history(record: Record | None, event: JobStateChange) -> Record | None
     """The record, updated by the event. None where it adds nothing, because a newer event was recorded first."""
     if record is None or record.current.job != event.TrainingJobName or record.decision is not None:
         return None
-    # Every event contains the whole history, so a shorter one is older.
-    if len(event.history) < len(record.current.history):
+    if _progress(event.history) < _progress(record.current.history):
         return None
     return record.model_copy(update={"attempts": (*record.attempts[:-1], event.seen(record.current))})
+
+
+def _progress(history: tuple[Transition, ...]) -> tuple[int, str]:
+    """Sorts the events of a job: each has the whole history up to the cap, so a shorter one is older."""
+    return len(history), history[-1].at if history else ""

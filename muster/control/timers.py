@@ -74,6 +74,9 @@ def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
 
     The records say it of most. Jobs of the others are looked at, in any order, until the answer is certain: an event
     may have been lost. What there is no time to look at counts as its record says.
+
+    Raises:
+        Exception: a look failed on which the answer depends.
     """
     gate = run.plan.spec.launch_gate
     if gate is None:
@@ -88,15 +91,21 @@ def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
     looking = TimeBudget.of(budget.remaining * _SHARE_FOR_LOOKS)
     needed, spare = gate.replicas - training, training + len(unsure) - gate.replicas
     found: Counter[bool] = Counter()
+    failed: list[Exception] = []
 
     def look(one: tuple[ActiveReplica, Attempt]) -> None:
         if found[True] < needed and found[False] <= spare and not looking.is_spent:
-            found[_is_training(*one, looking)] += 1
+            try:
+                found[_is_training(*one, looking)] += 1
+            except Exception as error:
+                failed.append(error)
 
     in_parallel(look, in_another_order(unsure))
     training += found[True]
     if training >= gate.replicas:
         return None
+    if failed and found[False] <= spare:
+        raise failed[0]
     within = f"{gate.within_seconds:,} s"
     return f"launch gate: only {training} of the required {gate.replicas} replicas were seen training after {within}"
 

@@ -40,7 +40,7 @@ class MusterExecutor:
             it has ended. Without it every launch makes a new run, whose name begins with a random `run_id`.
         region, stack: where Muster is deployed.
         sagemaker_client, logs_client: clients of boto3 for the calls to SageMaker and CloudWatch Logs.
-        spec: further fields of Muster's spec (docs/spec.md) for every launch; the arguments of a launch override them.
+        spec: further fields of Muster's spec for every launch; the arguments of a launch override them.
 
     Each argument but the clients, `region`, `stack` and `spec` is an attribute, which may be changed between launches.
     """
@@ -105,7 +105,7 @@ class MusterExecutor:
 
         The trainer is the trainer_module and trainer_fn of `entrypoint_args`, or else `entrypoint`: a text such as
         `package.module:function`, or a function of a module. It gets `trainer_kwargs`, at most 250 KB as JSON. With a
-        `rendezvous_uri` it brings its own loop (docs/executor.md); its rendezvous is in the stack's bucket, whatever
+        `rendezvous_uri` it brings its own loop; its rendezvous is in the stack's bucket, whatever
         that URI is. `timeout` limits an attempt, in seconds.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 
 from muster.report.fact import Fact
 from muster.report.html_file import FileParts, html_file
@@ -23,8 +24,8 @@ def render(page: Page, *, live: bool = False) -> bytes:
         "title": html.escape(f"{page.run}: {page.state}"),
         "run": html.escape(page.run),
         "state": html.escape(page.state),
-        "verdict": html.escape(page.verdict),
-        "problems": "".join(f"<p>{html.escape(problem)}</p>" for problem in page.problems),
+        "verdict": _prose(page.verdict),
+        "problems": "".join(f"<p>{_prose(problem)}</p>" for problem in page.problems),
         "nowhy": "" if page.problems else " hidden",
         "time": html.escape(" ".join(page.time)),
         "notime": "" if page.time else " hidden",
@@ -41,6 +42,11 @@ def page_json(page: Page) -> str:
     document["replicas"] = packed_replicas(document["replicas"], texts)
     document["texts"] = texts.all
     return json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _prose(text: str) -> str:
+    """What stands between backticks as code; the page's `prose` does the same."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _fact(fact: Fact) -> str:

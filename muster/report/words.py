@@ -12,7 +12,7 @@ from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.failure_words import counted
+from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
@@ -76,6 +76,9 @@ def verdict(
         reason = ", ".join(
             [f"{_with_job(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas), _rounds(rounds)]
         )
+    for replica in replicas:  # why it failed is said beside this, once
+        if replica.attempts:
+            reason = reason.replace(f"; replica {replica.rank}: {failure_words(replica.attempts[-1])}", "")
     sentences = [f"{opening}: {reason.rstrip('.')}." if reason else f"{opening}."]
     early = [replica for replica in replicas if replica.finished_early is not None]
     if early and state == "running":
@@ -97,15 +100,15 @@ def verdict(
 
 
 def problems(run: str, replicas: Sequence[ReplicaView], *, ended: bool) -> Iterator[str]:
-    """Why replicas did not succeed, or do not train now: the cause of most of them first, and how to see more."""
+    """Why replicas did not succeed, or do not train now, and how to see more: what failed first is rather the cause."""
     causes: dict[tuple[str, str], list[ReplicaView]] = {}
     for replica in replicas:
         newest = replica.attempts[-1] if replica.attempts else None
         if newest is not None and newest.failure_class is not None:
-            causes.setdefault((str(newest.failure_class), newest.reason), []).append(replica)
+            causes.setdefault((str(newest.failure_class), failure_words(newest)), []).append(replica)
         elif newest is None and ended:
             causes.setdefault(("", "it was not launched"), []).append(replica)
-    ordered = sorted(causes.items(), key=lambda item: -len(item[1]))
+    ordered = sorted(causes.items(), key=lambda item: min(map(_ended_at, item[1])))
     for (kind, reason), whose in ordered[:_NAMED_MAX]:
         said = ": ".join(part for part in (kind, shortened(reason, _REASON_SHOWN)) if part)
         log = f" `muster logs {run} --rank {whose[0].rank}` shows its log." if whose[0].attempts[-1:] and kind else ""
@@ -114,6 +117,11 @@ def problems(run: str, replicas: Sequence[ReplicaView], *, ended: bool) -> Itera
     if len(ordered) > _NAMED_MAX:
         others = sum(len(whose) for _, whose in ordered[_NAMED_MAX:])
         yield f"{others:,} more replicas for {len(ordered) - _NAMED_MAX} other reasons."
+
+
+def _ended_at(replica: ReplicaView) -> str:
+    """When its newest attempt ended, to sort by."""
+    return (replica.attempts[-1].ended_at if replica.attempts else None) or "~"
 
 
 def _named(replicas: Sequence[ReplicaView]) -> str:

@@ -133,8 +133,9 @@ def test_a_run_that_succeeded_answers_its_questions_in_words(show: Open, small: 
 def test_a_run_that_failed_says_why_and_shows_the_end_of_its_log(show: Open, failed: PageInput) -> None:
     page = show(failed)
     expect(page.locator(".answers dt:visible")).to_have_text(["Did it work?", "Why not?", "Where did the time go?"])
-    why = "Replica 2: user-code: training.py:41: ValueError: no data. `muster logs sample --rank 2` shows its log."
+    why = "Replica 2: user-code: training.py:41: ValueError: no data. muster logs sample --rank 2 shows its log."
     expect(page.locator("#problems")).to_have_text(why)
+    expect(page.locator("#problems code")).to_have_text("muster logs sample --rank 2")
     lines = page.locator("#evidence")
     text = lines.locator("pre")
     expect(text).to_be_visible()
@@ -417,6 +418,8 @@ def test_without_javascript_the_verdict_is_still_there(
     expect(page.locator("#verdict")).to_contain_text("The run succeeded: 4 of 4 replicas succeeded.")
     expect(page.locator("#facts")).to_contain_text("Cost")
     expect(page.locator("#time")).to_contain_text("of the time of all replicas was training")
+    # What only a script fills is no empty box.
+    expect(page.locator("#rounds, #metrics").and_(page.locator(":visible"))).to_have_count(0)
     context.close()
 
 

@@ -25,9 +25,10 @@ def authorization(key: str) -> Header:
 
 
 class Door:
-    """Serves requests; `forwarded` are those that reached MiniStack."""
+    """Serves requests; `forwarded` are those that reached MiniStack, `body` is that of the last answer."""
 
     def __init__(self) -> None:
+        self.body = ""
         self.forwarded: list[dict[str, Any]] = []
         admin = SimpleNamespace(owns=lambda _path: False)
         self._gateway = Gateway(cast("Any", None), cast("Any", None), cast("Any", admin), cast("Any", None))
@@ -50,6 +51,7 @@ class Door:
         scope = {"type": kind, "method": method, "path": path, "raw_path": path.encode(), "headers": list(headers)}
         more = {"query_string": query.encode(), "scheme": "https", "client": ("127.0.0.1", 1)}
         asyncio.run(self._gateway({**scope, **more}, receive, cast("Any", send)))
+        self.body = b"".join(message.get("body", b"") for message in answers).decode()
         return int(answers[0].get("status") or answers[0].get("code"))
 
 

@@ -17,6 +17,7 @@ from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack, outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.light_session import AnySession, LightSession
 from muster.client.errors import SeveralStacksError, StackNotFoundError, UnreachableError
+from muster.contract.aws.partitions import Locality
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -60,6 +61,14 @@ def open_session(profile: str | None, region: str | None) -> LightSession:
     with translated():
         # botocore itself reads only AWS_DEFAULT_REGION.
         return LightSession(profile, region or os.environ.get("AWS_REGION") or None)
+
+
+def caller_place(session: AnySession) -> Locality:
+    """Where the credentials of a session lead; GetCallerIdentity needs no permission."""
+    with translated():
+        sts = session.client("sts", config=CONFIG)
+        identity = sts.get_caller_identity()
+    return Locality(identity["Arn"].split(":")[1], sts.meta.region_name, identity["Account"])
 
 
 class Connection:

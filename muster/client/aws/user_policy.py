@@ -1,4 +1,4 @@
-"""The IAM policy of a user of a stack's client, for an administrator to copy. Pure; a test holds it to the guide."""
+"""The IAM policies of users and deployers, for an administrator to copy. Pure; a test holds them to the guides."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from muster.client.aws.deployed_stack import Stack
+from muster.contract.aws.partitions import Locality
 from muster.contract.names import TRAINING_LOG_GROUP
 
 _READ_OF_CONTROL = ("rollup/*", "result.json", "lineage.json", "continued_by.json", "plan.json", "report.html")
 _READ = ("rendezvous/*", "queue/*", "ended/*", "output/*/model/*", "output/*/model-*.json", "source/*", "recipes/*")
 _JOB_ACTIONS = ("StopTrainingJob", "UpdateTrainingJob", "ListTags")
+_CHECKED_BY_DEPLOYMENTS = (
+    *("cloudformation:DescribeStacks", "cloudformation:GetTemplate", "states:ListStateMachines"),
+    *("states:ListExecutions", "scheduler:ListSchedules", "sagemaker:ListTrainingJobs", "sagemaker:DescribeCluster"),
+    *("s3:GetBucketLocation", "s3:GetBucketPolicy", "s3:GetLifecycleConfiguration", "s3:GetBucketNotification"),
+    *("kms:GetKeyPolicy", "iam:GetRole", "eks:DescribeCluster", "eks:ListAddons"),
+    *("ec2:DescribeSubnets", "ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints"),
+)
 
 
 def user_policy(stack: Stack) -> dict[str, Any]:
@@ -37,6 +45,16 @@ def user_policy(stack: Stack) -> dict[str, Any]:
         ),
         # These have no resource level.
         _allow("Lists", ["sagemaker:ListTrainingJobs", "pricing:GetProducts"], ["*"]),
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def deployer_policy(place: Locality) -> dict[str, Any]:
+    """What `muster deploy` needs where the CDK's own stack is: its roles, which make the resources, and the checks."""
+    roles = f"arn:{place.partition}:iam::{place.account}:role/cdk-*-{place.account}-{place.region}"
+    statements = [
+        _allow("RolesOfTheCdk", ["sts:AssumeRole"], [roles]),
+        _allow("Checks", _CHECKED_BY_DEPLOYMENTS, ["*"]),
     ]
     return {"Version": "2012-10-17", "Statement": statements}
 

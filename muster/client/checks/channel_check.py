@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError as AwsError
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
 
 
-def check_channels(cloud: Cloud, spec: Spec) -> Findings:
-    """Channels without data, which SageMaker refuses. The caller may see less than the replicas: that is a remark."""
+def check_channels(cloud: Cloud, spec: Spec, denied: Container[str] = ()) -> Findings:
+    """Channels without data, which SageMaker refuses. The caller may see less than the replicas: that is a remark.
+
+    `denied` are places that the replicas may not read: the remark on them has the cure, and none is added.
+    """
     found = Findings()
     for field, source in _sources(spec):
-        found += _check(cloud.connection.s3, field, source)
+        one = _check(cloud.connection.s3, field, source)
+        found += Findings(one.problems) if source.s3_uri in denied else one
     return found
 
 

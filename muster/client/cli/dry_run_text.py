@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
 from muster.contract.run.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
@@ -143,7 +144,9 @@ def _cost_lines(cost: Cost) -> Iterator[str]:
         return
     yield f"Cost: about ${cost.per_hour:,.2f} per hour while all replicas train."
     yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
+    shipped = prices.source == SHIPPED_PRICES.source
     yield (
         f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "
-        f"({prices.source}); spot costs less, other regions differ."
+        f"({prices.source}); spot costs less"
+        f"{', other regions differ: `muster plan --deployed` asks for the prices of the stack' if shipped else ''}."
     )

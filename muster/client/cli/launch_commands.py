@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
+from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
@@ -89,10 +91,21 @@ def launch(
 
 
 @grouped
-def rerun(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json = False) -> None:
+def rerun(
+    run: RunName,
+    stack: StackOptions,
+    *,
+    watch: Watch = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also where the run has succeeded.")] = False,
+    json: Json = False,
+) -> None:
     """Continue a run that has ended, as a new run from its last committed round."""
+    named = stack.muster().run(run)
+    asks = sys.stdin.isatty() and not (yes or json) and str(named.status().state) == "succeeded"
+    if asks and not typer.confirm(f"{run} has succeeded. Start a run that continues it with the same spec?"):
+        raise typer.Exit(ExitCode.INTERRUPTED)
     with busy("Starting the run"):
-        continuation = stack.muster().run(run).rerun()
+        continuation = named.rerun()
     if watch:
         from muster.client.cli.watch import watch_run  # noqa: PLC0415
 

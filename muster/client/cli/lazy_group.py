@@ -63,10 +63,10 @@ class LazyCommand(TyperCommand):
         module, _, name = self._row.target.partition(":")
         found = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):
-            return get_command(found)
+            return _with_bare_flags(get_command(found))
         app = typer.Typer(add_completion=False)
         app.command(self.name)(found)
-        return get_command(app)
+        return _with_bare_flags(get_command(app))
 
 
 class LazyGroup(TyperGroup):
@@ -77,3 +77,22 @@ class LazyGroup(TyperGroup):
     def __init__(self, **options: Any) -> None:
         commands = {name: LazyCommand(name, row) for name, row in self.table.items()}
         super().__init__(**{**options, "commands": commands})
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, of which Typer adds some late."""
+        return _bare_flags(super().get_params(ctx))
+
+
+def _with_bare_flags(command: Any) -> Any:
+    _bare_flags(command.get_params(command.context_class(command)))
+    for inner in getattr(command, "commands", {}).values():
+        _with_bare_flags(inner)
+    return command
+
+
+def _bare_flags(parameters: list[Any]) -> list[Any]:
+    """The parameters, of which flags show no `<bool>` in a command's help: they take no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters

@@ -30,6 +30,11 @@ class LogFilter:
         None
     )
 
+    @property
+    def hide_lines(self) -> bool:
+        """Whether there may be lines of these ranks that are not shown."""
+        return not (self.attempt is None and self.since is None and self.until is None and self.regex is None)
+
 
 def read_ranks(text: str) -> frozenset[int]:
     """The ranks in `0,2,8-11`.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -12,9 +13,24 @@ from rich.style import Style
 
 from muster.client.cli.output import print_answer, visible
 from muster.client.logs.log_lines import LogLine
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.aws.job_status import JobStatus
+from muster.contract.training.ranks import show_ranks
+
+if TYPE_CHECKING:
+    from muster.client.runs.run_status import ReplicaStatus, RunStatus
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PLAIN = "\x1b[0m"
+# Why a program can have failed that was started.
+_STARTED = {
+    FailureClass.USER_CODE,
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.TIMEOUT,
+    FailureClass.UNKNOWN,
+    FailureClass.STOPPED_BY_USER,
+    FailureClass.STOPPED_BY_MUSTER,
+}
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
 
@@ -56,3 +72,25 @@ def _head(line: LogLine, coloured: bool) -> str:
     if not coloured:
         return text
     return Style.parse(_COLOURS[line.rank % len(_COLOURS)]).render(text, color_system=ColorSystem.STANDARD)
+
+
+def silence_lines(run: RunStatus, ranks: Collection[int] | None) -> Iterator[str]:
+    """Why there are no lines of replicas, those with the same words once: `no log: replica 2 never started: …`."""
+    groups: dict[str, list[int]] = {}
+    for replica in run.replicas:
+        if ranks is None or replica.rank in ranks:
+            groups.setdefault(_silence(replica, over=run.state.is_terminal or replica.has_ended), []).append(
+                replica.rank
+            )
+    for words, silent in groups.items():
+        yield f"no log: replica{'' if len(silent) == 1 else 's'} {show_ranks(silent)} {words}"
+
+
+def _silence(replica: ReplicaStatus, *, over: bool) -> str:
+    ended = replica.job is not None and replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
+    if not replica.is_waiting or (ended and replica.ends[-1:] != () and replica.ends[-1] in _STARTED):
+        words = "wrote nothing"
+    else:
+        words = "never started" if over else "did not start yet"
+    why = (replica.reason or replica.message).rstrip(".")
+    return f"{words}: {why}." if why else f"{words}."

@@ -40,12 +40,13 @@ def logs(
     json: Json = False,
 ) -> None:
     """Show what the replicas have written, merged in time order."""
-    from muster.client.cli.log_text import printer  # noqa: PLC0415
+    from muster.client.cli.log_text import printer, silence_lines  # noqa: PLC0415
     from muster.client.logs.log_lines import read_regex  # noqa: PLC0415
 
     named = stack.muster().run(run)
+    ranks = None if lines.rank is None else read_ranks(lines.rank)
     found = named.logs(
-        None if lines.rank is None else read_ranks(lines.rank),
+        ranks,
         lines.attempt,
         follow=follow,
         since=None if lines.since is None else read_time("--since", lines.since),
@@ -53,10 +54,14 @@ def logs(
         regex=None if lines.regex is None else read_regex(lines.regex, "--regex").pattern,
         tail=lines.tail,
     )
-    show = printer(as_json=json)
+    show, silent = printer(as_json=json), True
     try:
         for line in found:
             show(line)
+            silent = False
+        if silent and not lines.hide_lines:
+            for words in silence_lines(named.status(), ranks):
+                typer.echo(words, err=True)
     except KeyboardInterrupt:
         after_interrupt()
         leave(named)

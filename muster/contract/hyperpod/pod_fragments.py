@@ -45,7 +45,7 @@ def _member_problems(
 ) -> Iterator[Problem]:
     for name, value in members.items():
         if name not in allowed:
-            listed = f"{', '.join(allowed)}; docs/hyperpod.md says why no others"
+            listed = ", ".join(allowed)
             yield Problem(f"{where}.{name}", "not allowed here", "leave it out", listed)
             continue
         for problem in member_problems(definition, name, value, f"{where}.{name}"):

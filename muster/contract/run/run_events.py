@@ -157,7 +157,7 @@ class RunRefused(Event):
 class RunRequested(Document):
     """The detail of an event that requests a run; whatever may put events on the bus can send it."""
 
-    spec: JsonValue = Field(default=None, description="the spec itself, as in docs/spec.md")
+    spec: JsonValue = Field(default=None, description="the spec itself")
     spec_uri: str | None = Field(default=None, description="or its URI: s3://BUCKET/inbox/… in the stack's bucket")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import Field
 
@@ -67,12 +67,11 @@ class ReplicaAccess(StoredPart):
         if self.data is None or spec.role_arn is not None:
             return []
         ranks = [spec.of_rank(rank) for rank in range(spec.replicas)]
-        read = dict.fromkeys(uri for one in ranks for uri in _read(one) if not _is_own_model(one, uri, bucket))
         written = dict.fromkeys(uri for one in ranks for uri in _written(one) if split_s3_uri(uri)[0] != bucket)
-        denied = [folder for uri in read if (folder := self._denied(uri, bucket)) is not None]
+        denied = self.denied(spec, bucket)
         return [
-            *([self._line([uri for uri in read if self._denied(uri, bucket)], denied)] if denied else []),
-            *(remark for uri in read if (remark := self._unreadable(uri, bucket)) is not None),
+            *([self._line(denied)] if denied else []),
+            *(remark for uri in _all_read(spec, bucket) if (remark := self._unreadable(uri, bucket)) is not None),
             *(
                 f"the replica role may not write to {uri}: leave it out, so that the stack's bucket is used, or allow "
                 "it by a policy in replicas.policy_arns"
@@ -85,6 +84,13 @@ class ReplicaAccess(StoredPart):
             ),
         ]
 
+    def denied(self, spec: Spec, bucket: str) -> dict[str, str]:
+        """What the replicas of `spec` may read nothing of, each with the folder to allow."""
+        if self.data is None or spec.role_arn is not None:
+            return {}
+        folders = ((uri, self._denied(uri, bucket)) for uri in _all_read(spec, bucket))
+        return {uri: folder for uri, folder in folders if folder is not None}
+
     def _denied(self, uri: str, bucket: str) -> str | None:
         """The folder to allow, where the role may read nothing of it and it is not another run's."""
         known = self.data or []
@@ -94,13 +100,13 @@ class ReplicaAccess(StoredPart):
         folder = _folder(whole)
         return None if any(folder.startswith(prefix) or whole.startswith(prefix) for prefix in known) else folder
 
-    def _line(self, uris: Sequence[str], folders: Sequence[str]) -> str:
+    def _line(self, denied: Mapping[str, str]) -> str:
         """One remark on all that cannot be read, with one list to write."""
-        line = f"data = {json.dumps([*(self.data or []), *dict.fromkeys(folders)])}"
-        bare = [f"{uri}/" for uri in uris if f"{uri}/" in folders and split_s3_uri(uri)[1]]
+        line = f"data = {json.dumps([*(self.data or []), *dict.fromkeys(denied.values())])}"
+        bare = [f"{uri}/" for uri in denied if f"{uri}/" in denied.values() and split_s3_uri(uri)[1]]
         slash = f", and end the channel's s3_uri with a slash ({', '.join(bare)})" if bare else ""
         remedy = f"write {line} in the table [replicas] of muster.toml and deploy{slash}"
-        return f"the replica role may not read {', '.join(uris)}: {remedy}"
+        return f"the replica role may not read {', '.join(denied)}: {remedy}"
 
     def _unreadable(self, uri: str, bucket: str) -> str | None:
         known = self.data or []
@@ -116,6 +122,12 @@ class ReplicaAccess(StoredPart):
         if any(folder.startswith(prefix) for prefix in known):
             return f"the replica role may read below {folder} only, and not list {uri}: {slash}"
         return None
+
+
+def _all_read(spec: Spec, bucket: str) -> dict[str, None]:
+    """What the replicas read, each once."""
+    ranks = (spec.of_rank(rank) for rank in range(spec.replicas))
+    return dict.fromkeys(uri for one in ranks for uri in _read(one) if not _is_own_model(one, uri, bucket))
 
 
 def _folder(uri: str) -> str:

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from ministack.core import iam_evaluator, responses
-from ministack.services import eventbridge, scheduler, stepfunctions
+from ministack.services import eventbridge, scheduler, stepfunctions, sts
 
 from muster.local.ministack.host import Account
 
@@ -22,6 +22,7 @@ def install(account: Account) -> None:
     eventbridge._validate_target_arn = _checked_target(eventbridge._validate_target_arn, account)
     scheduler._create_schedule = _checked_schedule(scheduler._create_schedule, account)
     iam_evaluator.validate_policy_document = _checked_policy(iam_evaluator.validate_policy_document, account)
+    sts.validate_policy_document = iam_evaluator.validate_policy_document  # bound by name there
 
 
 def foreign(arn: str, account: Account) -> str | None:

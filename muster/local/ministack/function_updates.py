@@ -17,8 +17,8 @@ _POLL_SECONDS = 0.1
 
 def install() -> None:
     """Let updates spare the processes that serve an invocation."""
-    for name in ("_update_code", "_update_config"):
-        setattr(lambda_svc, name, _sparing(getattr(lambda_svc, name)))
+    lambda_svc._update_code = _sparing(lambda_svc._update_code)
+    lambda_svc._update_config = _sparing(lambda_svc._update_config)
 
 
 def _sparing(update: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,8 +41,9 @@ class TaskTokens:
         stepfunctions._call_lambda = _failing_at_once(stepfunctions._call_lambda)
         stepfunctions._fail_execution = _once(stepfunctions._fail_execution)
         stepfunctions._stop_execution = self._waking(stepfunctions._stop_execution)
-        for name in ("_send_task_success", "_send_task_failure", "_send_task_heartbeat"):
-            setattr(stepfunctions, name, self._checked(getattr(stepfunctions, name)))
+        stepfunctions._send_task_success = self._checked(stepfunctions._send_task_success)
+        stepfunctions._send_task_failure = self._checked(stepfunctions._send_task_failure)
+        stepfunctions._send_task_heartbeat = self._checked(stepfunctions._send_task_heartbeat)
 
     def _noting_execution(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(execute)

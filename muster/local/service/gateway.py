@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 from ministack.app import app as ministack_application
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from muster.local.calls import Call
@@ -72,7 +72,9 @@ class Gateway:
         elif _needs_no_signature(request):
             await ministack_application(_without_caller(request.scope), request.replay, send)
         elif request.path.startswith(_INTERNAL) or request.path in _INTERNAL_PAGES:
-            await PlainTextResponse("closed in the embedded cloud", 403)(request.scope, request.receive, send)
+            message = f"The embedded cloud keeps the path {request.path} for itself: no bucket can have this name."
+            refused = _error(await recognise(request), "AccessDenied", message, 403)
+            await refused(request.scope, request.receive, send)
         else:
             await self._serve_call(request, await recognise(request), send)
 

@@ -30,6 +30,9 @@ function el(name, attributes = {}, ...children) {
   return element;
 }
 
+/** A text, of which what stands between backticks is code. */
+const prose = (text) => text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? el("code", {}, part) : part));
+
 /** Redraws and keeps the keyboard focus. */
 function keepingFocus(draw) {
   const name = document.activeElement?.dataset.focus;

@@ -11,10 +11,10 @@ function drawHead(model) {
   byId("run").textContent = data.run;
   byId("state").textContent = data.state;
   byId("state").dataset.state = data.state;
-  byId("verdict").textContent = data.verdict;
+  byId("verdict").replaceChildren(...prose(data.verdict));
   const problems = data.problems ?? [];
   byId("why").hidden = !problems.length;
-  byId("problems").replaceChildren(...problems.map((problem) => el("p", {}, problem)));
+  byId("problems").replaceChildren(...problems.map((problem) => el("p", {}, ...prose(problem))));
   drawSplit(data);
   drawEvidence(model);
   document.title = `${data.run}: ${data.state}`;
@@ -45,10 +45,11 @@ function drawSplit(data) {
   byId("time").textContent = sentences.join(" ");
 }
 
-/** What the attempt has written that failed last, of the first replica that did not succeed. */
+/** What the attempt has written that failed last, of the replica that failed first: the others may be its victims. */
 function drawEvidence(model) {
   const failed = (replica) => replica.attempts.at(-1)?.failure_class && replica.attempts.at(-1).last_lines?.length;
-  const replica = model.replicas.find(failed);
+  const end = (replica) => replica.attempts.at(-1).ended_at ?? "~";
+  const [replica] = model.replicas.filter(failed).sort((a, b) => (end(a) < end(b) ? -1 : Number(end(a) > end(b))));
   byId("evidence").replaceChildren(...(replica ? [lastLines(model, replica, replica.attempts.at(-1), model.data.state === "failed")] : []));
 }
 

@@ -240,7 +240,7 @@ class Timeline {
     const rows = replica.attempts.map((attempt) => el("tr", {},
       el("td", {}, `attempt ${attempt.attempt}`),
       el("td", {}, `${attempt.ended_at ? attempt.status || "ended" : attempt.secondary || "started"}${attempt.failure_class ? `: ${attempt.failure_class}` : ""}`),
-      el("td", {}, attempt.reason || "–"),
+      el("td", {}, ...prose(attempt.reason || "–")),
       el("td", {}, attempt.launched_at ? `${clockTime(attempt.launched_at)}, ${duration(Math.max(0, (attempt.ended_at ? model.since(attempt.ended_at) : model.span) - model.since(attempt.launched_at)))}` : "–"),
       el("td", {}, attempt.instance_type ?? "–", attempt.cluster ? el("small", {}, placeWords(attempt.cluster)) : null),
       el("td", {}, ...(hasJob(attempt) ? links(attempt) : ["no job"]))));

@@ -2,10 +2,15 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from muster.client.cli import launch_commands
+from muster.client.cli.option_groups import StackOptions
 from muster.client.errors import UnknownRunError
 from muster.client.runs.cancellation import cancel
 from muster.contract import timestamps
@@ -147,3 +152,22 @@ def test_a_run_that_fails_while_it_is_being_stopped_is_followed(account: Account
     account.launch("a-x2", parent="a")
     account.cloud.calls.inject(Fault("StopExecution", action=lambda: account.end("a")))
     assert account.cancel() == ("a-x2",)
+
+
+@pytest.mark.parametrize(("verdict", "asks"), [(Verdict.SUCCEEDED, True), (Verdict.FAILED, False)])
+def test_a_run_that_has_succeeded_is_not_continued_unasked(
+    account: Account, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, asks: bool
+) -> None:
+    account.launch("a")
+    account.settle("a", verdict)
+    account.end("a")
+    monkeypatch.setattr(StackOptions, "muster", lambda _: muster_of(account.cloud))
+    app = typer.Typer()
+    app.command()(launch_commands.rerun)
+    monkeypatch.setattr(launch_commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    answer = CliRunner().invoke(app, ["a"], input="n\n")
+    assert ("a has succeeded. Start a run" in answer.output, "a is continued by a-x2" in answer.output) == (
+        asks,
+        not asks,
+    )
+    assert "a is continued by a-x2" in CliRunner().invoke(app, ["a", "--yes"]).output

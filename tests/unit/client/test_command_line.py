@@ -152,6 +152,12 @@ def test_the_version_is_printed_and_help_imports_nothing_heavy(muster: Muster) -
         assert code is not lists or ("local" in answer.stdout and "faults" in answer.stdout)
 
 
+def test_a_flag_is_shown_without_the_value_that_it_does_not_take(muster: Muster) -> None:
+    for command in ((), ("plan",), ("deadletters", "drop")):
+        answer = muster(*command, "--help")
+        assert ("--help" in answer.output, "<bool>" in answer.output) == (True, False), command
+
+
 def test_whatever_the_operating_system_refuses_is_one_line(muster: Muster, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "muster.toml").write_text("")

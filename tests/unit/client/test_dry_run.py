@@ -1,15 +1,22 @@
+from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 
+from muster.client.checks.channel_check import check_channels
+from muster.client.checks.findings import Findings
 from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import dry_run
 from muster.client.launch.estimate import cost, quotas
 from muster.client.sdk import new_run_name
 from muster.contract.aws.prices import PriceTable
 from muster.contract.names import numbered_run_name
+from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
+from tests.memory.harness import ControlHarness
+from tests.support.memory_client import client_of
 
 PRICES = PriceTable(
     as_of="2026-11-21",
@@ -36,6 +43,10 @@ def test_a_dry_run_shows_one_request_for_each_replica_and_marks_what_it_cannot_k
     assert [request["TrainingJobName"] for request in dry.requests] == [f"muster-<run>-r{rank}-a1" for rank in range(3)]
     assert dry.requests[0]["AlgorithmSpecification"]["TrainingImage"] == "<image-of-the-stack>"
     assert "3 training jobs: muster-<run>-r0-a1 to muster-<run>-r2-a1" in dry_run_text(dry)
+    elsewhere = "other regions differ: `muster plan --deployed` asks"
+    asked = dry.cost.model_copy(update={"prices": PRICES})
+    texts = (dry_run_text(one) for one in (dry, dry.model_copy(update={"cost": asked})))
+    assert [elsewhere in text for text in texts] == [True, False]
     named = dry_run(parse_spec({"replicas": 1, "trainer": "m:f", "role_arn": "train"}))
     assert named.requests[0]["RoleArn"] == "<arn-of-train>"
 
@@ -197,3 +208,22 @@ def test_a_generated_name_is_new_and_leaves_room_for_continuations_and_is_lower_
     spec = parse_spec({**MIXED, "name": None, "trainer": "My.Trainer:f"})
     assert new_run_name(spec).startswith("my-trainer-20")
     assert new_run_name(spec.model_copy(update={"overrides": {}})).startswith("My-Trainer-20")
+
+
+def test_of_data_that_neither_the_caller_nor_the_replicas_may_read_one_note_says_what_to_do(
+    harness: ControlHarness,
+) -> None:
+    def answer(**_: object) -> tuple[SimpleNamespace, dict[str, Any]]:
+        return SimpleNamespace(status_code=403), {"Error": {"Code": "AccessDenied", "Message": "no"}}
+
+    cloud = client_of(harness.cloud)
+    vars(cloud.connection)["s3"] = client = boto3.client("s3", aws_access_key_id="a", aws_secret_access_key="b")
+    client.meta.events.register_first("before-call.s3.ListObjectsV2", answer)
+    source = {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": "s3://team/data/"}}
+    channels = [{"channel_name": "train", "data_source": source}]
+    spec = parse_spec({"replicas": 1, "trainer": "m:f", "input_data_config": channels})
+    assert "s3://team/data/ has data: " in check_channels(cloud, spec).remarks[0]
+    access = ReplicaAccess(data=[])
+    assert check_channels(cloud, spec, access.denied(spec, "bucket")) == Findings()
+    [told] = access.remarks(spec, "bucket")
+    assert 'data = ["s3://team/data/"]' in told

@@ -7,20 +7,29 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from muster.client.cli import watch_commands
 from muster.client.cli.json_answers import Started
 from muster.client.cli.log_filter import read_ranks
 from muster.client.cli.log_text import printer, text_of
+from muster.client.cli.option_groups import StackOptions
 from muster.client.cli.output import print_answer
 from muster.client.cli.time_option import read_time
 from muster.client.errors import BusyError, OptionError
 from muster.client.logs.log_lines import LogEvent, LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import LogReader
+from muster.contract import timestamps
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.layout import RunLayout
 from muster.contract.names import JobName
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from tests.memory import throttle
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
-from tests.support.memory_client import client_of, muster_of
+from tests.support.memory_client import client_of, muster_of, put
 
 RUN = "written"
 QUERY = LogQuery("muster", RUN)
@@ -219,3 +228,41 @@ def test_json_holds_the_very_text_and_no_raw_control_character(capsys: pytest.Ca
     out = capsys.readouterr().out
     assert json.loads(out) == {"run": text, "parent": None}
     assert all(character.isprintable() for character in out.rstrip("\n"))
+
+
+def test_where_nothing_was_written_the_command_says_whether_the_program_has_started(
+    cloud: MemoryCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a replica that is refused, of two whose programs were silent, and of one that waits."""
+
+    def attempt(rank: int, status: str, cause: FailureClass | None, reason: str = "") -> Attempt:
+        job, ended = str(JobName("muster", RUN, rank, 1)), timestamps.text(datetime.now(UTC)) if cause else None
+        secondary = "Training" if cause is None else status
+        given = {"status": status, "secondary": secondary, "failure_class": cause, "reason": reason, "ended_at": ended}
+        return Attempt.model_validate({"attempt": 1, "job": job, **given})
+
+    attempts = [
+        attempt(0, "InProgress", None),
+        attempt(1, "Failed", FailureClass.USER_CODE, "AlgorithmError: no data, exit code: 1"),
+        attempt(2, "Failed", FailureClass.CAPACITY, "CapacityError: no ml.p5.48xlarge."),
+    ]
+    muster_of(cloud).launch({**SPEC, "replicas": 4})
+    shard = RollUpShard(
+        run=RUN, replicas=tuple(ReplicaEntry(rank=r, revision=1, attempts=(a,)) for r, a in enumerate(attempts))
+    )
+    put(cloud, RunLayout(RUN).roll_up_shard(0), shard.to_json())
+    monkeypatch.setattr(StackOptions, "muster", lambda _: muster_of(cloud))
+    app = typer.Typer()
+    app.command()(watch_commands.logs)
+    assert CliRunner().invoke(app, [RUN]).stderr.splitlines() == [
+        "no log: replica 0 wrote nothing.",
+        "no log: replica 1 wrote nothing: AlgorithmError: no data, exit code: 1.",
+        "no log: replica 2 did not start yet: CapacityError: no ml.p5.48xlarge.",
+        "no log: replica 3 did not start yet.",
+    ]
+    cloud.workflow.fail(RUN, "Muster.Failed")
+    refused = "no log: replica 2 never started: CapacityError: no ml.p5.48xlarge.\n"
+    assert CliRunner().invoke(app, [RUN, "--rank", "2"]).stderr == refused
+    assert CliRunner().invoke(app, [RUN, "--regex", "x"]).stderr == ""
+    write(cloud, 2, "hello")
+    assert CliRunner().invoke(app, [RUN]).stderr == ""

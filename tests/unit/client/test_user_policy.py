@@ -1,10 +1,11 @@
-"""The policy that `muster policy` prints is what the guide says."""
+"""The policies that `muster policy` prints are what the guides say."""
 
 import re
 from pathlib import Path
 
 from muster.client.aws.deployed_stack import Stack
-from muster.client.aws.user_policy import user_policy
+from muster.client.aws.user_policy import deployer_policy, user_policy
+from muster.contract.aws.partitions import Locality
 
 ROOT = Path(__file__).resolve().parents[3]
 STACK = Stack("Muster", "arn:aws:states:eu-west-1:123456789012:stateMachine:Runs", "bucket-1", "muster")
@@ -37,3 +38,21 @@ def test_it_allows_what_the_guide_lists_on_resources_of_the_stack_alone() -> Non
 def _control_row(rows: list[str]) -> str:
     """What the guide lets users read below control/."""
     return next(row for row in rows if "control/*/" in row).partition("only")[2]
+
+
+def test_a_deployer_assumes_the_roles_of_the_cdk_and_may_read_what_a_deployment_checks() -> None:
+    section = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("## Who may deploy")[2]
+    rows = [line.split("|")[1] for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assumed, checked = deployer_policy(Locality("aws-cn", "cn-north-1", "123456789012"))["Statement"]
+    assert {*assumed["Action"], *checked["Action"]} == {*re.findall(r"`(\w+:\w+)`", " ".join(rows))}
+    assert assumed["Resource"] == ["arn:aws-cn:iam::123456789012:role/cdk-*-123456789012-cn-north-1"]
+    assert all(re.search(":(Get|List|Describe)", action) for action in checked["Action"])
+    sources = (ROOT / "infra" / "deploy" / name for name in ("account.py", "preflight.py"))
+    called = re.findall(
+        r"client(?:\(\"\w+\"\))?\.((?:get|list|describe)_\w+)\(", "".join(file.read_text() for file in sources)
+    )
+    names = {action.partition(":")[2].lower() for action in checked["Action"]}
+    renamed = {"getbucketlifecycleconfiguration": "getlifecycleconfiguration"}
+    renamed |= {"getbucketnotificationconfiguration": "getbucketnotification"}
+    operations = {name.replace("_", "") for name in called}
+    assert {renamed.get(name, name) for name in operations} - names == {"getpaginator"}

@@ -13,7 +13,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.timers import Fired, fire
-from tests.memory import Fault, throttle
+from tests.memory import AwsError, Fault, throttle
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.control_steps import (
     BROKEN,
@@ -195,6 +195,24 @@ def test_a_gate_is_answered_once_it_is_certain_and_in_time(harness: ControlHarne
             fire(run, Timer.LAUNCH_GATE, budget(600))
     assert looks[0] < 20
     assert looks[1] < 40
+
+
+def test_a_look_that_fails_stops_no_run_and_hides_no_answer(harness: ControlHarness) -> None:
+    """One of three replicas trains, which only its job says; the job of another one cannot be looked at."""
+    for needed in (1, 2, 3):
+        name = f"gated{needed}"
+        run = launched(harness, 3, name, launch_gate={"replicas": needed, "within_seconds": 60})
+        harness.cloud.training.train(harness.job(0, run=name))
+        unseen = harness.job(1, run=name)
+        fails = Fault("DescribeTrainingJob", AwsError("AccessDeniedException", "no", 400), count=None)
+        fails.when = lambda call, unseen=unseen: call.parameters["TrainingJobName"] == unseen  # type: ignore[misc]
+        harness.cloud.calls.inject(fails)
+        if needed == 1:
+            assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+        else:  # also to stop a job is to look at it
+            with pytest.raises(ClientError, match="AccessDenied"):
+                fire(run, Timer.LAUNCH_GATE, budget())
+        assert (run.documents.fence() is not None) == (needed == 3)
 
 
 def test_a_gate_counts_no_job_of_another(harness: ControlHarness) -> None:

@@ -36,6 +36,12 @@ def test_what_needs_no_signature_has_no_caller(door: Door, method: str, path: st
     assert [(one["path"], one["headers"], one["query_string"]) for one in door.forwarded] == [(path, [body], b"")]
 
 
+@pytest.mark.parametrize("path", ["/health", "/latest/key", "/oauth2/key"])
+def test_a_bucket_that_has_the_name_of_an_internal_path_is_refused_in_words(door: Door, path: str) -> None:
+    assert door.ask("PUT", path, [authorization(KEY)]) == 403
+    assert f"<Code>AccessDenied</Code><Message>The embedded cloud keeps the path {path} for itself" in door.body
+
+
 def test_a_second_name_of_a_caller_is_refused(door: Door) -> None:
     """MiniStack reads the headers joined, and finds the key in the second."""
     blind = (b"authorization", b"AWS4-HMAC-SHA256 nothing")

@@ -5,6 +5,8 @@ import importlib
 from importlib.util import find_spec
 from pathlib import Path
 
+import ministack
+
 import muster.local
 
 HERE = Path(muster.local.__file__).parent
@@ -28,6 +30,15 @@ def names_of_ministack(tree: ast.Module) -> set[tuple[str, str]]:
     return found
 
 
+def replaced_names(tree: ast.Module) -> set[tuple[str, str]]:
+    """The names of modules of MiniStack to which a file of ours gives another value."""
+    targets = [target for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets]
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return names_of_ministack(ast.Module([*imports, *(ast.Expr(target) for target in targets)], [])) - {
+        (node.module or "", alias.name) for node in imports for alias in node.names
+    }
+
+
 def _is_module(name: str) -> bool:
     try:
         return find_spec(name) is not None
@@ -39,3 +50,16 @@ def test_what_we_touch_is_there() -> None:
     used = {name for file in HERE.rglob("*.py") for name in names_of_ministack(ast.parse(file.read_text()))}
     assert len(used) > 80
     assert sorted(name for name in used if not hasattr(importlib.import_module(name[0]), name[1])) == []
+
+
+def test_no_module_keeps_what_another_had_before_it_was_replaced() -> None:
+    replaced = {name for file in HERE.rglob("*.py") for name in replaced_names(ast.parse(file.read_text()))}
+    assert len(replaced) > 30
+    kept = []
+    for file in Path(ministack.__file__).parent.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            names = [(node.module or "", one.name) for one in node.names] if isinstance(node, ast.ImportFrom) else []
+            own = {name for module, name in replaced if module.endswith(f".{file.stem}")}
+            kept += [(file.stem, name) for module, name in names if (module, name) in replaced and name not in own]
+    # Policies of IoT, which no stack of Muster has.
+    assert kept == [("iot", "parse_policy_document")]

@@ -73,6 +73,24 @@ def verdict(run: PageInput, state: str, reason: str = "", **fields: Any) -> str:
     return make_page(replace(run, state=state, reason=reason, parameters_identical=None, **fields)).verdict
 
 
+def test_the_cause_of_a_failed_run_is_said_once_and_before_its_victims(small: PageInput) -> None:
+    def failed(view: ReplicaView, minute: int, cause: FailureClass, reason: str) -> ReplicaView:
+        given = {"ended_at": f"2026-05-04T03:{minute}:00.000Z", "failure_class": cause, "reason": reason}
+        return view.model_copy(update={"attempts": (attempt(status="Failed", **given),)})
+
+    gone = FailureClass.INFRASTRUCTURE, "AlgorithmError: [rendezvous] no quorum, exit code: 69"
+    broken = FailureClass.USER_CODE, "AlgorithmError: no `data`, exit code: 1"
+    replicas = [failed(view, *((20, *broken) if view.rank == 2 else (25, *gone))) for view in small.replicas]
+    reason = "0 of 4 replicas succeeded; 4 were needed; replica 2: no `data`"
+    page = make_page(replace(small, state="failed", reason=reason, replicas=replicas, parameters_identical=None))
+    assert page.verdict == "The run failed: 0 of 4 replicas succeeded; 4 were needed."
+    assert page.problems == (
+        "Replica 2: user-code: no `data`. `muster logs sample --rank 2` shows its log.",
+        "Replicas 0, 1, 3: infrastructure: [rendezvous] no quorum. `muster logs sample --rank 0` shows its log.",
+    )
+    assert b"no <code>data</code>. <code>muster logs sample --rank 2</code> shows its log." in render(page)
+
+
 def test_the_verdict_is_words_in_every_state(small: PageInput) -> None:
     assert verdict(small, "running").startswith("The run is in progress: 0 of 4 replicas have a job, 20 rounds.")
     assert verdict(small, "stopping").startswith("The run is being stopped")
