@@ -217,7 +217,8 @@ def test_of_data_that_neither_the_caller_nor_the_replicas_may_read_one_note_says
         return SimpleNamespace(status_code=403), {"Error": {"Code": "AccessDenied", "Message": "no"}}
 
     cloud = client_of(harness.cloud)
-    vars(cloud.connection)["s3"] = client = boto3.client("s3", aws_access_key_id="a", aws_secret_access_key="b")
+    client: Any = boto3.client("s3", aws_access_key_id="a", aws_secret_access_key="b")
+    vars(cloud.connection)["s3"] = client
     client.meta.events.register_first("before-call.s3.ListObjectsV2", answer)
     source = {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": "s3://team/data/"}}
     channels = [{"channel_name": "train", "data_source": source}]
