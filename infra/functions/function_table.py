@@ -167,7 +167,8 @@ FUNCTIONS = (
             _FAIL_TASKS,
             _EMIT,
         ),
-        on_clusters=(cluster_jobs("create", "delete", "get"), pods("list")),
+        # A job that is not found is told from a cluster without its kind of jobs by a list.
+        on_clusters=(cluster_jobs("create", "delete", "get", "list"), pods("list")),
     ),
     FunctionRow(
         name="react",

@@ -164,7 +164,7 @@ def test_the_rules_of_each_function_are_what_it_calls(variant: Variant) -> None:
     }
     jobs = "hyperpodpytorchjobs"
     assert verbs["plan"] == {(jobs, "list"), ("serviceaccounts", "create"), ("serviceaccounts", "get")}
-    assert verbs["attempt"] == {(jobs, "create"), (jobs, "delete"), (jobs, "get"), ("pods", "list")}
+    assert verbs["attempt"] == {*((jobs, verb) for verb in ("create", "delete", "get", "list")), ("pods", "list")}
     assert (
         verbs["look"]
         == verbs["react"]
