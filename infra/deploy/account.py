@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
 from muster.client.errors import DeniedError
 from muster.contract.aws.job_status import JobStatus
@@ -21,7 +22,6 @@ from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.cluster_preflight import ClusterState
-from muster.infra.deploy.s3_route import Routes
 from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.stack_settings import SETTINGS_METADATA
 
@@ -135,14 +135,8 @@ class Account:
 
     def routes(self, subnet: str, region: str) -> Routes:
         """The route tables of the VPC that `subnet` is in, and its endpoints for S3."""
-        client = self.client("ec2")
         with translated():
-            [found] = client.describe_subnets(SubnetIds=[subnet])["Subnets"]
-            inside = {"Name": "vpc-id", "Values": [found["VpcId"]]}
-            tables = client.get_paginator("describe_route_tables").paginate(Filters=[inside])
-            service = {"Name": "service-name", "Values": [f"com.amazonaws.{region}.s3"]}
-            endpoints = client.describe_vpc_endpoints(Filters=[inside, service])["VpcEndpoints"]
-            return Routes(tuple(table for page in tables for table in page["RouteTables"]), tuple(endpoints))
+            return read_routes(self.client("ec2"), subnet, region)
 
     def bucket(self, name: str, place: Locality) -> BucketState | None:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.aws.error_translation import translated
+from muster.client.aws.s3_route import nat_warning
 from muster.client.errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import PastedProblem, Problem, StatedProblem
@@ -20,7 +21,6 @@ from muster.infra.deploy.cluster_preflight import cluster_problems
 from muster.infra.deploy.deployed_template import has_launcher_role, new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
-from muster.infra.deploy.s3_route import nat_warning
 from muster.infra.deploy.settings_changes import shown
 from muster.infra.settings.settings_file import own_data_problems
 from muster.infra.settings.snap_start import region_problems

@@ -9,6 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from muster.client.aws.s3_route import Routes, nat_warning
 from muster.client.errors import DeniedError
 from muster.contract.aws.partitions import Locality
 from muster.contract.names import JobName
@@ -19,7 +20,6 @@ from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.deploy_command import Work, check_unchanged
 from muster.infra.deploy.key_policy import key_statements, role_trust
 from muster.infra.deploy.preflight import BucketCheck, Preflight
-from muster.infra.deploy.s3_route import Routes, nat_warning
 from muster.infra.deploy.settings_changes import merge
 from muster.infra.settings.settings_file import Tables, parse_settings
 from muster.infra.settings.stack_settings import SETTINGS_METADATA, Platform

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from botocore.config import Config
@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.error_translation import error_code, is_throttle
 from muster.client.aws.price_list import listed_prices
+from muster.client.aws.s3_route import Routes, nat_warning, read_routes
 from muster.client.verify.asking import allowed
 from muster.client.verify.services import Account
 from muster.client.verify.verification import Check, failed, info, judged, ok
@@ -19,7 +20,7 @@ from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.aws.stock_images import EcrImage
 from muster.report.links import console_links
 
-RATES, PRICES, IMAGE, CONSOLE = "call-rates", "prices", "image", "console-links"
+RATES, PRICES, IMAGE, CONSOLE, ROUTE = "call-rates", "prices", "image", "console-links", "route-to-s3"
 
 PROBES = 20
 _ONCE = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
@@ -104,6 +105,18 @@ def judge_prices(facts: tuple[str, PriceTable]) -> Iterator[Check]:
         else []
     )
     yield judged(PRICES, problems, seen, "Check the price: the filter may have found another product.", assumes=assumes)
+
+
+def gather_routes(account: Account, subnets: Sequence[str]) -> tuple[Sequence[str], Routes]:
+    """Three calls to EC2."""
+    with allowed("ec2:Describe*"):
+        return subnets, read_routes(account.other("ec2"), subnets[0], account.session.region_name)
+
+
+def judge_routes(facts: tuple[Sequence[str], Routes]) -> Iterator[Check]:
+    """Whether the replicas' way to S3 costs money by the gigabyte."""
+    warning = nat_warning(*facts)
+    yield info(ROUTE, warning) if warning else ok(ROUTE, "no NAT gateway is on the replicas' way to S3.")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from muster.contract import timestamps
 from muster.contract.errors import SpecError
 from muster.contract.names import JobName, fresh_run_name, time_suffix
 from muster.contract.spec.spec import Spec
+from muster.contract.spec.stack_defaults import StackDefaults
 
 Announce = Callable[[str], None]
 
@@ -179,6 +180,13 @@ class Verifier:
                 cluster_checks.names(cluster),
                 partial(cluster_checks.gather_cluster, account, cluster),
                 cluster_checks.judge_cluster,
+            )
+        if vpc := StackDefaults.from_json(account.cloud.stack.defaults, "the output ReplicaDefaults").vpc_config:
+            yield Topic(
+                "Looking at the replicas' way to S3",
+                (account_checks.ROUTE,),
+                partial(account_checks.gather_routes, account, vpc.subnets),
+                account_checks.judge_routes,
             )
         yield Topic(
             "Asking for the price",

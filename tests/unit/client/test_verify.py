@@ -1,6 +1,7 @@
 """What `muster verify` decides about a right and a limit, and its clean-up; tests/e2e/test_verify.py runs all of it."""
 
 import gzip
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,10 +9,11 @@ from typing import Any
 import pytest
 
 from muster.client.aws.cluster_api import ClusterAnswer
+from muster.client.aws.s3_route import Routes
 from muster.client.launch.dry_run import dry_run
 from muster.client.launch.estimate import Quota
 from muster.client.verify import leftovers, run_gathering
-from muster.client.verify.account_checks import Probe, judge_rates
+from muster.client.verify.account_checks import Probe, judge_rates, judge_routes
 from muster.client.verify.bucket_checks import BucketFacts, LifecycleRule, judge_bucket
 from muster.client.verify.cluster_checks import NEEDED_ADDONS, ClusterFacts, Entry, WantedRole, judge_cluster
 from muster.client.verify.leftovers import Leftovers, judge_leftovers
@@ -24,13 +26,14 @@ from muster.client.verify.services import Account
 from muster.client.verify.stack_template import Statement
 from muster.client.verify.topic import with_clean_up
 from muster.client.verify.verification import Check, Outcome, Verification, ok
+from muster.client.verify.verifier import Verifier, Wishes
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.layout import RunLayout
 from muster.contract.timestamps import Timestamp
 from tests.memory.harness import RUN, ControlHarness
-from tests.support.memory_client import client_of, put
+from tests.support.memory_client import client_of, muster_of, put
 
 ACCOUNT = "123456789012"
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/Replica"
@@ -274,6 +277,22 @@ def test_a_quota_below_what_the_run_needs_and_a_throttled_account_are_failures()
         assert [name for name, _ in failed(judge_quotas({need.name: Granted(granted, "L-1")}, [need]))] == wrong
     for throttled, wrong in ((0, []), (15, ["call-rates"])):
         assert [name for name, _ in failed(judge_rates((Probe("ListTags", 20, throttled, 4.0),)))] == wrong
+
+
+def test_a_nat_gateway_on_the_way_to_s3_is_looked_for_where_the_stack_has_a_vpc(harness: ControlHarness) -> None:
+    vpc = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+    for defaults in ({}, {"vpc_config": vpc}):
+        muster = muster_of(harness.cloud)
+        connection = vars(muster._cloud.connection)
+        connection["stack"] = replace(connection["stack"], defaults=json.dumps(defaults))
+        names = [name for topic in Verifier(muster, Wishes(run=False))._free() for name in topic.names]
+        assert ("route-to-s3" in names) == bool(defaults)
+    table = {"RouteTableId": "rtb-1", "Associations": [{"Main": True}], "Routes": [{"NatGatewayId": "nat-1"}]}
+    outcomes = []
+    for endpoints in ((), ({"VpcEndpointType": "Gateway", "RouteTableIds": ["rtb-1"]},)):
+        [check] = judge_routes((["subnet-1"], Routes((table,), endpoints)))
+        outcomes.append((check.outcome, "$0.045 for each GB" in check.seen))
+    assert outcomes == [(Outcome.INFO, True), (Outcome.OK, False)]
 
 
 def test_the_run_costs_less_than_ten_cents_and_only_its_failure_on_purpose_is_billed_twice() -> None:

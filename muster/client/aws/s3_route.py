@@ -1,4 +1,4 @@
-"""Which way replicas in a VPC take to S3: a gateway endpoint is free, a NAT gateway costs by the gigabyte. Pure."""
+"""Which way replicas in a VPC take to S3: a gateway endpoint is free, a NAT gateway costs by the gigabyte."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ class Routes:
 
     tables: tuple[Mapping[str, Any], ...]
     endpoints: tuple[Mapping[str, Any], ...]
+
+
+def read_routes(ec2: Any, subnet: str, region: str) -> Routes:
+    """The route tables of the VPC that `subnet` is in, and its endpoints for S3."""
+    [found] = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
+    inside = {"Name": "vpc-id", "Values": [found["VpcId"]]}
+    tables = ec2.get_paginator("describe_route_tables").paginate(Filters=[inside])
+    service = {"Name": "service-name", "Values": [f"com.amazonaws.{region}.s3"]}
+    endpoints = ec2.describe_vpc_endpoints(Filters=[inside, service])["VpcEndpoints"]
+    return Routes(tuple(table for page in tables for table in page["RouteTables"]), tuple(endpoints))
 
 
 def nat_warning(subnets: Iterable[str], routes: Routes) -> str | None:
