@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from muster.client.launch.dry_run import dry_run
 from muster.client.launch.estimate import Quota
 from muster.client.verify import run_checks, stack_checks
 from muster.client.verify.account import Account, StackTemplate, Statement
-from muster.client.verify.cluster_checks import NEEDED_ADDONS, ClusterChecks
+from muster.client.verify.cluster_checks import ClusterChecks
 from muster.client.verify.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise
 from muster.client.verify.permission_checks import DENIALS, Decision, context, decisions, example, judge
 from muster.client.verify.run_checks import SmokeRun, leftovers
@@ -242,24 +243,20 @@ def test_a_job_without_a_run_is_a_failure_and_objects_stay_while_a_job_of_the_ru
     assert key in harness.cloud.s3.objects(harness.cloud.bucket)
 
 
-def test_the_clean_up_follows_an_error_which_is_raised_again_and_is_left_to_the_caller_after_an_interruption(
-    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_the_clean_up_follows_the_run_and_an_error_and_is_left_to_the_caller_after_an_interruption(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
 ) -> None:
-    cleaned = Check(name="cleaned", outcome=Outcome.OK, seen="x.")
+    def checks(*_: object) -> Iterator[Check]:
+        if error is not None:
+            raise error
+        yield Check(name="run", outcome=Outcome.OK, seen="x.")
+
+    monkeypatch.setattr(SmokeRun, "checks", checks)
     monkeypatch.setattr(Verifier, "free", lambda _: {})
-    monkeypatch.setattr(Verifier, "clean_up", lambda *_: iter([cleaned]))
-    for error, expected in ((None, ["cleaned"]), (ValueError, ["cleaned"]), (KeyboardInterrupt, [])):
-
-        def checks(*_: object, error: type[BaseException] | None = error) -> Iterator[Check]:
-            if error is not None:
-                raise error
-            yield from ()
-
-        monkeypatch.setattr(SmokeRun, "checks", checks)
-        found: list[str] = []
-        try:
-            for check in Verifier(muster_of(harness.cloud), Wishes(image="image:1")).checks(lambda _: None):
-                found.append(check.name)
-        except BaseException as raised:
-            assert type(raised) is error
-        assert [name for name in found if name != "image"] == expected, error
+    monkeypatch.setattr(Verifier, "clean_up", lambda *_: iter([Check(name="cleaned", outcome=Outcome.OK, seen="x.")]))
+    verifier, found = Verifier(muster_of(harness.cloud), Wishes(run=False)), list[str]()
+    vars(verifier)["_dry"] = SimpleNamespace(requests=[{"AlgorithmSpecification": None}])
+    with pytest.raises(error) if error is not None else nullcontext():
+        found.extend(check.name for check in verifier.checks(lambda _: None))
+    assert found == {None: ["run", "cleaned"], ValueError: ["cleaned"], KeyboardInterrupt: []}[error]
