@@ -103,8 +103,7 @@ class Account:
             pages = self.client(service).get_paginator(operation).paginate(**arguments)
             return [item for page in pages for item in page.get(key, ())]
 
-        found: list[Any] = self.answer(service, read, arguments)
-        return found
+        return list(self.answer(service, read, arguments))
 
     def answer(self, service: str, call: Callable[[], Any], arguments: Mapping[str, object] | None = None) -> Any:
         """What `call` returns, which asks `service` with `arguments`.
@@ -127,15 +126,14 @@ class Account:
             raise UncheckedError(reason, statement_text([action], [arn])) from error
 
     @cached_property
-    def identity(self) -> Mapping[str, str]:
+    def identity(self) -> Any:
         """Whose credentials these are: Account and Arn. Needs no permission."""
-        found: Mapping[str, str] = self.ask("sts", "get_caller_identity")
-        return found
+        return self.ask("sts", "get_caller_identity")
 
     @property
     def partition(self) -> str:
         """`aws`, `aws-cn`, `aws-us-gov`."""
-        return self.identity["Arn"].split(":")[1]
+        return str(self.identity["Arn"].split(":")[1])
 
     def arn(self, service: str, resource: str) -> str:
         """The ARN of a resource in the stack's account and region."""

@@ -17,6 +17,10 @@ from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.hyperpod.identity import GROUP, PLURAL, VERSION
 
 NEEDED_ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
+_NAMES = (
+    *("cluster", "cluster-add-ons", "cluster-access-entries"),
+    *("cluster-api", "cluster-job-kind", "cluster-roles"),
+)
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -26,12 +30,13 @@ class ClusterChecks:
     def __init__(self, account: Account, cluster: Cluster) -> None:
         self._account, self._cluster = account, cluster
         self._name, self._eks = cluster.name, cluster.eks_cluster
-        self.names = tuple(f"{name}-{self._name}" for name in _CHECKS)
+        self.names = tuple(f"{name}-{self._name}" for name in _NAMES)
 
     def checks(self, _: Account) -> Iterator[Check]:
         """All of them."""
-        for name, asked in zip(self.names, _CHECKS.values(), strict=True):
-            yield from made((name,), partial(asked, self, name))
+        asked = (self._in_service, self._add_ons, self._entries, self._api, self._job_kind, self._roles)
+        for name, one in zip(self.names, asked, strict=True):
+            yield from made((name,), partial(one, name))
 
     @cached_property
     def _described(self) -> Any:
@@ -76,9 +81,7 @@ class ClusterChecks:
             f"{self._eks} takes no access entries ({mode})": described and mode not in {"API", "API_AND_CONFIG_MAP"},
         }
         seen = f"{self._name} is in service on {self._eks}, which takes access entries."
-        yield judged(
-            name, seen, problems, "Correct the cluster, or hyperpod_clusters in muster.toml, and deploy again."
-        )
+        yield judged(name, seen, problems, "Correct the cluster, or hyperpod_clusters in muster.toml, and deploy.")
 
     def _add_ons(self, name: str) -> Iterator[Check]:
         problems, cluster = dict[str, object](), self._described["name"]
@@ -97,14 +100,10 @@ class ClusterChecks:
             asked = {"clusterName": cluster, "principalArn": wanted["PrincipalArn"]}
             found = self._account.ask("eks", "describe_access_entry", **asked).get("accessEntry", {})
             listed = self._account.ask("eks", "list_associated_access_policies", **asked) if found else {}
-            has = {
-                *found.get("kubernetesGroups", ()),
-                *(one["policyArn"] for one in listed.get("associatedAccessPolicies", ())),
-            }
-            needs = [
-                *wanted.get("KubernetesGroups", ()),
-                *(one["PolicyArn"] for one in wanted.get("AccessPolicies", ())),
-            ]
+            has = [one["policyArn"] for one in listed.get("associatedAccessPolicies", ())]
+            has += found.get("kubernetesGroups", ())
+            needs = [one["PolicyArn"] for one in wanted.get("AccessPolicies", ())]
+            needs += wanted.get("KubernetesGroups", ())
             lost = [one for one in needs if one not in has]
             problems[f"{wanted['PrincipalArn']} has no access entry, or it lacks {', '.join(lost)}"] = lost or not found
         seen = f"each of the {len(entries)} functions has its access entry."
@@ -126,27 +125,17 @@ class ClusterChecks:
         yield judged(name, f"the cluster knows {kind}.", problems, f"Install the add-on {NEEDED_ADDONS[0]}.")
 
     def _roles(self, name: str) -> Iterator[Check]:
-        problems, places = dict[str, object](), dict[str, None]()
+        problems = dict[str, object]()
         access = [one for _, _, one in self._account.template.of_type("Custom::MusterClusterAccess")]
         access = [one for one in access if one["EksCluster"] == self._eks]
-        for namespace, item in [
-            (space, role) for one in access for space in one["Namespaces"] for role in one["Roles"]
-        ]:
+        roles = [(space, role) for one in access for space in one["Namespaces"] for role in one["Roles"]]
+        for namespace, item in roles:
             path, place = f"/apis/{_RBAC}/v1/namespaces/{namespace}", f"{item['Name']} in {namespace}"
             role, binding = (self.call("GET", f"{path}/{kind}/{item['Name']}") for kind in ("roles", "rolebindings"))
             groups = [subject.get("name") for subject in binding.body.get("subjects", ())]
             problems[f"there is no role {place}, or it has other rules"] = role.body.get("rules") != item["Rules"]
             problems[f"the binding {place} is not of {item['Group']}"] = item["Group"] not in groups
-            places[namespace] = None
         remedy = "Take the cluster out of hyperpod_clusters, deploy, write it there again, and deploy."
-        yield judged(name, f"each function has its role in {', '.join(places)}.", problems, remedy)
-
-
-_CHECKS = {
-    "cluster": ClusterChecks._in_service,
-    "cluster-add-ons": ClusterChecks._add_ons,
-    "cluster-access-entries": ClusterChecks._entries,
-    "cluster-api": ClusterChecks._api,
-    "cluster-job-kind": ClusterChecks._job_kind,
-    "cluster-roles": ClusterChecks._roles,
-}
+        yield judged(
+            name, f"each function has its role in {', '.join(sorted({space for space, _ in roles}))}.", problems, remedy
+        )

@@ -89,36 +89,33 @@ def _denials(account: Account, launcher: str, *, is_own: bool) -> Iterator[State
         return str(JobName(stack.job_prefix, name, 0, 1))
 
     jobs = [account.arn("sagemaker", f"training-job/{job(name)}") for name in (SAMPLE, OTHER)]
-    functions = [
-        account.arn("lambda", f"function:{one}") for _, one, _ in account.template.of_type("AWS::Lambda::Function")
-    ]
+    functions = [name for _, name, _ in account.template.of_type("AWS::Lambda::Function")]
     control = _objects(account, run.plan, run.record(0), run.result, run.fence, run.page, "queue/queue.json")
     written = _objects(account, run.document, source_key("0" * 64), package_key("0" * 64), "inbox/x.yaml")
     # The job names of a run whose name continues this one's begin like those of this run.
-    streams = [f"log-group:{TRAINING_LOG_GROUP}:log-stream:{job(name)}/algo-1-17" for name in (OTHER, f"{SAMPLE}-r1")]
+    streams = [
+        account.arn("logs", f"log-group:{TRAINING_LOG_GROUP}:log-stream:{job(name)}/algo-1-17")
+        for name in (OTHER, f"{SAMPLE}-r1")
+    ]
     others = _objects(account, f"{other.rendezvous}x", f"{other.checkpoints(0)}x", f"{other.output}x", other.document)
-    for actions, resources in (
+    requests = [
         (every, control),
         ("s3:DeleteObject s3:PutObject", written),
         ("s3:DeleteBucket s3:PutBucketPolicy s3:PutLifecycleConfiguration", bucket),
         ("sts:AssumeRole", [launcher]),
         ("iam:PutRolePolicy", [role]),
-        ("lambda:InvokeFunction", functions),
+        ("lambda:InvokeFunction", [account.arn("lambda", f"function:{one}") for one in functions]),
         ("events:PutEvents", [account.arn("events", f"event-bus/{account.output('EventBusName')}")]),
         ("states:StartExecution", [stack.state_machine_arn]),
         ("states:SendTaskFailure states:SendTaskSuccess", ["*"]),  # neither has a resource level
         ("sagemaker:CreateTrainingJob sagemaker:StopTrainingJob", jobs),
-        *([(every, others), ("s3:ListBucket", bucket)] if is_own else []),
-        *(
-            [("logs:CreateLogStream logs:PutLogEvents", [account.arn("logs", one) for one in streams])]
-            if is_own
-            else []
-        ),
-    ):
-        yield _replica(account, actions, resources)
+    ]
     yield _replica(account, "iam:PassRole", [role], iam_PassedToService="sagemaker.amazonaws.com")
-    for prefix in ("", "control/", other.rendezvous, other.checkpoints(0), other.output) if is_own else ():
-        yield _replica(account, "s3:ListBucket", bucket, s3_prefix=prefix)
+    if is_own:
+        requests += [(every, others), ("s3:ListBucket", bucket), ("logs:CreateLogStream logs:PutLogEvents", streams)]
+        for prefix in ("", "control/", other.rendezvous, other.checkpoints(0), other.output):
+            yield _replica(account, "s3:ListBucket", bucket, s3_prefix=prefix)
+    yield from (_replica(account, *request) for request in requests)
 
 
 def example(arn: str) -> str:
@@ -163,9 +160,8 @@ def _simulated(account: Account, statement: Statement, known: Iterable[Statement
     own = {f"aws:PrincipalTag/{TAG_MODEL}".lower()}
     for one in known:
         if one.role == statement.role:
-            own.update(
-                key.lower() for key in (*_variables(one), *(key for of in one.conditions.values() for key in of))
-            )
+            asked_for = [key for keys in one.conditions.values() for key in keys]
+            own |= {key.lower() for key in (*_variables(one), *asked_for)}
     arguments: dict[str, Any] = {
         "PolicySourceArn": statement.role_arn,
         "ResourceArns": [example(arn) for arn in statement.resources],

@@ -10,15 +10,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.run_state import RunState
-from muster.client.runs.run_status import RunStatus
 from muster.client.verify import own_run as own
-from muster.client.verify.account import Account, UncheckedError, made, statement_text
+from muster.client.verify.account import Account, UncheckedError, made
 from muster.client.verify.own_run import DELETED_FILE, FAILING_RANK, FAILS_AFTER, KEPT_FILE, REPLICAS, REPORT_MARK
 from muster.client.verify.verification import Check, Outcome, check, judged
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import MusterError
-from muster.contract.layout import RunLayout, split_s3_uri
+from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName, run_job_prefix
 from muster.contract.run.result import Result
 
@@ -29,9 +28,13 @@ if TYPE_CHECKING:
 EVENT_SECONDS_MAX = 120.0
 """From the end of a job to its rerun: EventBridge, react, the workflow, attempt."""
 LATE_SECONDS_MAX = 60.0
-"""Of a line of the log, and of what `muster status` shows."""
+"""Of a line of the log."""
 # CloudWatch Logs takes most lines within seconds; the page is written after the result.
 _WAIT_SECONDS = 120.0
+CHECKS = (
+    *("run", "rerun", "job-event-delay", "checkpoint-restored", "checkpoint-deleted", "logs"),
+    *("status", "result", "page"),
+)
 LEFTOVERS = ("nothing-runs", "schedules-left", "objects-left")
 # SageMaker: a job that is stopped has two minutes to save its work, and then uploads it.
 JOBS_END_WITHIN_SECONDS = 600.0
@@ -45,35 +48,27 @@ class SmokeRun:
 
     def __init__(self, account: Account, run: Run, poll_seconds: float) -> None:
         self._account, self._run, self._poll_seconds = account, run, poll_seconds
-        self._looks, self._stale, self._differs = 0, 0.0, dict[str, float]()
 
     def checks(self, spec: Spec) -> Iterator[Check]:
         """Start the run and make every check of it. After an interruption, which is raised, it still runs."""
         began = time.monotonic()
         try:
             self._run.muster.launch(spec)
-            status = self._run.wait(own.MINUTES_AT_MOST * 60.0, self._look, self._poll_seconds)
+            status = self._run.wait(own.MINUTES_AT_MOST * 60.0, poll_seconds=self._poll_seconds)
         except MusterError as error:
             seen = f"the run was not started, or did not end by itself: {error}"
             yield check("run", Outcome.FAILED, seen, "Mend what the checks above name, first.")
-            yield from (check(name, Outcome.UNCHECKED, "the run did not end by itself.") for name in CHECKS)
-            return
+            reason = "the run did not end by itself."
+            raise UncheckedError(reason) from error
         seen = f"{self._run.name} succeeded after {(time.monotonic() - began) / 60:.1f} minutes."
         problems = {f"{self._run.name} is {status.state}: {status.reason}": status.state is not RunState.SUCCEEDED}
         yield judged("run", seen, problems, f"See why: muster status {self._run.name}; muster logs {self._run.name}")
-        for name, one in CHECKS.items():
-            yield from made((name,), partial(one, self, name))
-
-    def _look(self, status: RunStatus) -> None:
-        """Compare with SageMaker: which jobs differ now, and for how long one has differed at most."""
-        now, before, self._differs = time.monotonic(), self._differs, {}
-        for replica in status.replicas:
-            if replica.job is not None and replica.status is not None:
-                with suppress(UncheckedError):
-                    self._looks += 1
-                    if self._describe(replica.job)["TrainingJobStatus"] != replica.status:
-                        self._differs[replica.job] = before.get(replica.job, now)
-                        self._stale = max(self._stale, now - self._differs[replica.job])
+        asked = (
+            *(self._rerun, self._event_delay, self._restored, self._deleted, self._logs),
+            *(self._status, self._same_result, self._page),
+        )
+        for name, one in zip(CHECKS[1:], asked, strict=True):
+            yield from made((name,), partial(one, name))
 
     def _describe(self, job: str) -> Any:
         return self._account.ask("sagemaker", "describe_training_job", TrainingJobName=job)
@@ -107,7 +102,7 @@ class SmokeRun:
 
         def reported() -> bool:
             found[:] = self._account.listed("logs", "filter_log_events", "events", **place)
-            return len([one for one in found if one["message"].startswith(REPORT_MARK)]) > REPLICAS
+            return sum(map(_is_report, found)) > REPLICAS
 
         self._until(reported)
         return found
@@ -115,15 +110,16 @@ class SmokeRun:
     @property
     def _reports(self) -> dict[tuple[int, int], Any]:
         """What the attempts said about their containers, by rank and attempt."""
-        texts = [event["message"] for event in self._lines if event["message"].startswith(REPORT_MARK)]
-        found = [json.loads(text.removeprefix(REPORT_MARK)) for text in texts]
+        found = [json.loads(one["message"].removeprefix(REPORT_MARK)) for one in self._lines if _is_report(one)]
         return {(report["rank"], report["attempt"]): report for report in found}
 
-    def _report(self, rank: int, attempt: int) -> Any:
-        if (rank, attempt) not in self._reports:
-            reason = f"attempt {attempt} of rank {rank} did not say what it found in its container."
-            raise UncheckedError(reason, _LOGS)
-        return self._reports[rank, attempt]
+    @property
+    def _second(self) -> Any:
+        """What the second attempt of the failing rank said."""
+        if report := self._reports.get((FAILING_RANK, 2)):
+            return report
+        reason = "the rerun did not say what it found in its container."
+        raise UncheckedError(reason, _LOGS)
 
     def _rerun(self, name: str) -> Iterator[Check]:
         attempts = next((item.attempts for item in self._result.replicas if item.rank == FAILING_RANK), ())
@@ -148,7 +144,7 @@ class SmokeRun:
         yield judged(name, f"{seen}.", {seen: delay > EVENT_SECONDS_MAX}, remedy)
 
     def _restored(self, name: str) -> Iterator[Check]:
-        report = self._report(FAILING_RANK, 2)
+        report = self._second
         seen = f"continued after step {report['steps']} of round {report['round']}"
         problems = {f"the rerun did not find {one}": one not in report["restored"] for one in (KEPT_FILE, DELETED_FILE)}
         problems[f"the rerun {seen}, not {FAILS_AFTER}"] = {report["round"], report["steps"]} != {FAILS_AFTER}
@@ -159,8 +155,7 @@ class SmokeRun:
         prefix = RunLayout(self._run.name).checkpoints(FAILING_RANK)
         present = [key.removeprefix(prefix) for key in self._account.cloud.objects.keys_after(prefix, prefix)]
         problems = {
-            f"{DELETED_FILE} was not there to be deleted": DELETED_FILE
-            not in self._report(FAILING_RANK, 2)["restored"],
+            f"{DELETED_FILE} was not there to be deleted": DELETED_FILE not in self._second["restored"],
             f"{KEPT_FILE}, which was not deleted, is not in the bucket": KEPT_FILE not in present,
             f"{DELETED_FILE} was deleted in the container and is still in the bucket": DELETED_FILE in present,
         }
@@ -176,13 +171,15 @@ class SmokeRun:
         yield judged(name, f"every attempt has lines, and each came within {delay:.0f} s.", problems, _LOGS)
 
     def _status(self, name: str) -> Iterator[Check]:
-        if not self._looks:
-            reason = "no look at the run was made while it had jobs."
-            raise UncheckedError(reason)
-        long = f"`muster status` differed from SageMaker for {self._stale:.0f} s"
-        problems: dict[str, object] = {long: self._stale > LATE_SECONDS_MAX}
-        problems |= {f"{job} was shown at the end in a status that it does not have": True for job in self._differs}
-        seen = f"{self._looks} statuses agreed with DescribeTrainingJob, or were at most {self._stale:.0f} s behind."
+        replicas = [replica for replica in self._run.status().replicas if replica.job is not None]
+        found = {replica.job: self._jobs[replica.job]["TrainingJobStatus"] for replica in replicas if replica.job}
+        problems: dict[str, object] = {
+            f"{one.job} is shown as {one.status}, and is {found[one.job]}": one.status != found[one.job]
+            for one in replicas
+            if one.job
+        }
+        problems["it shows no job"] = not replicas
+        seen = "`muster status` agrees with DescribeTrainingJob at the end of every replica."
         yield judged(name, seen, problems, "See the dead letters, and the log of the function react.")
 
     def _same_result(self, name: str) -> Iterator[Check]:
@@ -191,44 +188,18 @@ class SmokeRun:
         for item in result.replicas:
             problems[f"rank {item.rank} ended in round {item.round}"] = item.round != own.ROUNDS
             problems[f"rank {item.rank}: {item.problem}"] = item.problem
+        problems[f"it names no model: {result.model_problem}"] = result.model is None
         seen = f"both replicas ended in round {own.ROUNDS} with the same bytes."
         yield judged(name, seen, problems, f"See: muster result {self._run.name} --json")
-
-    def _artifacts(self, name: str) -> Iterator[Check]:
-        result, objects = self._result, self._account.cloud.objects
-        uris = [replica.artifacts for replica in result.replicas if replica.artifacts]
-        uris += [] if result.model is None else [result.model.manifest, f"{result.model.uri}model.safetensors"]
-        lost = [uri for uri in uris if objects.find(split_s3_uri(uri)[1]) is None]
-        problems: dict[str, object] = {f"the result names {', '.join(lost)}, which does not exist": lost}
-        problems |= {f"it names no artifacts or no model ({result.model_problem})": not uris or result.model is None}
-        seen = f"all {len(uris)} objects that the result names are there."
-        yield judged(name, seen, problems, "See s3:PutObject of the replicas' role under output/.")
 
     def _page(self, name: str) -> Iterator[Check]:
         self._until(lambda: self._run.status().page)
         page = self._run.status().page
         yield judged(name, f"it is {page}.", {"the run has no page": not page}, "See the log of the function settle.")
 
-    def _volume_key(self, name: str) -> Iterator[Check]:
-        plain = {f"{one} has no key": "VolumeKmsKeyId" not in job["ResourceConfig"] for one, job in self._jobs.items()}
-        has_key = self._account.defaults.kms_key_id is not None
-        seen = "encrypted with its key." if has_key else "not encrypted with a key of its own, as the stack has none."
-        yield judged(name, f"the volumes of all jobs are {seen}", plain if has_key else {})
 
-
-CHECKS = {
-    "rerun": SmokeRun._rerun,
-    "job-event-delay": SmokeRun._event_delay,
-    "checkpoint-restored": SmokeRun._restored,
-    "checkpoint-deleted": SmokeRun._deleted,
-    "logs": SmokeRun._logs,
-    "status": SmokeRun._status,
-    "result": SmokeRun._same_result,
-    "artifacts": SmokeRun._artifacts,
-    "page": SmokeRun._page,
-    "volume-key": SmokeRun._volume_key,
-}
-"""Those that follow the check `run`, in their order."""
+def _is_report(event: Any) -> bool:
+    return str(event["message"]).startswith(REPORT_MARK)
 
 
 def leftovers(account: Account, run: str, poll_seconds: float) -> Iterator[Check]:
@@ -259,15 +230,9 @@ def _schedules(account: Account, run: str, running: list[str]) -> Iterator[Check
         raise UncheckedError(reason)
     prefix = f"{account.cloud.stack.job_prefix}-{run}-"
     names = [one["Name"] for one in account.ask("scheduler", "list_schedules", NamePrefix=prefix)["Schedules"]]
-    try:
-        for name in names:
-            account.ask("scheduler", "delete_schedule", Name=name)
-    except UncheckedError:
-        remedy = statement_text(["scheduler:DeleteSchedule"], ["arn:*:scheduler:*:*:schedule/default/*"])
-        seen = f"{', '.join(names)}: it fires once, finds the run ended, and deletes itself."
-        yield check(LEFTOVERS[1], Outcome.INFO, seen, remedy)
-    else:
-        yield check(LEFTOVERS[1], Outcome.OK, "no schedule of the run is left.")
+    for name in names:
+        account.ask("scheduler", "delete_schedule", Name=name)
+    yield check(LEFTOVERS[1], Outcome.OK, f"no schedule of the run is left; {len(names)} were removed.")
 
 
 def _objects(account: Account, run: str, running: list[str]) -> Iterator[Check]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,7 +32,6 @@ _BLOCKS = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "Restrict
 _OF_POLICY = ("aws:SecureTransport", "s3:TlsVersion", "WrittenOnce", "ComparedAndSwapped")
 _AGAIN = "Deploy the stack again."
 _POLICY = f"{_AGAIN} If something else manages the bucket's policy, let it keep Muster's statements."
-_CALLED = re.compile(r"arn:[\w-]+:lambda:[\w-]+:\d+:function:[\w-]+")
 _PRICE_FACTOR = 2.0  # the shipped table is of one region and one day
 
 
@@ -170,22 +168,6 @@ def functions(account: Account) -> Iterator[Check]:
     yield judged("functions", f"all {len(names)} functions are ready.", problems, remedy)
 
 
-def state_machine(account: Account) -> Iterator[Check]:
-    """It is active and calls the functions of its own stack, which are of its own partition."""
-    arn = account.cloud.stack.state_machine_arn
-    found = account.ask("stepfunctions", "describe_state_machine", stateMachineArn=arn)
-    own = {
-        account.arn("lambda", f"function:{name}") for _, name, _ in account.template.of_type("AWS::Lambda::Function")
-    }
-    called = {*_CALLED.findall(found["definition"])}
-    problems = {
-        f"the state machine is {found['status']}": found["status"] != "ACTIVE",
-        "its definition calls no function": not called,
-        f"it calls {', '.join(sorted(called - own))}, not a function of the stack": called - own,
-    }
-    yield judged("state-machine", f"is active, and calls {len(called)} functions of the stack.", problems, _AGAIN)
-
-
 def dead_letters(account: Account) -> Iterator[Check]:
     """No event has failed to be handled."""
     url, name = account.output("DeadLetterQueueUrl"), "ApproximateNumberOfMessages"
@@ -281,7 +263,6 @@ FREE: dict[tuple[str, ...], Callable[[Account], Iterator[Check]]] = {
     ("bucket-place", "bucket-policy", "bucket-privacy", "bucket-encryption", "bucket-lifecycle"): bucket,
     ("event-rules",): rules,
     ("functions",): functions,
-    ("state-machine",): state_machine,
     ("dead-letters",): dead_letters,
     ("subscriptions",): subscriptions,
     ("orphans",): orphans,

@@ -22,7 +22,6 @@ _ASSUMES = {
     "run": "SageMaker gives a job's sessions the session tags of the session that created it, and that its download of "
     "channels, its sync of checkpoints and its upload of outputs need no listing of the bucket without a prefix and "
     "take 403 for a missing key",
-    "volume-key": "SageMaker encrypts volumes with a grant for which kms:GrantIsForAWSResource is true",
 }
 """What Muster assumes of AWS and only an account can show, by the check that shows it."""
 

@@ -98,7 +98,7 @@ class Verifier:
         self._launched = True
         run = SmokeRun(self._account, self._muster.run(self.run_name), _POLL_SECONDS)
         try:
-            yield from made(("run", *CHECKS), lambda: run.checks(self._spec))
+            yield from made(CHECKS, lambda: run.checks(self._spec))
         except Exception:
             yield from self.clean_up(announce)
             raise
