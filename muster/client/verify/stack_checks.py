@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -189,9 +190,11 @@ def subscriptions(account: Account) -> Iterator[Check]:
 def orphans(account: Account, young_seconds: float = YOUNG_SECONDS) -> Iterator[Check]:
     """No training job runs although its run has ended, except those younger than `young_seconds`; stops nothing."""
     # Jobs before executions: a run that starts in between has no job in the list.
-    active = account.cloud.jobs.active()
-    found = suspects(active, account.cloud.executions.live_runs(), datetime.now(UTC), young_seconds)
-    own = [str(job.name) for job in found if is_own(job.name, account.cloud.jobs.tags(job.arn))]
+    active = account.answer("sagemaker", account.cloud.jobs.active)
+    live = account.answer("stepfunctions", account.cloud.executions.live_runs)
+    found = suspects(active, live, datetime.now(UTC), young_seconds)
+    tags = account.cloud.jobs.tags
+    own = [str(job.name) for job in found if is_own(job.name, account.answer("sagemaker", partial(tags, job.arn)))]
     foreign = ", ".join(str(job.name) for job in found if str(job.name) not in own)
     seen = "no training job of the stack is running whose run has ended."
     seen += f" Not created by Muster, so never stopped by it: {foreign}." if foreign else ""
