@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from muster.client.runs.dead_letters import DeadLetters as DeadLetters
     from muster.client.runs.dead_letters import Dropped as Dropped
     from muster.client.runs.dead_letters import Replay as Replay
-    from muster.client.runs.doctor import Diagnosis as Diagnosis
     from muster.client.runs.event_log import EventKind as EventKind
     from muster.client.runs.event_log import EventLogEntry as EventLogEntry
     from muster.client.runs.failed_attempt import FailedAttempt as FailedAttempt
@@ -188,7 +187,6 @@ _MODULES = {
     "muster.client.runs.cancellation": ("Cancellation",),
     "muster.client.runs.dead_letter": ("DeadLetter", "GivenUpBy"),
     "muster.client.runs.dead_letters": ("DeadLetters", "Dropped", "Replay"),
-    "muster.client.runs.doctor": ("Diagnosis",),
     "muster.client.runs.event_log": ("EventKind", "EventLogEntry"),
     "muster.client.runs.failed_attempt": ("FailedAttempt",),
     "muster.client.runs.live_page": ("PageSource",),
@@ -280,7 +278,6 @@ __all__ = [
     "DeadLetters",
     "DeniedError",
     "DiLoCo",
-    "Diagnosis",
     "DivergedError",
     "DocumentError",
     "Dropped",

@@ -33,7 +33,6 @@ from muster.client.errors import (
 )
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
-from muster.contract.run.orphans import YOUNG_SECONDS
 from muster.contract.run.verdict import Verdict
 
 # What a method needs is imported when it is called: most of the time of a command such as `muster status` would
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from muster.client.recipes.expanded_spec import ExpandedSpec
     from muster.client.runs.cancellation import Cancellation
     from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
-    from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
     from muster.client.runs.failed_attempt import FailedAttempt
     from muster.client.runs.live_page import PageSource
@@ -225,16 +223,6 @@ class Muster:
 
             spec = with_changes(spec, changes)
         return expanded_spec(spec, lambda: self._cloud.session, self._cloud)
-
-    def doctor(self, young_seconds: float = YOUNG_SECONDS) -> Diagnosis:
-        """Running training jobs without a run; stops nothing. Jobs younger than `young_seconds` are left out.
-
-        Raises:
-            ClientError: AWS cannot be reached or refuses.
-        """
-        from muster.client.runs.doctor import examine  # noqa: PLC0415
-
-        return examine(self._cloud, young_seconds)
 
     def dead_letters(self, limit: int = LETTERS_MAX) -> DeadLetters:
         """At most `limit` events that the stack's functions did not handle; they stay in the queue.

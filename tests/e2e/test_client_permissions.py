@@ -10,6 +10,9 @@ import pytest
 
 from muster import DeadLetter, Muster, RunState
 from muster.client.errors import DeniedError
+from muster.client.verify.account import Account
+from muster.client.verify.stack_checks import orphans
+from muster.client.verify.verification import Outcome
 from muster.contract.layout import RunLayout
 from muster.local.faults import CallError
 from tests.support.deployed import Deployed
@@ -138,7 +141,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     wait_until("the continuation's job", lambda: "InProgress" in stack.run(continued_by.name).statuses().values())
     continued_by.cancel()
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
-    assert muster.doctor(young_seconds=0).orphans == ()
+    assert [check.outcome for check in orphans(Account(muster._cloud), young_seconds=0)] == [Outcome.OK]
     assert not muster._cloud.jobs.stop(stack.run(run.name).job()), "it has ended"
     # As a replica leaves a model: the runs here end without one.
     layout = RunLayout(run.name)

@@ -9,8 +9,8 @@ import pytest
 
 from muster import Backend, Muster, Run, RunStatus
 from muster.client.aws.cluster_api import ClusterApi
-from muster.client.verify import cluster_checks
-from muster.client.verify.services import Account
+from muster.client.verify.account import Account
+from muster.client.verify.cluster_checks import ClusterChecks
 from muster.client.verify.verification import Check, Outcome
 from muster.contract.run.result import Result, Verdict
 from muster.local.faults import LostNode
@@ -97,7 +97,7 @@ class Rights:
 
     @property
     def cluster(self) -> Any:
-        [cluster] = cluster_checks.clusters_of(self.account)
+        [cluster] = self.account.defaults.clusters or ()
         return cluster
 
     @property
@@ -105,7 +105,7 @@ class Rights:
         return ClusterApi(self.account.session, self.eks.describe_cluster(name=self.cluster.eks_cluster)["cluster"])
 
     def failed_checks(self) -> dict[str, Check]:
-        found = cluster_checks.judge_cluster(cluster_checks.gather_cluster(self.account, self.cluster))
+        found = ClusterChecks(self.account, self.cluster).checks(self.account)
         return {
             check.name.removesuffix(f"-{self.cluster.name}"): check
             for check in found

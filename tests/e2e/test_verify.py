@@ -25,7 +25,7 @@ from tests.support.workshop import Workshop, turn_to
 
 # The embedded cloud has no Price List API.
 NOT_THERE = {"prices"}
-INFO = {"subscriptions", "image", "deletion-denied", "container-region", "console-links", "objects-left"}
+INFO = {"subscriptions", "image", "objects-left"}
 
 
 @pytest.fixture

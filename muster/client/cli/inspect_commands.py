@@ -124,19 +124,6 @@ def compare(a: FirstRun, b: SecondRun, stack: StackOptions, *, json: Json = Fals
         print_lines(comparison_lines(found))
 
 
-@grouped
-def doctor(stack: StackOptions, *, json: Json = False) -> None:
-    """Show orphans: training jobs that still run although their run has ended. Stops nothing."""
-    with busy("Reading all running jobs"):
-        found = stack.muster().doctor()
-    if json:
-        print_answer(found)
-    else:
-        from muster.client.cli.plain_text import diagnosis_lines  # noqa: PLC0415
-
-        print_lines(diagnosis_lines(found))
-
-
 def _write(path: Path, page: bytes) -> None:
     try:
         write_whole(path, page)

@@ -16,7 +16,6 @@ from muster.contract.run.sweep_values import in_order, short_names, value_text
 from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:
-    from muster.client.runs.doctor import Diagnosis
     from muster.client.runs.event_log import EventLogEntry
     from muster.contract.run.result import ReplicaResult, Result
 
@@ -97,13 +96,3 @@ def _replica_line(replica: ReplicaResult) -> str:
 def event_line(entry: EventLogEntry) -> str:
     """When, in UTC, and what happened."""
     return f"{entry.at}  {entry.text}"
-
-
-def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
-    """A line for each training job without a run."""
-    for job in found.orphans:
-        yield f"{job}: its run has no running execution; the stack's next sweep stops it"
-    for job in found.foreign:
-        yield f"{job}: its name starts with Muster's prefix, but Muster did not create it; it will not be stopped"
-    if not (found.orphans or found.foreign):
-        yield "No orphaned training jobs."

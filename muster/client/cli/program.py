@@ -71,10 +71,6 @@ class Commands(LazyGroup):
         "compare": Row(
             f"{_INSPECT}:compare", "Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."
         ),
-        "doctor": Row(
-            f"{_INSPECT}:doctor",
-            "Show orphans: training jobs that still run although their run has ended. Stops nothing.",
-        ),
         "deadletters": Row(
             "muster.client.cli.dead_letter_commands:app",
             "Show, replay or drop the events that the functions of the stack did not handle.",

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.timestamps import Timestamp
+
+_ASSUMES = {
+    "checkpoint-deleted": "SageMaker deletes from S3 what a container deletes from its checkpoint directory",
+    "checkpoint-restored": "SageMaker restores everything under the checkpoint prefix in a new job, also what a failed "
+    "job left",
+    "result": "manifest.json is at the root of output.tar.gz, as it was in /opt/ml/output/data",
+    "image": "AWS's own training images are in the registry that their address names, in every region",
+    "job-event-delay": "the end of a training job reaches the stack within two minutes, as an event",
+    "prices": "the Price List API lists training under productFamily `ML Instance` with a usage type that ends in "
+    "Train:TYPE",
+    "run": "SageMaker gives a job's sessions the session tags of the session that created it, and that its download of "
+    "channels, its sync of checkpoints and its upload of outputs need no listing of the bucket without a prefix and "
+    "take 403 for a missing key",
+}
+"""What Muster assumes of AWS and only an account can show, by the check that shows it."""
 
 
 class Outcome(StrEnum):
@@ -64,40 +79,23 @@ class Verification(Document):
         return self.count(Outcome.FAILED) == 0
 
 
-def ok(name: str, seen: str, *, assumes: str = "") -> Check:
-    """A check that holds."""
-    return Check(name=name, outcome=Outcome.OK, seen=seen, assumes=assumes)
+def check(name: str, outcome: Outcome, seen: str, remedy: str = "") -> Check:
+    """A check, with what it assumes of AWS."""
+    return Check(name=name, outcome=outcome, seen=seen, remedy=remedy, assumes=_ASSUMES.get(name, ""))
 
 
-def failed(name: str, seen: str, remedy: str = "", *, assumes: str = "") -> Check:
-    """A check that does not hold."""
-    return Check(name=name, outcome=Outcome.FAILED, seen=seen, remedy=remedy, assumes=assumes)
-
-
-def unchecked(name: str, reason: str, remedy: str = "", *, assumes: str = "") -> Check:
-    """A check that could not be made."""
-    return Check(name=name, outcome=Outcome.UNCHECKED, seen=reason, remedy=remedy, assumes=assumes)
-
-
-def info(name: str, seen: str, remedy: str = "", *, assumes: str = "") -> Check:
-    """Something to know, without a judgement."""
-    return Check(name=name, outcome=Outcome.INFO, seen=seen, remedy=remedy, assumes=assumes)
-
-
-def judged(name: str, problems: Iterable[str], seen: str, remedy: str = "", *, assumes: str = "") -> Check:
-    """Failed with all `problems` in one sentence, or ok with what was `seen`."""
-    found = "; ".join(problems)
-    return failed(name, f"{found}.", remedy, assumes=assumes) if found else ok(name, seen, assumes=assumes)
+def judged(name: str, seen: str, problems: Mapping[str, object], remedy: str = "") -> Check:
+    """Failed with all `problems` whose value is true, or ok with what was `seen`."""
+    found = "; ".join(words for words, is_so in problems.items() if is_so)
+    return check(name, Outcome.FAILED, f"{found}.", remedy) if found else check(name, Outcome.OK, seen)
 
 
 def check_lines(check: Check) -> Iterator[str]:
     """A check for people: its outcome, its name and what was seen; what to do; an assumption that does not hold."""
     yield f"{check.outcome:<9}  {check.name}: {check.seen}"
-    if check.outcome in {Outcome.OK, Outcome.INFO}:
-        return
-    if check.remedy:
+    if check.remedy and check.outcome in {Outcome.FAILED, Outcome.UNCHECKED}:
         yield f"           {check.remedy}"
-    if check.assumes:
+    if check.assumes and check.outcome is Outcome.FAILED:
         yield f"           assumption: Muster assumes that {check.assumes}; seen: {check.seen}"
 
 

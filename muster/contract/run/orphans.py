@@ -1,4 +1,4 @@
-"""Orphans: training jobs whose run has ended. Pure, so the sweep and `muster doctor` decide in the same way."""
+"""Orphans: training jobs whose run has ended. Pure, so the sweep and `muster verify` decide in the same way."""
 
 from __future__ import annotations
 
