@@ -16,6 +16,7 @@ from tests.support.peers import (
     kill_at,
 )
 
+
 @pytest.mark.parametrize("codec", ["bf16", "fp16", "int8", "int4", "topk2-64"])
 def test_the_bits_are_the_same_from_any_member_in_a_replay_and_after_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str

@@ -295,6 +295,7 @@ STEPS = {
     "give up a replica": Step(unlaunchable, give_up, is_given_up),
 }
 
+
 def writes(call: Call) -> bool:
     return not call.operation.startswith(("Describe", "Get", "Head", "List", "Search"))
 
