@@ -26,6 +26,7 @@ _MUCH = 50_000_000
 LONGEST_FIRST = (
     "simulation",
     "faults",
+    "unit/replica",  # of large arrays, which come while a worker holds little else
     "terminal",
     "workflow",
     "e2e",
