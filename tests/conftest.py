@@ -4,12 +4,14 @@ import ctypes
 import gc
 import resource
 import signal
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
 
 # Tests assert behaviour, not time; and what fails here must fail again on another machine.
@@ -47,7 +49,7 @@ pytest_plugins = [
 ]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let the programs under test be interrupted, and look for garbage less often.
 
     What a shell starts in the background ignores SIGINT, and so do its children; CI may be started like that.
@@ -57,6 +59,10 @@ def pytest_configure() -> None:
     gc.set_threshold(50_000, 20, 20)
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    if not hasattr(config, "workerinput") and not charmap.charmap_file("codec-utf-8").exists():
+        # Hypothesis's tables of characters take 200 MB while they are made, once in a checkout.
+        made = "from hypothesis.internal.charmap import intervals_from_codec as made; made('utf-8')"
+        subprocess.run([sys.executable, "-c", made], check=True)
 
 
 def pytest_collection_finish() -> None:
