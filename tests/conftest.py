@@ -6,12 +6,12 @@ import resource
 import signal
 import subprocess
 import sys
+import unicodedata
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
 
 # Tests assert behaviour, not time; and what fails here must fail again on another machine.
@@ -59,10 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(50_000, 20, 20)
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-    if not hasattr(config, "workerinput") and not charmap.charmap_file("codec-utf-8").exists():
+    kept = config.rootpath.joinpath(".hypothesis", "unicode_data", unicodedata.unidata_version, "codec-utf-8.json.gz")
+    if not hasattr(config, "workerinput") and not kept.exists():
         # Hypothesis's tables of characters take 200 MB while they are made, once in a checkout.
         made = "from hypothesis.internal.charmap import intervals_from_codec as made; made('utf-8')"
-        subprocess.run([sys.executable, "-c", made], check=True)
+        subprocess.run([sys.executable, "-c", made], cwd=config.rootpath, check=True)
 
 
 def pytest_collection_finish() -> None:

@@ -8,6 +8,7 @@ not matter where a function ends, for all that is left of it is what it wrote; n
 import itertools
 import json
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
 from muster.control.documents import RunDocuments
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
-from muster.control.runtime import clock
+from muster.control.runtime import clock, parallel
 from muster.control.start import Starter
 from muster.control.stop import StopRequest, stop_run
 from muster.control.timers import Fired, fire
@@ -337,6 +338,24 @@ def is_first_of_its_key() -> Callable[[Call], bool]:
     return first
 
 
+class OneByOne(Executor):
+    """In place of threads: a function ends at a call that is the same every time, and nothing of it goes on."""
+
+    def submit(self, function: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        future = Future[Any]()
+        try:
+            future.set_result(function(*given, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", lambda **_: OneByOne())
+
+
+@pytest.mark.usefixtures("_one_by_one")
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_is_cut_off_anywhere_is_completed_by_the_next_call(name: str, subtests: pytest.Subtests) -> None:
     step = STEPS[name]
