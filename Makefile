@@ -234,6 +234,7 @@ check: setup $(DEV) $(TORCH) $(SITE) ## Lint, types, import rules, the static ga
 # Its parts, side by side; each alone needs what `make check` has installed.
 check-types:
 	$(BIN)/mypy
+	node node_modules/pyright/index.js -p tests/unit/client --pythonpath $(BIN)/python
 
 check-gate:
 	$(BIN)/python -m muster.infra.gate

@@ -4,7 +4,9 @@ import ctypes
 import gc
 import resource
 import signal
+import subprocess
 import sys
+import unicodedata
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +28,7 @@ _MUCH = 50_000_000
 LONGEST_FIRST = (
     "simulation",
     "faults",
+    "unit/replica",  # of large arrays, which come while a worker holds little else
     "terminal",
     "workflow",
     "e2e",
@@ -46,7 +49,7 @@ pytest_plugins = [
 ]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let the programs under test be interrupted, and look for garbage less often.
 
     What a shell starts in the background ignores SIGINT, and so do its children; CI may be started like that.
@@ -56,6 +59,11 @@ def pytest_configure() -> None:
     gc.set_threshold(50_000, 20, 20)
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    kept = config.rootpath.joinpath(".hypothesis", "unicode_data", unicodedata.unidata_version, "codec-utf-8.json.gz")
+    if not hasattr(config, "workerinput") and not kept.exists():
+        # Hypothesis's tables of characters take 200 MB while they are made, once in a checkout.
+        made = "from hypothesis.internal.charmap import intervals_from_codec as made; made('utf-8')"
+        subprocess.run([sys.executable, "-c", made], cwd=config.rootpath, check=True)
 
 
 def pytest_collection_finish() -> None:

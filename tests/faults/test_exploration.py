@@ -10,14 +10,12 @@ from tests.exploration.draws import run_seed
 from tests.exploration.simulated import simulated
 from tests.support.source_patch import ROOT
 
-# Those that few schedules find; `python -m tests.exploration defects` puts all of them back.
+# Those that a few dozen schedules find; `python -m tests.exploration defects` puts all of them back.
 SAMPLED = (
     "a lost commit race is not noticed",
     "no member takes over a late shard",
     "the mean adds this process's contribution first",
     "a header damaged in transit excludes its sender",
-    "a snapshot is sealed before its shards are there",
-    "an object that appears after a 403 is denied",
 )
 
 
@@ -37,7 +35,7 @@ def test_a_seed_is_the_same_schedule_every_time() -> None:
 
 
 def test_defects_that_are_put_back_are_found() -> None:
-    assert [name for name in SAMPLED if find(DEFECTS[name], range(300)) is None] == []
+    assert [name for name in SAMPLED if find(DEFECTS[name], range(100)) is None] == []
 
 
 def test_every_defect_still_fits_the_code() -> None:

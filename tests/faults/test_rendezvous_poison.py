@@ -91,33 +91,35 @@ def _all_live(monkeypatch: pytest.MonkeyPatch) -> None:
     none_is_taken_for_dead(monkeypatch)
 
 
-def test_a_poisoned_contribution_excludes_its_sender_from_the_round(tmp_path: Path) -> None:
-    for name, (poison, reason) in POISONS.items():
-        run = Run(tmp_path / name, min_participants=2, count=SHARDED, rounds=3)
+@pytest.mark.parametrize(("poison", "reason"), POISONS.values(), ids=POISONS)
+def test_a_poisoned_contribution_excludes_its_sender_from_the_round(
+    tmp_path: Path, poison: Callable[[bytes], bytes], reason: str
+) -> None:
+    run = Run(tmp_path, min_participants=2, count=SHARDED, rounds=3)
 
-        def poisoned(key: str, body: bytes, poison: Callable[[bytes], bytes] = poison) -> bytes:
-            return poison(body) if key == POISONED else body
+    def poisoned(key: str, body: bytes) -> bytes:
+        return poison(body) if key == POISONED else body
 
-        def after_the_poison(round_: int, place: Path = run.root) -> None:
-            if round_ == 2:
-                wait_until("the poisoned object", (place / POISONED).exists)
+    def after_the_poison(round_: int) -> None:
+        if round_ == 2:
+            wait_until("the poisoned object", (run.root / POISONED).exists)
 
-        def by_another(key: str, place: Path = run.root) -> None:
-            # The sender judges its own contribution as sound: another member must commit the round.
-            if key == keys.commit(2):
-                wait_until("the object", (place / key).exists)
+    def by_another(key: str) -> None:
+        # The sender judges its own contribution as sound: another member must commit the round.
+        if key == keys.commit(2):
+            wait_until("the object", (run.root / key).exists)
 
-        sender = run.start(1, faults=Faults(before_create=by_another, rewrite=poisoned))
-        others = [run.start(rank, before_step=after_the_poison) for rank in (0, 2)]
-        with all_ended([sender, *others]):
-            finals = {peer.parameters() for peer in (sender, *others)}
-        assert [_members(run, round_) for round_ in (1, 2, 3)] == [[0, 1, 2], [0, 2], [0, 1, 2]], name
-        assert finals == {run.replayed_by_hand(lambda round_, run=run: _members(run, round_))}, name  # type: ignore[misc]
-        excluded = run.commit(2, _last_revision(run, 2)).excluded
-        # A client, which reads the commits alone, sees it too.
-        assert (run.commit(3).excluded_before, run.commit(3).excluded_total) == (excluded, 1), name
-        assert [item.rank for item in excluded] == [1], name
-        assert reason in excluded[0].reason, name
+    sender = run.start(1, faults=Faults(before_create=by_another, rewrite=poisoned))
+    others = [run.start(rank, before_step=after_the_poison) for rank in (0, 2)]
+    with all_ended([sender, *others]):
+        finals = {peer.parameters() for peer in (sender, *others)}
+    assert [_members(run, round_) for round_ in (1, 2, 3)] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert finals == {run.replayed_by_hand(lambda round_: _members(run, round_))}
+    excluded = run.commit(2, _last_revision(run, 2)).excluded
+    # A client, which reads the commits alone, sees it too.
+    assert (run.commit(3).excluded_before, run.commit(3).excluded_total) == (excluded, 1)
+    assert [item.rank for item in excluded] == [1]
+    assert reason in excluded[0].reason
 
 
 def test_more_poisoned_contributions_than_one_amendment_names_are_all_left_out(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from muster.contract.run.source_delivery import package_key
-from muster.infra.functions.function_table import FUNCTIONS as FUNCTIONS_TABLE
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
 from tests.infra.variants import KEY, ROLE, Variant
 from tests.support.template import FUNCTIONS, Template
@@ -43,14 +42,16 @@ def session(run: str, lineage: str | None = None, **more: str) -> dict[str, str]
     return {"aws:PrincipalTag/MusterRun": run, "aws:PrincipalTag/MusterLineage": lineage or run, **keys}
 
 
-def test_a_function_may_list_what_it_may_read() -> None:
+def test_a_function_may_list_what_it_may_read(template: Template) -> None:
     """S3 answers 404 to a HEAD of a missing key only to who may list it."""
-    for row in FUNCTIONS_TABLE:
-        held = [item for item in row.statements if "s3:ListBucket" in item.actions]
-        listed = [str(p) for item in held for p in item.conditions["StringLikeIfExists"]["s3:prefix"]]  # type: ignore[attr-defined]
-        read = [key for item in row.statements if "s3:GetObject" in item.actions for key in item.keys]
-        ours = [key for key in read if not key.startswith("notices/")]  # of a bucket's events: they exist
-        assert not [key for key in ours if not any(fnmatchcase(key, prefix) for prefix in listed)], row.name
+    for role in FUNCTIONS:
+        held = [one for one in template.statements if one.role == role]
+        lists = [one.condition["StringLikeIfExists"]["s3:prefix"] for one in held if "s3:ListBucket" in one.actions]
+        listed = [prefix for prefixes in lists for prefix in prefixes]
+        read = [place for one in held if "s3:GetObject" in one.actions for place in one.resources]
+        keys = [place.removeprefix(f"{BUCKET}/") for place in read if place.startswith(f"{BUCKET}/")]
+        ours = [key for key in keys if not key.startswith("notices/")]  # of a bucket's events: they exist
+        assert not [key for key in ours if not any(fnmatchcase(key, prefix) for prefix in listed)], role
 
 
 def test_no_action_has_a_wildcard_and_no_resource_is_open_that_the_service_can_name(template: Template) -> None:

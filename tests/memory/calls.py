@@ -181,6 +181,8 @@ class Calls:
         if fault is None:
             return effect()
         error = THROTTLED_BY.get(service, _THROTTLED) if fault.error is _THROTTLED else fault.error
+        if error is not None:
+            error = error.with_traceback(None)  # of many calls: it would keep the frames of all of them
         self._clock.sleep(fault.delay_seconds)
         if fault.action is not None:
             fault.action()

@@ -4,4 +4,6 @@ from functools import cache
 
 import botocore.session
 
-botocore.session.create_loader = cache(botocore.session.create_loader)
+from muster.client.aws.service_models import ServiceModels
+
+botocore.session.create_loader = cache(ServiceModels)

@@ -6,8 +6,8 @@ import json
 from tests.simulation.defects import DEFECTS, hunted
 from tests.support.source_patch import ROOT
 
-SAMPLE = "a call for a job that exists does not adopt it"
-"""A defect that a hundred schedules find."""
+SAMPLE = "a re-arm does not store its token"
+"""A defect that a dozen schedules find."""
 
 
 def test_every_defect_can_be_put_in() -> None:
@@ -22,4 +22,4 @@ def ast_of(source: str) -> str:
 
 
 def test_a_defect_is_found() -> None:
-    assert hunted(SAMPLE, 200) is not None
+    assert hunted(SAMPLE, 100) is not None

@@ -19,9 +19,10 @@ def plan_of(spec: Spec) -> Plan:
     return Plan.from_json(plan.to_json(), "plan")
 
 
-def requests(spec: Spec) -> list[dict[str, Any]]:
+def requests(spec: Spec, ranks: int | None = None) -> list[dict[str, Any]]:
+    """Of the first `ranks` replicas, or of all."""
     plan = plan_of(spec)
-    return [training_job_request(plan, rank, attempt=2, shortages=rank) for rank in range(spec.replicas)]
+    return [training_job_request(plan, rank, attempt=2, shortages=rank) for rank in range(ranks or spec.replicas)]
 
 
 def refusals(request: dict[str, Any]) -> list[str]:

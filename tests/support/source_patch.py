@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +76,7 @@ def function_in(source: str, name: str, file: str) -> ast.FunctionDef | ast.Asyn
     Raises:
         PatchError: the file has none.
     """
-    found: ast.AST = ast.parse(source)
+    found: ast.AST = _tree(source)
     for part in name.split("."):
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         inner = next((node for node in ast.walk(found) if isinstance(node, kinds) and node.name == part), None)
@@ -85,6 +86,10 @@ def function_in(source: str, name: str, file: str) -> ast.FunctionDef | ast.Asyn
         found = inner
     assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     return found
+
+
+_tree = lru_cache(8)(ast.parse)
+"""Many patches are of the same few files; nobody changes a tree."""
 
 
 def _places(function: ast.AST, wanted: list[ast.stmt]) -> Iterator[list[ast.stmt] | list[ast.expr]]:

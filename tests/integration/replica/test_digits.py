@@ -1,17 +1,10 @@
-"""The example: what it learns, and that it learns as well as one process that sees all the data."""
-
-from functools import partial
-from pathlib import Path
+"""The example's data and gradients. tests/e2e/test_demo.py has what it learns."""
 
 import numpy as np
 import pytest
 
-from examples.digits.baseline import baseline_accuracy
 from examples.digits.dataset import Examples, load, shard
 from examples.digits.model import Classifier
-from examples.digits.trainer import train
-from tests.support.contexts import context_of, trained
-from tests.support.peers import Run
 
 
 def test_every_example_is_dealt_to_exactly_one_replica_and_none_is_held_out() -> None:
@@ -35,14 +28,3 @@ def test_the_gradients_are_those_of_the_loss() -> None:
             losses.append(model.loss_and_gradients(batch)[0])
         array[place] += 1e-2
         assert gradients[name][place] == pytest.approx((losses[0] - losses[1]) / 2e-2, rel=0.05)
-
-
-def test_four_replicas_learn_as_much_as_one_process_with_all_data(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", replicas=4, min_participants=4)
-    contexts = [context_of(run, rank) for rank in range(4)]
-    trained(partial(train, rounds=20), contexts)
-    accuracies = {context.metrics.latest()["accuracy"] for context in contexts}
-    assert len(accuracies) == 1
-    accuracy = accuracies.pop()
-    assert accuracy > 0.95
-    assert abs(accuracy - baseline_accuracy(replicas=4, rounds=20)) <= 0.01

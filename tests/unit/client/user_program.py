@@ -1,4 +1,4 @@
-"""A user's program, which pyright checks strictly: it uses the public interface alone."""
+"""A user's program, which `make check` lets pyright check strictly: it uses the public interface alone."""
 
 from datetime import UTC, datetime, timedelta
 

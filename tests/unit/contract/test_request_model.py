@@ -94,7 +94,7 @@ def test_nothing_that_passes_the_spec_is_refused_by_the_service() -> None:
         with suppress(SpecError):
             accepted.append(parse_spec({**image, **fields}))
     # The client looks up the ARN of a role that only has a name.
-    sent = [requests(spec)[0] for spec in accepted if spec.named_role is None]
+    sent = [requests(spec, 1)[0] for spec in accepted if spec.named_role is None]
     assert [refusal for request in sent for refusal in refusals(request)] == []
     assert len(sent) > 100
 

@@ -267,7 +267,7 @@ def test_the_newest_state_counts_whatever_the_size(tmp_path: Path) -> None:
 
 
 REPLICAS, PROCESSES = 2, 4
-COUNT = 4 * 2**20  # 4 MiB in each process: many times the blocks and pieces that are coded at once
+COUNT = 2 * 2**20  # 2 MiB in each process: many times the blocks and pieces that are coded at once
 HELD = COUNT // PROCESSES * 4
 
 

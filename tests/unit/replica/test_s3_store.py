@@ -297,6 +297,7 @@ def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory() -> No
 def test_a_large_object_that_is_refused_ends_while_it_is_made(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(s3_store._PART_RETRIES, "backoff", {"init_backoff": timedelta(milliseconds=1)})
     monkeypatch.setitem(s3_store._PART_RETRIES, "max_retries", 2)
+    monkeypatch.setattr(s3_store, "_pace", lambda _: (5 * 2**20, 2))  # the server keeps all that it gets
     for status, expected in ((403, StoreDeniedError), (503, StoreUnavailableError)):
         s3.script(MULTIPART, error(status, "Refused"))
         writer = opened().writer("key")

@@ -124,7 +124,7 @@ def test_shards_that_are_not_there_leave_the_connections_to_those_that_are(
     """A member has died behind its contribution: a third of the shards is missing until another takes them over."""
     monkeypatch.setattr(blocks, "SHARD_BYTES_AIM", 1)
     monkeypatch.setattr(blocks, "SHARD_BYTES_MIN", 1)
-    run = Run(tmp_path, count=SHARDED * 8, rounds=1)
+    run = Run(tmp_path, count=SHARDED * 3, rounds=1)
     peers = run.start_all()
     with all_ended(peers):
         assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}

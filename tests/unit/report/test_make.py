@@ -234,9 +234,9 @@ def test_a_run_that_has_ended_leads_to_its_page_and_a_thousand_are_less_than_a_m
 
 
 def test_long_reasons_of_many_replicas_are_cut_and_the_page_stays_small() -> None:
-    assert len(render(make_page(sample_run(1_000, 30, reason="x" * 1_024)))) < 1_000_000
-    many = sample_run(5_000, 1, reason="x" * 1_024)
-    reasons = [one.reason for replica in make_page(many).replicas for one in replica.attempts if one.reason[:1] == "x"]
+    page = make_page(sample_run(2_000, 5, reason="x" * 1_024))
+    assert len(render(page)) < 1_000_000
+    reasons = [one.reason for replica in page.replicas for one in replica.attempts if one.reason[:1] == "x"]
     assert {len(reason) for reason in reasons} == {120}
     assert reasons[0].endswith("x…")
 

@@ -116,7 +116,7 @@ def test_the_values_of_a_large_run_fit_into_a_function() -> None:
     values=st.lists(st.floats(-1e6, 1e6, allow_nan=False, width=32), min_size=2, max_size=6),
     rounds=st.integers(1, 4),
 )
-@settings(max_examples=25)  # each has 125,000 replicas
+@settings(max_examples=10)  # each has 125,000 replicas
 def test_a_byte_is_near_to_its_value(values: list[float], rounds: int) -> None:
     many = CELLS_MAX // 8
     table = RoundTable(many, START)

@@ -170,12 +170,12 @@ def test_what_a_replica_says_of_its_time_is_bounded_by_the_round() -> None:
 
 
 def test_the_table_of_a_large_run_is_small() -> None:
-    for replicas, rounds in ((1_000, 100), (10_000, 20)):
-        table, made = TimeTable(replicas), timed(1, {rank: {T: 1, W: 1} for rank in range(replicas)})
-        for number in range(1, rounds + 1):
-            table.add(made, number % 3, 1)
-        view = table.view()
-        assert view is not None
-        assert len(view.shares) <= 4 / 3 * (SHARES_MAX + KINDS * replicas), replicas
-        # Merged rounds have the mean of their shares, weighted with their durations.
-        assert shares(view, replicas - 1, 0)[T] == pytest.approx(2 / 3, abs=0.35), replicas
+    replicas = 2_000
+    table, made = TimeTable(replicas), timed(1, {rank: {T: 1, W: 1} for rank in range(replicas)})
+    for number in range(1, 51):
+        table.add(made, number % 3, 1)
+    view = table.view()
+    assert view is not None
+    assert len(view.shares) <= 4 / 3 * (SHARES_MAX + KINDS * replicas)
+    # Merged rounds have the mean of their shares, weighted with their durations.
+    assert shares(view, replicas - 1, 0)[T] == pytest.approx(2 / 3, abs=0.35)
