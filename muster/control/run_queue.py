@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.control.aws.store import Store
 from muster.control.aws.task_tokens import Tokens
-from muster.control.runtime.parallel import in_parallel
+from muster.control.runtime.parallel import PARALLEL, in_another_order, in_parallel
 
 
 class RunQueue:
@@ -32,45 +32,55 @@ class RunQueue:
         """
         # The workflow waits for this call, and repeats it should it fail: it tells the run by itself.
         told = {queued.execution_arn} if self._keep(queued.run, token) else set()
-        runs = self._update(lambda before: before.asked(queued, self._cap).with_told(told))
+        admitted = set[str]()
+        runs = self._update(lambda before: before.asked(queued, self._cap).with_told(told), admitted)
         # A run that was stopped while this function was late has left the queue already, and no one would remove it.
         # A settlement writes the result before it leaves: either this look finds the result, or the leaving this run.
         if self._is_settled(queued.run):
             self.leave(queued.execution_arn)
             self._tokens.release(token.token)
             return True
-        runs = self._without_settled(runs)
-        admitted = runs.is_admitted(queued.execution_arn)
-        if admitted:
+        runs = self._without_settled(runs, admitted)
+        is_admitted = runs.is_admitted(queued.execution_arn)
+        if is_admitted:
             self._tell(queued)
-        self._admit(runs)
-        return admitted
+        self._admit(runs, admitted)
+        return is_admitted
 
     def leave(self, execution_arn: str) -> None:
         """Leave the queue after the settlement, and admit the next runs."""
-        runs = self._update(lambda before: before.without({execution_arn}, self._cap))
-        self._admit(self._without_settled(runs))
+        admitted = set[str]()
+        runs = self._update(lambda before: before.without({execution_arn}, self._cap), admitted)
+        self._admit(self._without_settled(runs, admitted), admitted)
 
-    def _without_settled(self, runs: Queue) -> Queue:
-        """`runs` without those that were settled and could not leave. They matter only while another run waits."""
-        while any(not queued.admitted for queued in runs.runs):
-            settled = in_parallel(lambda queued: self._is_settled(queued.run), runs.runs)
-            over = {queued.execution_arn for queued, ended in zip(runs.runs, settled, strict=True) if ended}
+    def _without_settled(self, runs: Queue, admitted: set[str]) -> Queue:
+        """`runs` without those that were settled and could not leave. They matter only while another run waits.
+
+        However many there are, this looks at who is next, at those that are `admitted` now, and at some others.
+        """
+        looked_at = set[str]()
+        others = _some((queued for queued in runs.runs if queued.admitted), admitted)
+        while (following := next((queued for queued in runs.runs if not queued.admitted), None)) is not None:
+            now = (queued for queued in runs.runs if queued.execution_arn in admitted)
+            unknown = [queued for queued in (following, *now, *others) if queued.execution_arn not in looked_at]
+            settled = in_parallel(lambda queued: self._is_settled(queued.run), unknown)
+            over = _arns(queued for queued, ended in zip(unknown, settled, strict=True) if ended)
             if not over:
                 break
-            runs = self._update(partial(Queue.without, execution_arns=over, cap=self._cap))
+            looked_at, others = looked_at | _arns(unknown), []
+            runs = self._update(partial(Queue.without, execution_arns=over, cap=self._cap), admitted)
         return runs
 
     def _is_settled(self, run: str) -> bool:
         return self._store.exists(RunLayout(run).result)
 
-    def _admit(self, runs: Queue) -> None:
-        """Tell the runs that are newly admitted, and those that a call before this one has admitted and not told."""
-        untold = runs.untold
+    def _admit(self, runs: Queue, admitted: set[str]) -> None:
+        """Tell the runs that are `admitted` now, and some of those that another call has admitted and not told."""
+        now = (queued for queued in runs.untold if queued.execution_arn in admitted)
+        untold = [*now, *_some(runs.untold, admitted)]
         if untold:
             in_parallel(self._tell, untold)
-            told = {queued.execution_arn for queued in untold}
-            self._update(lambda before: before.with_told(told))
+            self._update(lambda before: before.with_told(_arns(untold)))
 
     def _tell(self, queued: QueuedRun) -> None:
         """Complete the task token of an admitted run. One that was completed before is ignored."""
@@ -96,7 +106,8 @@ class RunQueue:
                 return True
         raise AssertionError  # attempts() ends by raising
 
-    def _update(self, change: Callable[[Queue], Queue]) -> Queue:
+    def _update(self, change: Callable[[Queue], Queue], admitted: set[str] | None = None) -> Queue:
+        """The queue after a `change`; the runs that are admitted by it are added to `admitted`."""
         for _ in self._store.attempts(self._store.uri(QUEUE_KEY)):
             before, etag = self._read()
             after = change(before)
@@ -106,6 +117,8 @@ class RunQueue:
             # that it expects if the same runs are in the queue again.
             body = after.model_copy(update={"revision": before.revision + 1}).to_json()
             if self._store.create(QUEUE_KEY, body) if etag is None else self._store.replace(QUEUE_KEY, body, etag):
+                if admitted is not None:
+                    admitted |= _arns(after.untold) - _arns(before.untold)
                 return after
         raise AssertionError  # attempts() ends by raising
 
@@ -114,3 +127,12 @@ class RunQueue:
         if found is None:
             return Queue(), None
         return Queue.from_json(found.body, self._store.uri(QUEUE_KEY)), found.etag
+
+
+def _arns(runs: Iterable[QueuedRun]) -> set[str]:
+    return {queued.execution_arn for queued in runs}
+
+
+def _some(runs: Iterable[QueuedRun], known: set[str]) -> list[QueuedRun]:
+    """Of `runs` without the `known` ones as many as take the same time however many there are: others each time."""
+    return in_another_order([queued for queued in runs if queued.execution_arn not in known])[:PARALLEL]

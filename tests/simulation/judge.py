@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.client.runs.observer import Observer
@@ -471,22 +473,27 @@ class Judge:
             excused = _is_excused(world.executions[name])
             if len(set(seen)) > 1 and not excused:
                 world.violate("what clients see", f"{name}: result {seen[0]}, status {seen[1]}, list {seen[2]}")
-            page = self._objects.get(RunLayout(name).page)
+            page = self._object(RunLayout(name).page)
             if page is not None and seen[0].encode() not in page:
                 world.violate("what clients see", f"{name}: the page does not say {seen[0]}")
 
     # --- what is in the bucket -------------------------------------------------------------------
 
-    @property
-    def _objects(self) -> Mapping[str, bytes]:
-        return {key: one.body for key, one in self._world.cloud.s3.objects("bucket").items()}
+    @cached_property
+    def _folders(self) -> Mapping[str, list[tuple[str, bytes]]]:
+        """The keys and bodies at the end, by folder and run."""
+        found: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
+        for key, one in self._world.cloud.s3.objects("bucket").items():
+            found[_folder(key)].append((key, one.body))
+        return found
 
     def _object(self, key: str) -> bytes | None:
         found: Any = self._world.cloud.s3.peek("bucket", key)
         return None if found is None else found.body
 
     def _under(self, prefix: str) -> list[tuple[str, bytes]]:
-        return [(key, body) for key, body in self._objects.items() if key.startswith(prefix)]
+        """At the end: what is below the prefix of a run, or a longer one."""
+        return [(key, body) for key, body in self._folders[_folder(prefix)] if key.startswith(prefix)]
 
     def _document(self, kind: type[D], key: str) -> D | None:
         found = self._object(key)
@@ -500,6 +507,11 @@ class Judge:
 
     def fence(self, run: str) -> Fence | None:
         return self._document(Fence, RunLayout(run).fence)
+
+
+def _folder(key: str) -> str:
+    """`control/run`, for instance."""
+    return "/".join(key.split("/", 2)[:2])
 
 
 def _any_from(marks: Sequence[float], moment: float) -> bool:

@@ -19,6 +19,9 @@ _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type":
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 _LATE = (5.0, 60.0, 400.0, _HOUR, 7 * _HOUR, 3 * _DAY)
 _BROKEN = (*(None,) * 30, "plan", "attempt", "settle", "admit", "stop", "stop", "react")
+CROWD, _CROWDED = 500, 0.0002
+"""As many runs as users start at the same time, and in what share of the schedules they do: each takes a minute."""
+_MORE_STEPS = 10
 _HANGS = 0.25
 """Of the attempts that do not complete."""
 SWEEP_SECONDS = 6 * _HOUR
@@ -36,7 +39,10 @@ class Scenario:
         self._broken = draws.pick("broken function", _BROKEN)
         self._broken_since = draws.pick("broken function/since", (0.0, 100.0, 300.0))
         self._broken_hours = draws.pick("broken function/hours", (1.0, 0.2, 12.0))
-        self.cap: int | None = draws.pick("cap", (None, None, None, 2, 4))
+        self.is_crowded = draws.chance("many runs", _CROWDED)
+        world.most_steps *= _MORE_STEPS if self.is_crowded else 1
+        caps = (CROWD // 5, CROWD // 25) if self.is_crowded else (None, None, None, 2, 4)
+        self.cap: int | None = draws.pick("cap", caps)
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.6)
         self.uses_clusters = draws.chance("clusters", 0.2)
@@ -54,7 +60,8 @@ class Scenario:
         if self.cap is not None:
             world.fleet.variables["MUSTER_MAX_CONCURRENT_REPLICAS"] = str(self.cap)
         runs = draws.pick("runs", (1, 1, 2, 3)) if self.cap is not None else 1
-        for name in ("one", "two", "three")[:runs]:
+        names = [f"run{number}" for number in range(CROWD)] if self.is_crowded else ("one", "two", "three")[:runs]
+        for name in names:
             self.launch(name, draws.pick(f"{name}/start", (0.0, 0.0, 5.0, 100.0)))
         if draws.chance("deploy", 0.15):
             self._deploy_at(draws.pick("deploy/at", (0.3, 1.0, 3.0, 20.0, 60.0, 200.0, 350.0, 353.0, 360.0, 500.0)))

@@ -37,9 +37,8 @@ def test_replicas_that_s3_slows_down_end_their_round_at_its_rate() -> None:
     found, impatient = (crowd(32, 2**25, patience_seconds=seconds, gets=172) for seconds in (3_600, 0))
     assert (found.lost, len(found.means)) == (0, 1)
     assert impatient.lost > 0
-    # The last pauses are as long in the much longer rounds of more replicas.
-    assert found.seconds <= 1.5 * found.bound_seconds
-    assert max(found.first_reads.values()) <= 2
+    assert found.seconds <= 1.1 * found.bound_seconds
+    assert max(found.first_reads.values()) <= 4
 
 
 def test_a_second_call_of_stop_loses_no_time_with_what_the_first_has_stopped() -> None:

@@ -15,7 +15,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -82,8 +82,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("muster.replica")
 
-# What obstore and `bulk` say of a 503, which to a HEAD has no code.
+# What obstore and `bulk` say of a 503, which to a HEAD has no code, and of a 416. obstore has no error types for them.
 _SLOW_DOWN = re.compile(r"(status code:|S3 answers) 503\b|\bSlowDown\b")
+_OUT_OF_RANGE = re.compile(r"(status code:|S3 answers) 416\b")
 
 # `_call` alone retries.
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
@@ -162,7 +163,16 @@ class S3ObjectStore(Store):
             self._call(key, lambda: obstore.put(self.client, path, body, use_multipart=False))
 
         def put_parts(pieces: Iterator[Bytes]) -> None:
-            # A part that was written cannot be written again by the caller: here the client retries each request.
+            # What was taken of `pieces` cannot be taken again: from the first part on all is left to the same client.
+            if (bulk := self._transfers(part)) is not None:
+                with suppress(LeftToObstoreError):
+                    upload = self._call(key, lambda: bulk.begin_upload(path))
+                    try:
+                        self._send_parts(bulk, key, upload, _cut(pieces, part), at_once)
+                    except LeftToObstoreError:
+                        raise StoreUnavailableError(self.uri(key), 1, "the credentials have expired") from None
+                    return
+            # Here that client retries each request.
             client = _client(self._bucket, _PART_RETRIES)
             try:
                 obstore.put(client, path, pieces, chunk_size=part, max_concurrency=at_once)
@@ -240,13 +250,10 @@ class S3ObjectStore(Store):
                 result = obstore.get(
                     self.client, path, options={"range": {"offset": start} if stop is None else (start, stop)}
                 )
-            except PermissionDeniedError:
-                raise
-            except BaseError:
-                meta = self._head(path)
-                if _ends_before(meta, start):
-                    return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
-                raise
+            except BaseError as error:
+                if (meta := self._ended_before(path, start, error)) is None:
+                    raise
+                return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
         return Part(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
 
     def _open(self, key: str, start: int, stop: int, sizes: tuple[int, int]) -> Iterable[Buffer]:
@@ -254,12 +261,17 @@ class S3ObjectStore(Store):
         path = self._prefix + key
         try:
             return self._missing.found(path, partial(self._body, path, start, stop, sizes))
-        except PermissionDeniedError:
-            raise
-        except BaseError:
-            if _ends_before(self._head(path), start):
-                return ()
-            raise
+        except BaseError as error:
+            if self._ended_before(path, start, error) is None:
+                raise
+            return ()
+
+    def _ended_before(self, path: str, start: int, error: BaseError) -> ObjectMeta | None:
+        """The object, if its range failed because it starts beyond the end. Other failures cost no further request."""
+        if _OUT_OF_RANGE.search(str(error)) is None:
+            return None
+        meta = self._head(path)
+        return meta if meta["size"] <= start else None
 
     def _body(self, path: str, start: int, stop: int, sizes: tuple[int, int]) -> Iterable[Buffer]:
         if (bulk := self._transfers(stop - start)) is not None:
@@ -288,23 +300,38 @@ class S3ObjectStore(Store):
         upload = None if begun is None else begun.taken()
         if upload is None:
             upload = self._call(key, lambda: bulk.begin_upload(path))
-        name = upload
+        pieces = (view[first : first + part] for first in range(0, len(view), part))
+        self._send_parts(bulk, key, upload, pieces, PARTS_AT_ONCE)
 
-        def put(number: int) -> Uploaded:
-            piece = view[part * (number - 1) : part * number]
-            return self._call(key, lambda: bulk.put_part(path, name, number, piece))
+    def _send_parts(self, bulk: Transfers, key: str, upload: str, parts: Iterable[Bytes], at_once: int) -> None:
+        """Complete a multipart upload; no more than `at_once` of its parts, and the next one, are in memory.
+
+        Raises:
+            LeftToObstoreError: obstore must do it.
+        """
+        path, sent, running = self._prefix + key, list[Future[Uploaded]](), set[Future[Uploaded]]()
+
+        def put(number: int, piece: Bytes) -> Uploaded:
+            return self._call(key, lambda: bulk.put_part(path, upload, number, piece))
 
         try:
-            with ThreadPoolExecutor(PARTS_AT_ONCE, "upload") as pool:
-                parts = list(pool.map(put, range(1, -(-len(view) // part) + 1)))
-            self._call(key, lambda: bulk.complete_upload(path, name, parts))
+            with ThreadPoolExecutor(at_once, "upload") as pool:
+                for number, piece in enumerate(parts, 1):
+                    if len(running) == at_once:
+                        ended, running = wait(running, return_when=FIRST_COMPLETED)
+                        for part in ended:
+                            part.result()
+                    sent.append(pool.submit(put, number, piece))
+                    running.add(sent[-1])
+                uploaded = [part.result() for part in sent]
+            self._call(key, lambda: bulk.complete_upload(path, upload, uploaded))
         except ObjectMissingError:
             # The upload: it is complete, and the answer was lost; or it has been deleted.
             if not self.exists(key):
                 raise StoreUnavailableError(self.uri(key), 1, "the multipart upload has been deleted") from None
         except BaseException:
             with suppress(BaseError, OSError, LeftToObstoreError):
-                bulk.abort_upload(path, name)
+                bulk.abort_upload(path, upload)
             raise
 
     def _put_parts(self, key: str, body: Bytes, part: int) -> None:
@@ -433,11 +460,6 @@ class _S3Creation(Creation):
             self._put.discard()
 
 
-def _ends_before(meta: ObjectMeta, start: int) -> bool:
-    """Whether a range failed because it starts beyond the end: S3 answers 416, for which obstore has no error type."""
-    return meta["size"] <= start
-
-
 def _place() -> tuple[str, str, str | None]:
     """The region, the service's address, and a file with the certificates of a private authority."""
     region = region_of(os.environ) or DEFAULT_REGION
@@ -473,6 +495,22 @@ def _pace(size: int | None) -> tuple[int, int]:
     # At least two, as large as they can be: every part is a request.
     part = min(PART_BYTES, max(PART_BYTES_MIN, sent // 2))
     return part, min(PARTS_AT_ONCE, max(1, sent // part))
+
+
+def _cut(pieces: Iterable[Bytes], part: int) -> Iterator[Bytes]:
+    """A copy of `pieces`, in parts of so many bytes; the last one may be shorter."""
+    room = bytearray()
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        while view:
+            taken = min(len(view), part - len(room))
+            room += view[:taken]
+            view = view[taken:]
+            if len(room) == part:
+                yield room
+                room = bytearray()
+    if room:
+        yield room
 
 
 def _first_line(error: BaseException) -> str:

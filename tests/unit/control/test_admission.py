@@ -14,6 +14,7 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.admission import AdmitRequest, admit
 from muster.control.planning import make_plan
 from muster.control.run_queue import RunQueue
+from muster.control.runtime.parallel import PARALLEL
 from tests.memory import Call, Fault
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import FunctionEndedError, Row, finished, found
@@ -122,7 +123,7 @@ def test_a_write_that_takes_effect_late_finds_another_queue_although_the_same_ru
 
 
 def test_a_queue_operation_tells_the_newly_admitted_runs_and_no_others(harness: ControlHarness) -> None:
-    """Of 400 that were admitted before, each would take two calls."""
+    """Of 400 that were admitted before, each would take two calls, and another one to look whether it is settled."""
     plain = QueuedRun(run="r", execution_arn="arn:r", replicas=1, asked_at="t", admitted=True, told=True)
     many = tuple(plain.model_copy(update={"run": f"r{n}", "execution_arn": f"arn:r{n}"}) for n in range(400))
     harness.plane.store.create(QUEUE_KEY, Queue(runs=many).to_json())
@@ -130,10 +131,20 @@ def test_a_queue_operation_tells_the_newly_admitted_runs_and_no_others(harness: 
     tokens = [harness.cloud.workflow.token() for _ in range(2)]
     assert [join(larger, run, 1, token) for run, token in zip("ab", tokens, strict=True)] == [True, False]
     assert harness.cloud.calls.counts()["SendTaskSuccess"] == 1
+    assert harness.cloud.calls.counts()["HeadObject"] <= 20
     found(larger.plane.queue).leave("arn:a")
     assert [harness.output(token) for token in tokens] == [{}, {}]
     assert harness.cloud.calls.counts()["SendTaskSuccess"] == 2
     assert not Queue.from_json(found(harness.plane.store.get(QUEUE_KEY)).body, "queue").untold
+
+
+def test_all_runs_that_are_admitted_in_place_of_a_large_one_are_told(harness: ControlHarness) -> None:
+    larger = ControlHarness(cloud=harness.cloud, cap=2 * PARALLEL)
+    join(larger, "large", 2 * PARALLEL)
+    tokens = [harness.cloud.workflow.token() for _ in range(2 * PARALLEL)]
+    assert not any(join(larger, f"r{number}", 1, token) for number, token in enumerate(tokens))
+    found(larger.plane.queue).leave("arn:large")
+    assert all(harness.output(token) == {} for token in tokens)
 
 
 def test_a_run_that_was_admitted_by_a_call_that_ended_is_told_by_the_next_one(

@@ -23,6 +23,7 @@ from muster.replica.store.pace import Pace
 from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
+    PART_BYTES,
     ObjectExistsError,
     ObjectMissingError,
     StoreDeniedError,
@@ -239,11 +240,25 @@ def test_looking_for_what_is_not_there_is_one_request(s3: S3Server, store: S3Obj
         with pytest.raises(ObjectMissingError):
             read()
         assert s3.methods == ["GET"]
-        # A peer sweeps the round: the first GET fails in passing, and the HEAD after it gets a 403.
-        s3.script(answer(503), DENIED, listing())
+        # A peer sweeps the round after the first GET, and the HEAD gets a 403.
+        s3.script(answer(416), DENIED, listing())
         with pytest.raises(ObjectMissingError):
             read()
         assert s3.methods == ["GET", "HEAD", "GET"]
+
+
+def test_a_range_that_begins_beyond_the_end_has_no_bytes(s3: S3Server, store: S3ObjectStore) -> None:
+    reads: list[Callable[[], bytes]] = [
+        lambda: bytes(store.read("key", 5, 10).body),
+        lambda: bytes(store.read("key", 5).body),
+        lambda: b"".join(bytes(piece) for piece in store.stream("key", 5, 10)),
+        lambda: b"".join(bytes(piece) for piece in store.stream("key", 5, 5 + s3_store.BULK_BYTES)),
+    ]
+    for read in reads:
+        # Other trouble costs S3, which is perhaps at its limit, no further request.
+        s3.script(SLOW_DOWN, answer(416), OK)
+        assert read() == b""
+        assert s3.methods == ["GET", "GET", "HEAD"]
 
 
 # --- large objects that are written piece by piece -----------------------------------------------------------------
@@ -251,7 +266,8 @@ def test_looking_for_what_is_not_there_is_one_request(s3: S3Server, store: S3Obj
 # The answers to both ends of a multipart upload: a client reads of each what it needs.
 MULTIPART = answer(
     200,
-    b"<Result><Bucket>bucket</Bucket><Key>key</Key><UploadId>7</UploadId><ETag>x</ETag><Location>l</Location></Result>",
+    b"<CompleteMultipartUploadResult><Bucket>bucket</Bucket><Key>key</Key><UploadId>7</UploadId><ETag>x</ETag>"
+    b"<Location>l</Location></CompleteMultipartUploadResult>",
 )
 
 
@@ -262,7 +278,13 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 6 * 2**20)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.fixture(params=[True, False], ids=["bulk", "obstore"])
+def _either_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
+        monkeypatch.setattr(S3ObjectStore, "_transfers", lambda *_: None)
+
+
+@pytest.mark.usefixtures("small_parts", "_either_client")
 def test_a_large_object_is_written_in_parts_while_it_is_made(s3: S3Server, store: S3ObjectStore) -> None:
     s3.script(MULTIPART)
     writer = store.writer("key")
@@ -285,7 +307,7 @@ def test_a_large_object_is_written_in_parts_while_it_is_made(s3: S3Server, store
 def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory() -> None:
     for mib in (1, 64, 256, 1024, 150 * 1024):
         part, at_once = s3_store._pace(mib * 2**20)
-        assert 5 * 2**20 <= part <= s3_store.PART_BYTES, mib
+        assert 5 * 2**20 <= part <= PART_BYTES, mib
         assert mib * 2**20 <= 10_000 * part, mib  # S3: parts of an upload
         # Those that are sent, and the one that is being collected.
         assert (at_once + 1) * part <= max(10 * 2**20, mib * 2**20 // 8), mib
@@ -294,12 +316,25 @@ def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory() -> No
 
 
 @pytest.mark.usefixtures("small_parts")
+def test_parts_that_s3_slows_down_are_tried_until_the_time_out(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_store, "PAUSE_SECONDS", 0.001)
+    s3.script(MULTIPART, *[SLOW_DOWN] * 2 * TRIES, MULTIPART)
+    writer = S3ObjectStore("bucket", "prefix/", Pace(3_600)).writer("key")
+    for _ in range(7):
+        writer.write(b"x" * 2**20)
+    writer.close()
+    assert s3.methods == ["POST", *["PUT"] * (2 * TRIES + 2), "POST"]
+
+
+@pytest.mark.usefixtures("small_parts", "_either_client")
 def test_a_large_object_that_is_refused_ends_while_it_is_made(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(s3_store._PART_RETRIES, "backoff", {"init_backoff": timedelta(milliseconds=1)})
     monkeypatch.setitem(s3_store._PART_RETRIES, "max_retries", 2)
     monkeypatch.setattr(s3_store, "_pace", lambda _: (5 * 2**20, 2))  # the server keeps all that it gets
-    for status, expected in ((403, StoreDeniedError), (503, StoreUnavailableError)):
-        s3.script(MULTIPART, error(status, "Refused"))
+    monkeypatch.setattr(s3_store, "TRIES", 2)
+    refusals = ((403, "AccessDenied", StoreDeniedError), (503, "SlowDown", StoreUnavailableError))
+    for status, code, expected in (*refusals, (400, "ExpiredToken", StoreUnavailableError)):
+        s3.script(MULTIPART, error(status, code))
         writer = opened().writer("key")
         with pytest.raises(expected):
             deque(map(writer.write, [b"x" * 2**20] * 100))
