@@ -132,7 +132,8 @@ class PodCluster:
 
     def log(self, name: str, index: int = 0) -> str:
         """The log of a pod, without times."""
-        found = self.cluster.kubelet.log_of(self.pod(name, index)["metadata"]["uid"])
+        pod = self.store.find(PODS, f"{name}-pod-{index}", NAMESPACE)
+        found = None if pod is None else self.cluster.kubelet.log_of(pod["metadata"]["uid"])
         lines = found.read_text().splitlines() if found and found.exists() else []
         return "\n".join(line.partition(" ")[2] for line in lines)
 
