@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.expressions.interpolation import MISSING, Literal, referred_mapping
+from muster.contract.recipe.expressions.interpolation import MISSING, Literal, referred_part
 from muster.contract.recipe.expressions.placeholders import copied
 from muster.contract.recipe.recipe_problems import Problems, path_name
 from muster.contract.recipe.recipe_problems import field as field_name
@@ -106,7 +106,7 @@ class _Source:
             parts[max((one for one in parts if path[: len(one)] == one), key=len)].append(path)
         # An interpolation of which some values are replaced stands for a mapping, as it is after the rest is merged.
         for above, within in parts.items():
-            if above and (referred := referred_mapping(self._merged.document, above)) is not None:
+            if above and isinstance(referred := referred_part(self._merged.document, above), dict):
                 self._put(above, referred)
             for path in within:
                 self._set(path, self._placed[path])
@@ -130,12 +130,12 @@ class _Source:
 
     def _descend(self, item: JsonValue, path: Path, found: JsonValue) -> None:
         if isinstance(item, dict) and isinstance(found, str) and not isinstance(found, Literal) and "${" in found:
-            referred = referred_mapping(self._merged.document, path)
-            if referred is not None and len(self._referring) >= _REFERRING_MAX:
+            referred = referred_part(self._merged.document, path)
+            if isinstance(referred, dict) and len(self._referring) >= _REFERRING_MAX:
                 statement = f"one of more than {_REFERRING_MAX} interpolations of which some values are replaced"
                 self._problems.state(field_name(path, self._origin), statement, "replace all of it")
                 return
-            if referred is not None:
+            if isinstance(referred, dict):
                 self._referring.append(path)
                 found = referred
         if isinstance(item, dict) and (isinstance(found, dict) or _has_indices(item, found)):
