@@ -173,8 +173,8 @@ class Muster:
         name = checked.name or new_run_name(checked)
         if named := list(launch_name_problems(name, self._cloud.stack.job_prefix, checked)):
             raise SpecError(named)
-        if expanded.sources is not None:
-            self._cloud.objects.store_recipe(expanded.sources)
+        for recipe in {one.digest: one for one in expanded.recipes}.values():
+            self._cloud.objects.store_recipe(recipe)
         run = self.run(name)
         try:
             run.joined = self._cloud.executions.start(name, execution_input(self._with_source(checked)))

@@ -32,7 +32,7 @@ from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.unresolved import problems_beside, reference_of
+from muster.contract.recipe.unresolved import problems_beside
 from muster.contract.spec.spec_reader import spec_problems
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
@@ -78,7 +78,7 @@ class Expansion:
 
 
 def expand(document: Mapping[Any, Any], sources: RecipeSources) -> dict[str, JsonValue]:
-    """The spec with what its recipe fills in; `recipe` is then a reference. An expanded spec expands to itself.
+    """The spec with what its recipe fills in; `recipe` is then a reference.
 
     Raises:
         SpecError: with every problem of the recipe and of the rest of the spec.
@@ -92,7 +92,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     Raises:
         SpecError: as `expand`.
     """
-    request = _request(document)
+    request = read_request(document.get("recipe"))
     drafts: list[_Drafted] = []
     faults: list[list[Problem]] = []
     for own in sources_of_ranks(document, sources):
@@ -146,15 +146,9 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
         name=sources.name,
         family=drafts[0].family,
         digest=digests[0] if len(digests) == 1 else digest(digests),
-        sources=sources.digest,
         ranks=ranks,
         kwargs=drafts[0].draft.request.kwargs,
     )
-
-
-def _request(document: Mapping[Any, Any]) -> RecipeRequest:
-    reference = reference_of(document)
-    return read_request(document.get("recipe")) if reference is None else RecipeRequest(kwargs=reference.kwargs)
 
 
 def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
@@ -273,26 +267,3 @@ def _unknown_family(resolved: ResolvedRecipe) -> Problem:
 def _with_stand_ins(document: Mapping[Any, Any], faulty: Iterable[str]) -> dict[str, JsonValue]:
     """The spec without the faults that are reported already."""
     return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}
-
-
-def _without_recipe(document: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {name: value for name, value in document.items() if name != "recipe"}
-
-
-def expanded_again(given: Mapping[Any, Any], found: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
-    """The expansion of an expanded spec, which must be what was `given`: so nothing was changed since.
-
-    Args:
-        given: the spec as it was expanded before.
-        found: the same, with the model that it names looked up again.
-        sources: those of its recipe.
-
-    Raises:
-        SpecError: the recipe or the spec has another form now.
-    """
-    again = expansion(found, sources)
-    if reference_of(given) != again.reference or _without_recipe(given) != _without_recipe(again.document):
-        statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
-        remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
-        raise SpecError([StatedProblem("recipe", statement, remedy)])
-    return again

@@ -104,4 +104,4 @@ def _stand_in(document: Mapping[Any, Any]) -> RecipeReference:
     replicas = document.get("replicas")
     count = replicas if isinstance(replicas, int) and 1 <= replicas <= REPLICAS_MAX else 1
     ranks = None if document.get("sweep") is None else [_UNKNOWN_DIGEST] * count
-    return RecipeReference(name="recipe", family="llmft", digest=_UNKNOWN_DIGEST, sources=_UNKNOWN_DIGEST, ranks=ranks)
+    return RecipeReference(name="recipe", family="llmft", digest=_UNKNOWN_DIGEST, ranks=ranks)

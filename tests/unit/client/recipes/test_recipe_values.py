@@ -72,8 +72,8 @@ def test_a_difference_has_both_values() -> None:
     ]
 
 
-DIGEST, OTHER = "0123456789ab" + "c" * 52, "f" * 64
-REFERENCE: dict[str, Any] = {"name": "llama-lora", "family": "llmft", "digest": DIGEST, "sources": OTHER}
+DIGEST = "0123456789ab" + "c" * 52
+REFERENCE: dict[str, Any] = {"name": "llama-lora", "family": "llmft", "digest": DIGEST}
 
 
 def status(recipe: Any) -> RunStatus:

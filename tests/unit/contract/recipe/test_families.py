@@ -39,7 +39,6 @@ def sources(text: str, **fields: Any) -> RecipeSources:
 def expanded(text: str, document: dict[str, Any] = SPEC, **fields: Any) -> Spec:
     found = sources(text, **fields)
     result = expand(document, found)
-    assert expand(result, found) == result
     return parse_spec(result)
 
 
@@ -53,7 +52,6 @@ def resolved(text: str, *path: str, document: dict[str, Any] = SPEC, **fields: A
     """A value of the recipe that the job reads."""
     found = sources(text, **fields)
     result = expansion(document, found)
-    assert expand(result.document, found) == result.document
     return value_at(result.recipes[0].document, *path)
 
 
