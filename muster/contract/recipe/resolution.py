@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from muster.contract.errors import RecipeError
 from muster.contract.recipe.expressions.interpolation import MISSING, interpolated
 from muster.contract.recipe.expressions.placeholders import Filled, Filling, fill, placeholder_names
-from muster.contract.recipe.merging import Merged, merge_recipe, merge_values, value_at
+from muster.contract.recipe.merging import Merged, merge_recipe, merge_values
 from muster.contract.recipe.override_spec import MACHINES, Parameter, parse_override_spec
 from muster.contract.recipe.recipe_problems import Problems, field, path_name
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
@@ -28,6 +28,7 @@ from muster.contract.recipe.recipe_text import (
     recipe_yaml,
 )
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.contract.recipe.values import everything_in, value_at
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 _SYNTHETIC = "training_config"
@@ -273,7 +274,7 @@ class _Resolution:
                 continue
             for path in merged.named.get(name, ()):
                 if path not in faulty:
-                    self._validate_value(parameter, path, value_at(document, path), merged)
+                    self._validate_value(parameter, path, value_at(document, *path), merged)
         _Relations(document, merged, self._problems, self._sources.sequence_length).check()
 
     def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
@@ -317,7 +318,7 @@ class _Relations:
 
     def _number(self, name: str) -> float | None:
         paths = self.merged.named.get(name)
-        value = value_at(self.document, paths[0]) if paths else None
+        value = value_at(self.document, *paths[0]) if paths else None
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -331,34 +332,19 @@ def _is_composed(document: dict[str, JsonValue]) -> bool:
 
 def _keys(document: JsonValue) -> Iterator[tuple[str, Path]]:
     """Every key with its path, in order."""
-    pending: list[tuple[Path, JsonValue]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        if path and isinstance(path[-1], str):
-            yield path[-1], path
-        if isinstance(value, dict):
-            pending += [((*path, key), item) for key, item in reversed(value.items())]
-        elif isinstance(value, list):
-            pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
+    return ((path[-1], path) for path, _ in everything_in(document) if path and isinstance(path[-1], str))
 
 
 def _scalars(value: JsonValue) -> Iterator[JsonValue]:
     """The value itself, or every scalar and key in it."""
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            pending += [*one, *one.values()]
-        elif isinstance(one, list):
-            pending += one
-        else:
-            yield one
+    for _, one in everything_in(value):
+        yield from one if isinstance(one, dict) else () if isinstance(one, list) else (one,)
 
 
 def _has(document: JsonValue, path: Path) -> bool:
-    holder = value_at(document, path[:-1])
+    holder = value_at(document, *path[:-1])
     return (isinstance(holder, dict) and path[-1] in holder) or (
-        isinstance(holder, list) and value_at(holder, path[-1:]) is not None
+        isinstance(holder, list) and value_at(holder, path[-1]) is not None
     )
 
 

@@ -6,7 +6,7 @@ A value takes the place of a placeholder as a value. It is never read as YAML, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from muster.contract.recipe.expressions.interpolation import Literal, literal
 from muster.contract.recipe.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
 from muster.contract.recipe.resolved_recipe import Origin, Path
+from muster.contract.recipe.values import everything_in
 
 _PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
 _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")
@@ -43,24 +44,10 @@ class Filled:
 def placeholder_names(document: JsonValue) -> list[str]:
     """The names of all placeholders, in the document's order."""
     names: dict[str, None] = {}
-    for _, text in _texts(document):
-        for escape, name in _PLACEHOLDER.findall(text):
-            if not escape:
-                names[name] = None
+    for _, text in everything_in(document):
+        if isinstance(text, str) and "{{" in text:
+            names |= {name: None for escape, name in _PLACEHOLDER.findall(text) if not escape}
     return list(names)
-
-
-def _texts(document: JsonValue) -> Iterator[tuple[Path, str]]:
-    pending: list[tuple[Path, JsonValue]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, str):
-            if "{{" in value:
-                yield path, value
-        elif isinstance(value, dict):
-            pending += [((*path, key), item) for key, item in reversed(value.items())]
-        elif isinstance(value, list):
-            pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
 
 
 def fill(document: dict[str, JsonValue], value_of: Callable[[str], Filling | None], *, plain: bool = False) -> Filled:
