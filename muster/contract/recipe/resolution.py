@@ -275,7 +275,7 @@ class _Resolution:
             for path in merged.named.get(name, ()):
                 if path not in faulty:
                     self._validate_value(parameter, path, value_at(document, *path), merged)
-        _Relations(document, merged, self._problems, self._sources.sequence_length).check()
+        self._relate(document, merged)
 
     def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
         if value is None or value == MISSING:
@@ -288,38 +288,27 @@ class _Resolution:
             allowed, remedy = mistake
             self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
 
+    def _relate(self, document: dict[str, JsonValue], merged: Merged) -> None:
+        """Rules between several parameters."""
 
-@dataclass
-class _Relations:
-    """Rules between several parameters."""
+        def number(name: str) -> float | None:
+            paths = merged.named.get(name)
+            value = value_at(document, *paths[0]) if paths else None
+            return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
-    document: dict[str, JsonValue]
-    merged: Merged
-    problems: Problems
-    sequence_length: int | None
-
-    def check(self) -> None:
-        """Add what does not fit together."""
-        self._at_most(("save_steps",), self._number("max_steps"), "max_steps")
-        length = self._number("sequence_length") if self.sequence_length is None else self.sequence_length
-        self._at_most(("max_prompt_length", "max_response_length"), length, "the recipe's sequence length")
-        self._at_most(("dataset_max_len",), length, "the recipe's sequence length")
-
-    def _at_most(self, names: tuple[str, ...], most: float | None, limit: str) -> None:
-        numbers = [self._number(name) for name in names]
-        if most is None or None in numbers:
-            return
-        total = sum(number for number in numbers if number is not None)
-        if total > most:
-            path = self.merged.named[names[0]][0]
-            words = f"{' + '.join(names)} is {total:,}" if len(names) > 1 else f"found {total:,}"
-            name = field(path, self.merged.origin_at(path))
-            self.problems.state(name, words, f"allowed: at most {limit}, {most:,}")
-
-    def _number(self, name: str) -> float | None:
-        paths = self.merged.named.get(name)
-        value = value_at(self.document, *paths[0]) if paths else None
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        given = self._sources.sequence_length
+        length = ("the recipe's sequence length", number("sequence_length") if given is None else given)
+        for names, (limit, most) in (
+            (("save_steps",), ("max_steps", number("max_steps"))),
+            (("max_prompt_length", "max_response_length"), length),
+            (("dataset_max_len",), length),
+        ):
+            numbers = [one for name in names if (one := number(name)) is not None]
+            if most is not None and len(numbers) == len(names) and sum(numbers) > most:
+                path = merged.named[names[0]][0]
+                words = f"{' + '.join(names)} is" if len(names) > 1 else "found"
+                allowed = f"allowed: at most {limit}, {most:,}"
+                self._problems.state(field(path, merged.origin_at(path)), f"{words} {sum(numbers):,}", allowed)
 
 
 def _is_composed(document: dict[str, JsonValue]) -> bool:
