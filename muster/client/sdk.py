@@ -203,7 +203,7 @@ class Muster:
         from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
-        from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
+        from muster.client.recipes.recipe_values import planned_recipe  # noqa: PLC0415
 
         expanded = self._expanded(spec, changes)
         checked = with_role_arn(self._cloud, expanded.spec)

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from muster.client.cli.json_answers import RecipeChecked
-    from muster.client.recipes.recipe_difference import RecipeDifference
     from muster.client.recipes.recipe_template import RecipeTemplate, SpecifiedValue
-    from muster.client.recipes.recipe_values import RecipeSource, RecipeValue
+    from muster.client.recipes.recipe_values import RecipeDifference, RecipeSource, RecipeValue
     from muster.contract.recipe.recipe_catalog import RecipeCatalog
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal
