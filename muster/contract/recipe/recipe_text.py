@@ -133,7 +133,6 @@ def _with_quotes(text: str) -> str:
     return "\n".join(lines)
 
 
-# Not every text without quotes: only what no version of YAML can take for anything else.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+-]+)*|s3://[A-Za-z0-9_/.-]+")
 _NAMES_OF_VALUES = frozenset(text.lower() for text in _CONSTANTS) | {"y", "n", "inf", "nan"}
 
@@ -143,9 +142,13 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
         return True
 
 
+def is_plain(text: str) -> bool:
+    """Whether a text needs no quotes: no version of YAML can take it for anything else."""
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _NAMES_OF_VALUES
+
+
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    plain = _PLAIN.fullmatch(text) and text.lower() not in _NAMES_OF_VALUES
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain(text) else '"')
 
 
 _Dumper.add_multi_representer(str, _text)

@@ -28,7 +28,7 @@ from muster.contract.recipe.recipe_text import (
     recipe_yaml,
 )
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.values import everything_in, value_at
+from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 _SYNTHETIC = "training_config"
@@ -143,7 +143,8 @@ class _Resolution:
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
         self._raise_problems()
-        named = {name: paths[0] for name, paths in merged.named.items() if _has(document, paths[0])}
+        known = {path for path, _ in everything_in(document)}
+        named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
         return ResolvedRecipe(document, origins, named)
 
     def _raise_problems(self) -> None:
@@ -251,15 +252,8 @@ class _Resolution:
         """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
         origins: dict[Path, Origin] = {}
         problems = self._problems
-        pending: list[tuple[Path, JsonValue, Origin]] = [((), document, merged.origin)]
-        while pending:
-            path, value, origin = pending.pop()
-            origin = merged.origins.get(path, origin)
-            if isinstance(value, dict) and (value or not path):
-                pending += [((*path, key), item, origin) for key, item in reversed(value.items())]
-                continue
-            if path:
-                origins[path] = origin
+        for path, value in leaves(document):
+            origin = origins[path] = merged.origin_at(path)
             for item in _scalars(value):
                 if isinstance(item, float) and not math.isfinite(item):
                     faulty.add(path)
@@ -330,13 +324,6 @@ def _scalars(value: JsonValue) -> Iterator[JsonValue]:
         yield from one if isinstance(one, dict) else () if isinstance(one, list) else (one,)
 
 
-def _has(document: JsonValue, path: Path) -> bool:
-    holder = value_at(document, *path[:-1])
-    return (isinstance(holder, dict) and path[-1] in holder) or (
-        isinstance(holder, list) and value_at(holder, path[-1]) is not None
-    )
-
-
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
@@ -347,28 +334,17 @@ def _is_unicode(text: str) -> bool:
 
 def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
     """Whether a document is small and flat enough to be resolved. Not recursive: its depth is the user's."""
-    pending: list[tuple[JsonValue, int]] = [(document, 0)]
-    nodes = 0
-    while pending:
-        value, depth = pending.pop()
-        nodes += 1
-        if depth > DEPTH_MAX or nodes > NODES_MAX:
-            words = (
-                f"more than {DEPTH_MAX} levels of nesting" if depth > DEPTH_MAX else f"more than {NODES_MAX:,} values"
-            )
-            problems.state(name, words, "flatten it" if depth > DEPTH_MAX else "keep data in S3")
-            return False
-        if isinstance(value, dict):
-            long = next((key for key in value if len(key) > NAME_MAX or not _is_unicode(key)), None)
-            if long is not None:
-                problems.state(
-                    name, f"a name of {len(long):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
-                )
-                return False
-            pending += [(item, depth + 1) for item in value.values()]
-        elif isinstance(value, list):
-            pending += [(item, depth + 1) for item in value]
+    for nodes, (path, value) in enumerate(everything_in(document)):
+        if len(path) > DEPTH_MAX:
+            found = f"more than {DEPTH_MAX} levels of nesting", "flatten it"
+        elif nodes >= NODES_MAX:
+            found = f"more than {NODES_MAX:,} values", "keep data in S3"
+        elif path and isinstance(key := path[-1], str) and (len(key) > NAME_MAX or not _is_unicode(key)):
+            found = f"a name of {len(key):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
         elif isinstance(value, int) and abs(value) >= _NUMBER_END:
-            problems.state(name, "a whole number of more than 400 digits", "write it in quotes")
-            return False
+            found = "a whole number of more than 400 digits", "write it in quotes"
+        else:
+            continue
+        problems.state(name, *found)
+        return False
     return True
