@@ -31,6 +31,7 @@ from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
+_YAML_MOST = 44  # bytes of YAML, with indentation and escapes, for one character of Python
 _SYNTHETIC = "training_config"
 
 # What the hub's recipes decide, and where a user says it instead.
@@ -137,8 +138,8 @@ class _Resolution:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
-        is_long = found.yaml_most > TEXT_MAX - len(LITERAL)
-        if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
+        is_long = not self._problems.found and len(repr(document)) > TEXT_MAX // _YAML_MOST
+        if is_long and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)

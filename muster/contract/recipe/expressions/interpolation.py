@@ -27,8 +27,6 @@ _NUMBER_END = 10**400
 _CYCLE_SHOWN = 8
 _NAME_SHOWN = 64
 _NEAREST_MAX, _KNOWN_MAX = 16, 1_024
-# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
-_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 
 MISSING = "???"
 """OmegaConf's mark of a value that is still to be set."""
@@ -124,13 +122,11 @@ class Interpolated:
         document: the values.
         faults: what cannot be computed.
         used: the names of `inputs` that were referred to.
-        yaml_most: bytes that its YAML has at most.
     """
 
     document: dict[str, JsonValue]
     faults: list[Fault]
     used: frozenset[str]
-    yaml_most: int
 
 
 def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Interpolated:
@@ -169,8 +165,7 @@ class _Resolution:
         self._known: dict[tuple[int, str | int], JsonValue | Exception] = {}
         self._read: set[str] = set()  # what OmegaConf has read
         self._copied: list[int] = []  # mappings and lists that are being copied
-        self._searched = self._nodes = self._evaluated = self._grammar = 0
-        self._characters = self._other_characters = 0  # of texts; of keys and long numbers
+        self._searched = self._nodes = self._characters = self._evaluated = self._grammar = 0
         self._faults: dict[tuple[object, ...], Fault] = {}
         pending: list[_Holder] = [document]
         while pending:
@@ -188,8 +183,7 @@ class _Resolution:
         """The whole document."""
         result = self._copy(self._document)
         document = result if isinstance(result, dict) else {}
-        most = self._nodes * _NODE_MOST + (self._characters + self._other_characters) * _CHARACTER_MOST
-        return Interpolated(document, list(self._faults.values()), frozenset(self._given), most)
+        return Interpolated(document, list(self._faults.values()), frozenset(self._given))
 
     # The copy of a value in which every interpolation is replaced.
 
@@ -197,7 +191,6 @@ class _Resolution:
         self._copied.append(id(value))
         copied: JsonValue
         if isinstance(value, dict):
-            self._other_characters += sum(map(len, value))
             copied = {key: self._copy_item(_Place(value, key), item) for key, item in value.items()}
         else:
             copied = [self._copy_item(_Place(value, index), item) for index, item in enumerate(value)]
@@ -230,7 +223,6 @@ class _Resolution:
             return None
         except _MissingError:
             return MISSING
-        self._other_characters += item.bit_length() // 3 if isinstance(item, int) else 0
         return item
 
     # The value of one interpolation. Mappings and lists are those of the document, not copies.
