@@ -31,7 +31,8 @@ from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
-_YAML_MOST = 44  # bytes of YAML, with indentation and escapes, for one character of Python
+# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
+_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 _SYNTHETIC = "training_config"
 
 # What the hub's recipes decide, and where a user says it instead.
@@ -138,13 +139,13 @@ class _Resolution:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
-        is_long = not self._problems.found and len(repr(document)) > TEXT_MAX // _YAML_MOST
-        if is_long and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
+        known = {path for path, _ in everything_in(document)}
+        is_long = len(known) * _NODE_MOST + len(repr(document)) * _CHARACTER_MOST > TEXT_MAX
+        if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
         self._raise_problems()
-        known = {path for path, _ in everything_in(document)}
         named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
         return ResolvedRecipe(document, origins, named)
 
