@@ -48,20 +48,11 @@ class Expansion:
     recipes: tuple[ResolvedRecipe, ...]
 
 
-def expand(document: Mapping[Any, Any], sources: RecipeSources) -> dict[str, JsonValue]:
-    """The spec with what its recipe fills in; `recipe` is then a reference.
+def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """The spec with what its recipe fills in; `recipe` is then a reference. And the resolved recipes.
 
     Raises:
         SpecError: with every problem of the recipe and of the rest of the spec.
-    """
-    return expansion(document, sources).document
-
-
-def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
-    """As `expand`, with the resolved recipes.
-
-    Raises:
-        SpecError: as `expand`.
     """
     request = read_request(document.get("recipe"))
     drafts: list[_Drafted] = []

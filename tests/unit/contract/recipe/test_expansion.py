@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.expansion import expand, expansion
+from muster.contract.recipe.expansion import expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolved_recipe import Origin
@@ -41,6 +41,10 @@ TRAINER_SPEC: dict[str, Any] = {
     "recipe": {"file": "own.yaml", "kwargs": "training_config"},
 }
 MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/server"
+
+
+def expand(document: dict[str, Any], found: RecipeSources) -> dict[str, Any]:
+    return expansion(document, found).document
 
 
 def sources(base: str = LLMFT, specification: dict[str, Any] | None = None, **fields: Any) -> RecipeSources:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.expansion import expand, expansion
+from muster.contract.recipe.expansion import expansion
 from muster.contract.recipe.families.family import family_of, instance_types
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.values import value_at
@@ -33,6 +33,10 @@ def sources(text: str, **fields: Any) -> RecipeSources:
     if specification is not None:
         fields["override_spec"] = SourceText(place="r.json", text=json.dumps(specification))
     return RecipeSources(name="r", base=SourceText(place="r.yaml", text=text), **fields)
+
+
+def expand(document: dict[str, Any], found: RecipeSources) -> dict[str, Any]:
+    return expansion(document, found).document
 
 
 def expanded(text: str, document: dict[str, Any] = SPEC, **fields: Any) -> Spec:
