@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import Cost as Cost
     from muster.client.launch.estimate import Quota as Quota
     from muster.client.logs.log_lines import LogLine as LogLine
-    from muster.client.recipes.planned_recipe import PlannedRecipe as PlannedRecipe
     from muster.client.recipes.recipe import Recipe as Recipe
     from muster.client.recipes.recipe import Resolution as Resolution
-    from muster.client.recipes.recipe_difference import RecipeDifference as RecipeDifference
     from muster.client.recipes.recipe_template import RecipeTemplate as RecipeTemplate
     from muster.client.recipes.recipe_template import SpecifiedValue as SpecifiedValue
+    from muster.client.recipes.recipe_values import PlannedRecipe as PlannedRecipe
+    from muster.client.recipes.recipe_values import RecipeDifference as RecipeDifference
     from muster.client.recipes.recipe_values import RecipeSource as RecipeSource
     from muster.client.recipes.recipe_values import RecipeValue as RecipeValue
     from muster.client.runs.cancellation import Cancellation as Cancellation
@@ -179,11 +179,9 @@ _MODULES = {
     "muster.client.launch.dry_run": ("ClusterPlace", "DryRun", "RankGroup", "SourceArchive"),
     "muster.client.launch.estimate": ("ClusterShare", "Cost", "Quota"),
     "muster.client.logs.log_lines": ("LogLine",),
-    "muster.client.recipes.planned_recipe": ("PlannedRecipe",),
     "muster.client.recipes.recipe": ("Recipe", "Resolution"),
-    "muster.client.recipes.recipe_difference": ("RecipeDifference",),
     "muster.client.recipes.recipe_template": ("RecipeTemplate", "SpecifiedValue"),
-    "muster.client.recipes.recipe_values": ("RecipeSource", "RecipeValue"),
+    "muster.client.recipes.recipe_values": ("PlannedRecipe", "RecipeDifference", "RecipeSource", "RecipeValue"),
     "muster.client.runs.cancellation": ("Cancellation",),
     "muster.client.runs.dead_letter": ("DeadLetter", "GivenUpBy"),
     "muster.client.runs.dead_letters": ("DeadLetters", "Dropped", "Replay"),

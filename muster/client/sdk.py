@@ -171,8 +171,8 @@ class Muster:
         name = checked.name or new_run_name(checked)
         if named := list(launch_name_problems(name, self._cloud.stack.job_prefix, checked)):
             raise SpecError(named)
-        if expanded.sources is not None:
-            self._cloud.objects.store_recipe(expanded.sources)
+        for recipe in {one.digest: one for one in expanded.recipes}.values():
+            self._cloud.objects.store_recipe(recipe)
         run = self.run(name)
         try:
             run.joined = self._cloud.executions.start(name, execution_input(self._with_source(checked)))
@@ -201,7 +201,7 @@ class Muster:
         from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
-        from muster.client.recipes.planned_recipe import planned_recipe  # noqa: PLC0415
+        from muster.client.recipes.recipe_values import planned_recipe  # noqa: PLC0415
 
         expanded = self._expanded(spec, changes)
         checked = with_role_arn(self._cloud, expanded.spec)

@@ -124,7 +124,7 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
     """The spec with its model looked up and its recipe resolved; None where it has neither.
 
     Raises:
-        SpecError: one of them cannot be found or read, or the recipe was resolved to something else.
+        SpecError: one of them cannot be found or read, or the recipe is not the one that a client has stored.
     """
     given = request.input
     if not isinstance(given, dict) or (given.get("model") is None and given.get("recipe") is None):
@@ -135,7 +135,7 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
 
     account = Locality.of_arn(request.execution_arn).account
     reader = FunctionReader(deployment.clients, account, deployment.place.bucket)
-    return prepared_spec(store, given, reader, deployment.defaults)
+    return prepared_spec(store, given, reader)
 
 
 def _continued(store: Store, spec: Spec, run: str, execution_arn: str) -> Lineage:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
     from muster.client.launch.source_archive import PackedSource
-    from muster.contract.recipe.recipe_sources import RecipeSources
+    from muster.contract.recipe.resolved_recipe import ResolvedRecipe
 
 
 # Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
@@ -148,11 +148,11 @@ class BucketObjects:
         self._store(source.key, source.compressed)
         return s3_uri(self._connection.stack.bucket, source.key)
 
-    def store_recipe(self, sources: RecipeSources) -> None:
-        """Store the sources of a recipe unless a recent copy is there. The function that plans the run reads them."""
-        from muster.contract.recipe.recipe_reference import sources_key  # noqa: PLC0415
+    def store_recipe(self, recipe: ResolvedRecipe) -> None:
+        """Store a resolved recipe unless a recent copy is there. The function that plans the run checks it."""
+        from muster.contract.recipe.recipe_reference import recipe_key  # noqa: PLC0415
 
-        self._store(sources_key(sources.digest), sources.to_json)
+        self._store(recipe_key(recipe.digest), lambda: recipe.to_yaml().encode())
 
     def _store(self, key: str, body: Callable[[], bytes]) -> None:
         """Store an object whose key follows from its content, unless a recent copy is there."""

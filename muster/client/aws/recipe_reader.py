@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from muster.client.recipes.local_files import LocalFiles
 from muster.contract.errors import OversizedDocumentError
-from muster.contract.recipe.places import PlaceError, S3Place
+from muster.contract.recipe.places import S3Place, refuse
 from muster.contract.recipe.recipe_reader import HubContent
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ class ClientReader(LocalFiles):
                 if error_code(error) == "InvalidRange":  # an empty object has no first byte
                     return ""
                 if error_code(error) in _MISSING:
-                    _refuse(f"{place.uri} does not exist", "correct the URI")
+                    refuse(f"{place.uri} does not exist", "correct the URI")
                 if error.response["ResponseMetadata"]["HTTPStatusCode"] == 403:
                     statement = f"these credentials may not read {place.uri}, or it does not exist"
                     remedy = "use a role that has s3:GetObject on it; with s3:ListBucket S3 says which of the two it is"
-                    _refuse(statement, remedy)
+                    refuse(statement, remedy)
                 raise
             except OversizedDocumentError:
-                _refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
+                refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
             except UnicodeDecodeError:
-                _refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
+                refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
 
     def hub_content(self, hub: str, model: str) -> HubContent | None:
         """The model in this hub, or a reference to one; None where the hub, or the model in it, does not exist."""
@@ -83,7 +83,7 @@ class ClientReader(LocalFiles):
                         continue
                     if error_code(error) in {"AccessDenied", "AccessDeniedException"}:
                         remedy = "use a role that has sagemaker:DescribeHubContent on it"
-                        _refuse(f"these credentials may not read the hub {hub}", remedy)
+                        refuse(f"these credentials may not read the hub {hub}", remedy)
                     raise
             return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
         return None
@@ -119,7 +119,3 @@ class ClientReader(LocalFiles):
 
         make: Any = self._session.client
         return make(service, region_name=region, config=CONFIG)
-
-
-def _refuse(statement: str, remedy: str) -> NoReturn:
-    raise PlaceError(statement, remedy)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, JsonValue
 
-from muster.client.recipes.recipe_difference import RecipeDifference
-from muster.client.recipes.recipe_values import RecipeSource, RecipeValue
+from muster.client.recipes.recipe_values import RecipeDifference, RecipeSource, RecipeValue
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.run_list import RunSummary
 from muster.contract.document import Document

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
+from muster.contract.recipe.recipe_text import is_plain
 from muster.contract.recipe.resolved_recipe import Origin
 from muster.contract.text import shortened
 
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from muster.client.cli.json_answers import RecipeChecked
-    from muster.client.recipes.recipe_difference import RecipeDifference
     from muster.client.recipes.recipe_template import RecipeTemplate, SpecifiedValue
-    from muster.client.recipes.recipe_values import RecipeSource, RecipeValue
+    from muster.client.recipes.recipe_values import RecipeDifference, RecipeSource, RecipeValue
     from muster.contract.recipe.recipe_catalog import RecipeCatalog
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal
@@ -146,29 +146,8 @@ def checked_lines(recipes: Sequence[RecipeChecked]) -> Iterator[Line]:
 
 
 def yaml_scalar(value: JsonValue) -> str:
-    """A value on one line, as YAML and JSON both read it; text is bare where YAML would read it back as text."""
-    if isinstance(value, str) and _is_bare(value):
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _is_bare(text: str) -> bool:
-    first = text[:1]
-    plain = first.isalpha() or first in {"/", "_", "."}
-    return plain and text.isprintable() and text.strip() == text and not _reads_otherwise(text)
-
-
-def _reads_otherwise(text: str) -> bool:
-    words = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-    return text.lower() in words or ": " in text or " #" in text or text.endswith(":") or _is_number(text)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text.lower().lstrip("+-.") in {"inf", "nan"}
-    return True
+    """A value on one line, as YAML and JSON both read it; text is bare where YAML can take it for nothing else."""
+    return value if isinstance(value, str) and is_plain(value) else json.dumps(value, ensure_ascii=False)
 
 
 def _values(count: int) -> str:

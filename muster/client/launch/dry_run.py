@@ -15,7 +15,7 @@ from muster.client.checks.findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.errors import ClientError
 from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, cost, quotas
-from muster.client.recipes.planned_recipe import PlannedRecipe
+from muster.client.recipes.recipe_values import PlannedRecipe
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from muster.client.checks.source_check import check_source, read_checked
@@ -55,7 +54,7 @@ def expanded_spec(
         if request is None:
             return ExpandedSpec(read_checked(document))
         try:
-            sources = _without_folders(gather(request, ClientReader(session), private_hub()))
+            sources = gather(request, ClientReader(session), private_hub())
         except SpecError as error:
             raise with_problems_beside(error, document) from None
         found = expansion(document, sources)
@@ -82,17 +81,6 @@ def _with_model(
         return with_found_model(document, runs, ClientReader(session), private_hub())
     except SpecError as error:
         raise with_problems_beside(error, document) from None
-
-
-def _without_folders(sources: RecipeSources) -> RecipeSources:
-    """The sources with the names of files instead of their paths: the same files are the same run from any folder."""
-    texts = {name: getattr(sources, name) for name in ("base", "override_spec", "recipe")}
-    named = {
-        name: text.model_copy(update={"place": PurePath(text.place).name})
-        for name, text in texts.items()
-        if text is not None and not text.place.startswith("s3://")
-    }
-    return sources.model_copy(update=named)
 
 
 def _with_those_of_the_source(error: SpecError, document: Mapping[Any, Any]) -> SpecError:

@@ -7,10 +7,9 @@ import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
 from muster.client.errors import os_reason
-from muster.contract.recipe.places import PlaceError
+from muster.contract.recipe.places import refuse
 from muster.contract.recipe.recipe_reader import CHECKOUT_FILES_MAX
 
 _NAMES_MAX = 1_000  # of a folder, when the nearest one is looked for
@@ -45,7 +44,7 @@ class LocalCheckout:
             PlaceError: there is no such folder, or it has more than CHECKOUT_FILES_MAX files.
         """
         if not Path(self._folder).is_dir():
-            _refuse(f"{self._folder} is not a folder", "clone the public recipes, and name the folder")
+            refuse(f"{self._folder} is not a folder", "clone the public recipes, and name the folder")
         found: list[str] = []
         for above, folders, names in os.walk(self._folder):
             folders[:] = [name for name in folders if not name.startswith(".")]
@@ -53,7 +52,7 @@ class LocalCheckout:
             found += [path.relative_to(self._folder).as_posix() for path in paths if not path.is_symlink()]
             if len(found) > CHECKOUT_FILES_MAX:
                 statement = f"{self._folder} has more than {CHECKOUT_FILES_MAX:,} YAML files"
-                _refuse(statement, "name the folder of the clone alone")
+                refuse(statement, "name the folder of the clone alone")
         return found
 
     def read(self, path: str, limit: int) -> str:
@@ -67,22 +66,22 @@ class LocalCheckout:
 
 def _text(path: Path, place: str, limit: int) -> str:
     if "\0" in place:
-        _refuse(f"{place!r} is no path", "correct it")
+        refuse(f"{place!r} is no path", "correct it")
     try:
         if path.exists() and not path.is_file():
-            _refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
+            refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
         with path.open("rb") as file:
             body = file.read(limit + 1)
     except FileNotFoundError:
-        _refuse(f"{place} does not exist", _instead_of(path))
+        refuse(f"{place} does not exist", _instead_of(path))
     except OSError as error:
-        _refuse(f"{place} cannot be read: {os_reason(error)}", "name a file that can be read")
+        refuse(f"{place} cannot be read: {os_reason(error)}", "name a file that can be read")
     if len(body) > limit:
-        _refuse(f"{place} has more than {limit:,} bytes", "name a recipe, which is smaller")
+        refuse(f"{place} has more than {limit:,} bytes", "name a recipe, which is smaller")
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError:
-        _refuse(f"{place} is not UTF-8 text", "write it as YAML")
+        refuse(f"{place} is not UTF-8 text", "write it as YAML")
 
 
 def _instead_of(path: Path) -> str:
@@ -93,7 +92,3 @@ def _instead_of(path: Path) -> str:
         return f"{path.parent} does not exist either; correct the path"
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
     return f"did you mean {path.with_name(near[0])}?" if near else "correct the path"
-
-
-def _refuse(statement: str, remedy: str) -> NoReturn:
-    raise PlaceError(statement, remedy)

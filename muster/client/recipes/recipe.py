@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Self
 from pydantic import JsonValue
 
 from muster.client.errors import OptionError
-from muster.client.recipes.recipe_difference import RecipeDifference, recipe_differences
 from muster.client.recipes.recipe_places import Fields, NamedRecipe, named_recipe, with_override
-from muster.client.recipes.recipe_values import RecipeSource, RecipeValue, path_text, recipe_sources, recipe_values
+from muster.client.recipes.recipe_values import (
+    RecipeDifference,
+    RecipeSource,
+    RecipeValue,
+    path_text,
+    recipe_differences,
+    recipe_sources,
+    recipe_values,
+)
 from muster.contract.errors import SpecError
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, JsonValue
 
-from muster.client.recipes.recipe_values import leaves, path_text
+from muster.client.recipes.recipe_values import path_text
 from muster.contract.document import Document
 from muster.contract.errors import RecipeError
 from muster.contract.recipe.override_spec import Parameter
@@ -15,6 +15,7 @@ from muster.contract.recipe.recipe_problems import Problems
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.resolution import load_source, parameters_of, placeholders_of
 from muster.contract.recipe.resolved_recipe import Origin
+from muster.contract.recipe.values import leaves
 
 
 class SpecifiedValue(Document):
@@ -58,7 +59,7 @@ def template_of(sources: RecipeSources) -> RecipeTemplate:
         name=sources.name,
         place=base.place,
         text=base.text,
-        paths=tuple(path_text(path) for path in leaves(document)),
+        paths=tuple(path_text(path) for path, _ in leaves(document)),
         placeholders=tuple(placeholders_of(sources)),
         specification=tuple(_specified(one, entries) for one in parameters),
     )

@@ -1,15 +1,21 @@
-"""The values of a resolved recipe, each with the source that it came from. Pure."""
+"""The values of a resolved recipe, each with the source that it came from, and how two recipes differ. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
+from muster.contract.recipe.recipe_reference import Family
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.contract.recipe.values import leaves
+
+if TYPE_CHECKING:
+    from muster.client.recipes.expanded_spec import ExpandedSpec
 
 DIGEST_SHOWN = 12
 """Hexadecimal digits of a digest, as people compare it."""
@@ -32,6 +38,35 @@ class RecipeSource(Document):
     values: int = Field(description="how many of the recipe's values came from it")
 
 
+class RecipeDifference(Document):
+    """A value that two recipes do not share."""
+
+    path: str
+    change: Literal["added", "removed", "changed"] = Field(description="from the first recipe to the second one")
+    a: JsonValue = Field(description="the value in the first recipe; null where it has none")
+    b: JsonValue = Field(description="the value in the second recipe; null where it has none")
+
+
+class PlannedRecipe(Document):
+    """The recipe of a spec, resolved."""
+
+    name: str = Field(description="what people call the recipe")
+    family: Family = Field(description="what runs it")
+    digest: str = Field(description="of its values, and with `sweep` of those of all ranks")
+    sources: tuple[RecipeSource, ...] = Field(
+        description="from the weakest to the strongest; with `sweep` those of rank 0"
+    )
+
+
+def planned_recipe(expanded: ExpandedSpec) -> PlannedRecipe | None:
+    """The recipe that a spec was expanded from, if any."""
+    reference = expanded.spec.recipe
+    if reference is None or expanded.sources is None:
+        return None
+    sources = tuple(recipe_sources(expanded.recipes[0], expanded.sources))
+    return PlannedRecipe(name=reference.name, family=reference.family, digest=reference.digest, sources=sources)
+
+
 def source_lines(sources: Sequence[RecipeSource]) -> Iterator[str]:
     """A line for each source: how many values came from it, and where it is."""
     counts = [f"{source.values:,}" for source in sources]
@@ -52,27 +87,10 @@ def _key(key: str) -> str:
     return key if key and _BARE.issuperset(key) else '"' + key.replace('"', '\\"') + '"'
 
 
-def value_at(document: JsonValue, path: Path) -> JsonValue:
-    """The value at a path of the document; KeyError, IndexError or TypeError where it has none."""
-    for part in path:
-        document = document[part]  # type: ignore[index]
-    return document
-
-
 def recipe_values(resolved: ResolvedRecipe) -> Iterator[RecipeValue]:
     """Every value with its source, in the recipe's order."""
-    for path in leaves(resolved.document):
-        value = value_at(resolved.document, path)
+    for path, value in leaves(resolved.document):
         yield RecipeValue(path=path_text(path), value=value, origin=resolved.origins[path])
-
-
-def leaves(value: JsonValue, above: Path = ()) -> Iterator[Path]:
-    """The path of every scalar, list and empty mapping, in the document's order."""
-    if not isinstance(value, dict) or (not value and above):
-        yield above
-        return
-    for key, item in value.items():
-        yield from leaves(item, (*above, key))
 
 
 def recipe_sources(resolved: ResolvedRecipe, sources: RecipeSources) -> list[RecipeSource]:
@@ -85,11 +103,37 @@ def recipe_sources(resolved: ResolvedRecipe, sources: RecipeSources) -> list[Rec
         Origin.BASE: base or recipe or sources.name,
         Origin.DEFAULT: specification or "the override specification",
         Origin.SPEC: "the spec's other fields",
-        Origin.INPUT: "inputs",
         Origin.FILE: recipe or "",
-        Origin.OVERRIDE: "overrides",
-        Origin.VALUE: "values",
     }
     return [
-        RecipeSource(origin=origin, place=places[origin], values=counts[origin]) for origin in Origin if counts[origin]
+        RecipeSource(origin=origin, place=places.get(origin, origin.value), values=counts[origin])
+        for origin in Origin
+        if counts[origin]
     ]
+
+
+def recipe_differences(a: JsonValue, b: JsonValue) -> list[RecipeDifference]:
+    """What was added, removed and changed from `a` to `b`, in the order of `a`, and then what only `b` has.
+
+    Lists are values. 1, 1.0 and true are three values, as in YAML.
+    """
+    before, after = dict(leaves(a)), dict(leaves(b))
+    found: list[RecipeDifference] = []
+    for path in {**before, **after}:
+        one, other = before.get(path), after.get(path)
+        change: Literal["added", "removed", "changed"]
+        change = "removed" if path not in after else "added" if path not in before else "changed"
+        if change != "changed" or not _same(one, other):
+            found.append(RecipeDifference(path=path_text(path), change=change, a=one, b=other))
+    return found
+
+
+def _same(a: JsonValue, b: JsonValue) -> bool:
+    """Whether two values are written alike: Python alone holds 1, 1.0 and true for the same."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return a == b

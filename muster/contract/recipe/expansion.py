@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,9 @@ from pydantic import JsonValue
 
 from muster.contract.document import digest
 from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
-from muster.contract.recipe.families.detection import family_of
 from muster.contract.recipe.families.draft import Draft
-from muster.contract.recipe.families.evaluation import fill_evaluation
 from muster.contract.recipe.families.facts import Openings, facts, model_place
-from muster.contract.recipe.families.general import fill_general
-from muster.contract.recipe.families.llmft import fill_llmft
-from muster.contract.recipe.families.nova import fill_nova
-from muster.contract.recipe.families.own_trainer import fill_trainer
-from muster.contract.recipe.families.values import mapping_at, value_at
+from muster.contract.recipe.families.family import FAMILIES, family_of, fill_family
 from muster.contract.recipe.rank_recipes import (
     hidden_problems,
     named_by_sweep,
@@ -32,34 +26,11 @@ from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.unresolved import problems_beside, reference_of
+from muster.contract.recipe.unresolved import problems_beside
+from muster.contract.recipe.values import mapping_at, value_at
 from muster.contract.spec.spec_reader import spec_problems
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
-_FILL: Mapping[Family, Callable[[Draft], None]] = {
-    "nova": fill_nova,
-    "llmft": fill_llmft,
-    "evaluation": fill_evaluation,
-    "general": fill_general,
-    "trainer": fill_trainer,
-}
-_COUNT: Mapping[Family, Path] = {
-    "nova": ("run", "replicas"),
-    "llmft": ("trainer", "num_nodes"),
-    "evaluation": ("run", "replicas"),
-    "general": ("trainer", "num_nodes"),
-}
-"""Where the recipes of a family have the number of instances of their job."""
-_MODEL: Mapping[Family, tuple[tuple[str, ...], ...]] = {
-    "nova": (("run", "model_name_or_path"),),
-    "llmft": (
-        ("training_config", "model_config", "model_name_or_path"),
-        ("training_config", "actor_rollout_ref", "model", "path"),
-        ("training_config", "model", "path"),
-    ),
-    "evaluation": (("run", "model_name_or_path"),),
-}
-"""Where the recipes of a family name the model from which training starts; the first one that a recipe has."""
 RESULTS = "base_results_dir"
 """A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
 
@@ -77,22 +48,13 @@ class Expansion:
     recipes: tuple[ResolvedRecipe, ...]
 
 
-def expand(document: Mapping[Any, Any], sources: RecipeSources) -> dict[str, JsonValue]:
-    """The spec with what its recipe fills in; `recipe` is then a reference. An expanded spec expands to itself.
+def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """The spec with what its recipe fills in; `recipe` is then a reference. And the resolved recipes.
 
     Raises:
         SpecError: with every problem of the recipe and of the rest of the spec.
     """
-    return expansion(document, sources).document
-
-
-def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
-    """As `expand`, with the resolved recipes.
-
-    Raises:
-        SpecError: as `expand`.
-    """
-    request = _request(document)
+    request = read_request(document.get("recipe"))
     drafts: list[_Drafted] = []
     faults: list[list[Problem]] = []
     for own in sources_of_ranks(document, sources):
@@ -133,7 +95,7 @@ def _drafted(document: Mapping[Any, Any], request: RecipeRequest, openings: Open
     draft = Draft(dict(document), request, openings, resolved)
     if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
-    _FILL[family](draft)
+    fill_family(draft, family)
     return _Drafted(family, draft)
 
 
@@ -146,15 +108,9 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
         name=sources.name,
         family=drafts[0].family,
         digest=digests[0] if len(digests) == 1 else digest(digests),
-        sources=sources.digest,
         ranks=ranks,
         kwargs=drafts[0].draft.request.kwargs,
     )
-
-
-def _request(document: Mapping[Any, Any]) -> RecipeRequest:
-    reference = reference_of(document)
-    return read_request(document.get("recipe")) if reference is None else RecipeRequest(kwargs=reference.kwargs)
 
 
 def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
@@ -212,13 +168,13 @@ def _with_count(
     Raises:
         SpecError: the user has set another number in the recipe as well.
     """
-    count, path = document.get("instance_count"), None if family is None else _COUNT.get(family)
-    if path is None or not isinstance(count, int) or isinstance(count, bool):
+    count, path = document.get("instance_count"), () if family is None else FAMILIES[family].count
+    if not path or not isinstance(count, int) or isinstance(count, bool):
         return resolved
-    found = value_at(resolved.document, *map(str, path))
+    found = value_at(resolved.document, *path)
     if not isinstance(found, int) or found == count:
         return resolved
-    name = ".".join(map(str, path))
+    name = ".".join(path)
     if resolved.origins.get(path) in _OF_THE_USER:
         allowed = f"{name} of the recipe was set to {found}"
         raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
@@ -232,7 +188,7 @@ def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: Re
     Raises:
         SpecError: the recipe has no place for a model.
     """
-    paths = () if family is None else _MODEL.get(family, ())
+    paths = () if family is None else FAMILIES[family].models
     place = model_place(document, nova=family == "nova")
     if place is None or not paths:
         return resolved
@@ -273,26 +229,3 @@ def _unknown_family(resolved: ResolvedRecipe) -> Problem:
 def _with_stand_ins(document: Mapping[Any, Any], faulty: Iterable[str]) -> dict[str, JsonValue]:
     """The spec without the faults that are reported already."""
     return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}
-
-
-def _without_recipe(document: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {name: value for name, value in document.items() if name != "recipe"}
-
-
-def expanded_again(given: Mapping[Any, Any], found: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
-    """The expansion of an expanded spec, which must be what was `given`: so nothing was changed since.
-
-    Args:
-        given: the spec as it was expanded before.
-        found: the same, with the model that it names looked up again.
-        sources: those of its recipe.
-
-    Raises:
-        SpecError: the recipe or the spec has another form now.
-    """
-    again = expansion(found, sources)
-    if reference_of(given) != again.reference or _without_recipe(given) != _without_recipe(again.document):
-        statement = f"{again.reference.name} resolves to another recipe or another spec than when the run was requested"
-        remedy = "resolve it again: launch the run again from its spec, with this version of Muster"
-        raise SpecError([StatedProblem("recipe", statement, remedy)])
-    return again

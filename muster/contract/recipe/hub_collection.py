@@ -6,9 +6,9 @@ The hub's document is written by others, so of a recipe only what is well formed
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_catalog import CatalogEntry
@@ -120,46 +120,6 @@ def _text(item: dict[str, object], name: str) -> str:
     return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
 
 
-@dataclass(frozen=True)
-class _Condition:
-    """One condition of a request, in the order in which they are applied."""
-
-    field: str
-    wanted: str
-    """What it asks for, as an error says it."""
-    holds: Callable[[CollectedRecipe], bool]
-    shows: Callable[[CollectedRecipe], str]
-    """What a recipe has instead."""
-
-
-def select(request: HubRecipe, content: HubContent, model: HubModel) -> CollectedRecipe:
-    """The first recipe that fits; of several one without a subscription.
-
-    Raises:
-        PlaceError: none fits; it says what there is, and which condition left nothing. Its field is in `field`.
-    """
-    left: Sequence[CollectedRecipe] = model.recipes
-    if not left:
-        statement = f"{content.model} in {content.hub} has no recipes"
-        raise UnfitError(statement, "choose another model, or a file", "model")
-    met: list[str] = []
-    for condition in _conditions(request):
-        fitting = [recipe for recipe in left if condition.holds(recipe)]
-        if not fitting:
-            others = _some([condition.shows(recipe) for recipe in left])
-            where = f"{content.model} in {content.hub}"
-            statement = (
-                f"{where} has recipes with {' and '.join(met)}, but none of these with {condition.wanted}: {others}"
-                if met
-                else f"{where} has no recipe with {condition.wanted}: {others}"
-            )
-            remedy = f"choose among its recipes: {_some([str(one) for one in model.recipes])}"
-            raise UnfitError(statement, remedy, condition.field)
-        left = fitting
-        met.append(condition.wanted)
-    return next((recipe for recipe in left if not recipe.subscription), left[0])
-
-
 class UnfitError(PlaceError):
     """No recipe of a model fits; `field` is the part of the request that excluded the last ones."""
 
@@ -168,41 +128,59 @@ class UnfitError(PlaceError):
         super().__init__(statement, remedy)
 
 
-def _conditions(request: HubRecipe) -> Iterable[_Condition]:
-    technique = request.technique
-    yield _Condition(
-        "technique",
-        f"the technique {technique}",
+def select(request: HubRecipe, content: HubContent, model: HubModel) -> CollectedRecipe:
+    """The first recipe that fits; of several one without a subscription.
+
+    Raises:
+        UnfitError: none fits; it says what there is, and which condition left nothing.
+    """
+    left: Sequence[CollectedRecipe] = model.recipes
+    where = f"{content.model} in {content.hub}"
+    if not left:
+        statement = f"{where} has no recipes"
+        raise UnfitError(statement, "choose another model, or a file", "model")
+    met: list[str] = []
+    for field, wanted, holds, shows in _conditions(request):
+        fitting = [recipe for recipe in left if holds(recipe)]
+        if not fitting:
+            so_far = f"recipes with {' and '.join(met)}, but none of these" if met else "no recipe"
+            statement = f"{where} has {so_far} with {wanted}: {_some([shows(recipe) for recipe in left])}"
+            remedy = f"choose among its recipes: {_some([str(one) for one in model.recipes])}"
+            raise UnfitError(statement, remedy, field)
+        left = fitting
+        met.append(wanted)
+    return next((recipe for recipe in left if not recipe.subscription), left[0])
+
+
+_Of = Callable[[CollectedRecipe], Any]
+
+
+def _conditions(request: HubRecipe) -> Iterator[tuple[str, str, _Of, _Of]]:
+    """In their order, each condition's field, its words, whether it holds, and what a recipe has instead."""
+    technique, part, length, kind = request.technique, request.name, request.sequence_length, request.training_type
+    yield (
+        *("technique", f"the technique {technique}"),
         lambda one: one.technique == technique or (technique == _EVALUATION and one.kind == _EVALUATION),
         lambda one: one.shown_technique,
     )
-    yield _Condition(
-        "technique",
-        "a form for training jobs",
-        lambda one: bool(one.template),
-        lambda _: "a form for HyperPod clusters only",
-    )
-    if request.name is not None:
-        part = request.name.lower()
-        yield _Condition(
-            "name",
-            f"{request.name!r} in its name or display name",
-            lambda one: part in one.name.lower() or part in one.title.lower(),
+    clusters = "a form for HyperPod clusters only"
+    yield "technique", "a form for training jobs", lambda one: bool(one.template), lambda _: clusters
+    if part is not None:
+        yield (
+            *("name", f"{part!r} in its name or display name"),
+            lambda one: part.lower() in one.name.lower() or part.lower() in one.title.lower(),
             lambda one: one.title or one.name,
         )
-    if request.sequence_length is not None:
-        tokens = tokens_of(request.sequence_length)
-        yield _Condition(
-            "sequence_length",
-            f"the sequence length {request.sequence_length}",
-            lambda one: tokens_of(one.sequence_length) == tokens,
+    if length is not None:
+        yield (
+            *("sequence_length", f"the sequence length {length}"),
+            lambda one: tokens_of(one.sequence_length) == tokens_of(length),
             lambda one: one.sequence_length or "no sequence length",
         )
-    if request.training_type is not None:
-        yield _Condition(
-            "training_type",
-            f"the training type {request.training_type}",
-            lambda one: one.training_type == request.training_type,
+    if kind is not None:
+        yield (
+            *("training_type", f"the training type {kind}"),
+            lambda one: one.training_type == kind,
             lambda one: one.training_type,
         )
 

@@ -7,16 +7,17 @@ of one path, such as `optim.lr` or `lr`. What fits several places, or none, is r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.expressions.interpolation import MISSING, Literal, referred_mapping
+from muster.contract.recipe.expressions.interpolation import MISSING, Literal, referred_part
 from muster.contract.recipe.expressions.placeholders import copied
 from muster.contract.recipe.recipe_problems import Problems, path_name
 from muster.contract.recipe.recipe_problems import field as field_name
 from muster.contract.recipe.resolved_recipe import Origin, Path
+from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _SHOWN = 8
 _SAME_MAX = 256
@@ -38,36 +39,12 @@ class Merged:
 
     def at(self, path: Path) -> JsonValue:
         """The value at a path; None where there is none."""
-        return value_at(self.document, path)
+        return value_at(self.document, *path)
 
     def origin_at(self, path: Path) -> Origin:
         """The source of the value at a path."""
         lengths = range(len(path), 0, -1)
         return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), self.origin)
-
-
-def value_at(document: JsonValue, path: Path) -> JsonValue:
-    """The value at a path; None where there is none."""
-    found = document
-    for part in path:
-        if isinstance(found, dict) and part in found:
-            found = found[str(part)]
-        elif isinstance(found, list) and isinstance(part, int) and part < len(found):
-            found = found[part]
-        else:
-            return None
-    return found
-
-
-def leaves(document: JsonValue) -> Iterator[tuple[Path, JsonValue]]:
-    """Every scalar, empty mapping and list, by its path, in order."""
-    pending: list[tuple[Path, JsonValue]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, dict) and (value or not path):
-            pending += [((*path, key), item) for key, item in reversed(value.items())]
-        else:
-            yield path, value
 
 
 def merge_recipe(merged: Merged, recipe: dict[str, JsonValue], problems: Problems) -> None:
@@ -106,7 +83,7 @@ class _Source:
             parts[max((one for one in parts if path[: len(one)] == one), key=len)].append(path)
         # An interpolation of which some values are replaced stands for a mapping, as it is after the rest is merged.
         for above, within in parts.items():
-            if above and (referred := referred_mapping(self._merged.document, above)) is not None:
+            if above and isinstance(referred := referred_part(self._merged.document, above), dict):
                 self._put(above, referred)
             for path in within:
                 self._set(path, self._placed[path])
@@ -130,12 +107,12 @@ class _Source:
 
     def _descend(self, item: JsonValue, path: Path, found: JsonValue) -> None:
         if isinstance(item, dict) and isinstance(found, str) and not isinstance(found, Literal) and "${" in found:
-            referred = referred_mapping(self._merged.document, path)
-            if referred is not None and len(self._referring) >= _REFERRING_MAX:
+            referred = referred_part(self._merged.document, path)
+            if isinstance(referred, dict) and len(self._referring) >= _REFERRING_MAX:
                 statement = f"one of more than {_REFERRING_MAX} interpolations of which some values are replaced"
                 self._problems.state(field_name(path, self._origin), statement, "replace all of it")
                 return
-            if referred is not None:
+            if isinstance(referred, dict):
                 self._referring.append(path)
                 found = referred
         if isinstance(item, dict) and (isinstance(found, dict) or _has_indices(item, found)):
@@ -242,16 +219,16 @@ class _Source:
     def _put(self, path: Path, value: JsonValue) -> None:
         holder: JsonValue = self._merged.document
         for index, part in enumerate(path[:-1]):
-            following = value_at(holder, (part,))
+            following = value_at(holder, part)
             if not isinstance(following, dict | list) or (
                 isinstance(following, list) and not isinstance(path[index + 1], int)
             ):
                 following = {}
                 _store(holder, part, following)
             holder = following
-        replaced = value_at(holder, path[-1:])
+        replaced = value_at(holder, path[-1])
         if isinstance(replaced, dict | list) and replaced:
-            for known in _places_in(replaced, path):
+            for known, _ in everything_in(replaced, path):
                 self._merged.origins.pop(known, None)
         _store(holder, path[-1], copied(value))
 
@@ -294,18 +271,6 @@ def _part(holder: JsonValue, key: str) -> str | int | None:
     if isinstance(holder, list) and _INDEX.fullmatch(key) and int(key) < len(holder):
         return int(key)
     return None
-
-
-def _places_in(value: JsonValue, path: Path) -> Iterator[Path]:
-    """The path of a value, and of everything in it."""
-    pending: list[tuple[Path, JsonValue]] = [(path, value)]
-    while pending:
-        place, one = pending.pop()
-        yield place
-        if isinstance(one, dict):
-            pending += [((*place, key), item) for key, item in one.items()]
-        elif isinstance(one, list):
-            pending += [((*place, index), item) for index, item in enumerate(one)]
 
 
 def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:

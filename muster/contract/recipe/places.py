@@ -33,6 +33,15 @@ class PlaceError(Exception):
         return StatedProblem(field, self.statement, self.remedy)
 
 
+def refuse(statement: str, remedy: str) -> NoReturn:
+    """Refuse a place.
+
+    Raises:
+        PlaceError: always.
+    """
+    raise PlaceError(statement, remedy)
+
+
 class S3Place(NamedTuple):
     """An object. `bucket` is a bucket's name or the ARN of an access point: GetObject takes both."""
 
@@ -68,9 +77,9 @@ def in_s3(place: str) -> bool:
     name = scheme[1].lower() if scheme else ""
     if name in {"http", "https"}:
         statement = f"{place!r} is on the web, where its content can change between the check and the run"
-        _refuse(statement, f"download it, and name the file, or copy it to S3: {_FORMS}")
+        refuse(statement, f"download it, and name the file, or copy it to S3: {_FORMS}")
     if name not in {"", "s3"}:
-        _refuse(f"{place!r} has the unknown scheme {name}", f"name a file, or {_FORMS}")
+        refuse(f"{place!r} has the unknown scheme {name}", f"name a file, or {_FORMS}")
     return name == "s3"
 
 
@@ -84,19 +93,15 @@ def s3_place(uri: str, account: str | None = None) -> S3Place:
         uri = uri.replace(CUSTOMER_ID, account)
     name = uri[len("s3://") :] if uri.lower().startswith("s3://") else uri
     if len(uri) > S3_URI_MAX:
-        _refuse(f"a URI of {len(uri):,} characters", f"use one of at most {S3_URI_MAX:,}")
+        refuse(f"a URI of {len(uri):,} characters", f"use one of at most {S3_URI_MAX:,}")
     if name.startswith("arn:"):
         found = _ACCESS_POINT.fullmatch(name)
         if found is None:
-            _refuse(f"{uri!r} is not the ARN of an access point with a key", f"write {_FORMS}")
+            refuse(f"{uri!r} is not the ARN of an access point with a key", f"write {_FORMS}")
         return S3Place(found[1], found["key"])
     bucket, _, key = name.partition("/")
     if not _BUCKET.fullmatch(bucket):
-        _refuse(f"{uri!r} names no bucket", f"write {_FORMS}")
+        refuse(f"{uri!r} names no bucket", f"write {_FORMS}")
     if not key or key.endswith("/"):
-        _refuse(f"{uri!r} names no object", f"write {_FORMS}")
+        refuse(f"{uri!r} names no object", f"write {_FORMS}")
     return S3Place(bucket, key)
-
-
-def _refuse(statement: str, remedy: str) -> NoReturn:
-    raise PlaceError(statement, remedy)

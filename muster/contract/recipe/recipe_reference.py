@@ -9,7 +9,7 @@ from pydantic import Field
 from muster.contract.document import Document, StoredPart
 
 RECIPES = "recipes/"
-"""Resolved recipes are stored under this prefix of the stack's bucket, by digest, and so are their sources."""
+"""Resolved recipes are stored under this prefix of the stack's bucket, by digest."""
 RECIPE_CHANNEL = "recipe"
 RECIPE_FILE = "recipe.yaml"
 
@@ -36,7 +36,6 @@ class RecipeReference(Document):
     name: str = Field(max_length=256, description="what people call the recipe")
     family: Family = Field(description="what runs it")
     digest: Digest = Field(description="of the resolved recipe, and with `sweep` of those of all ranks")
-    sources: Digest = Field(description="of its sources, from which it is resolved again")
     ranks: list[Digest] | None = Field(default=None, description="with `sweep`: the digest of each rank's recipe")
     kwargs: Annotated[str | None, Field(max_length=256)] = Field(
         default=None, description="with `trainer`: the recipe's section that is merged under `kwargs`"
@@ -62,6 +61,6 @@ def recipe_folder(digest: str) -> str:
     return f"{RECIPES}{digest}/"
 
 
-def sources_key(digest: str) -> str:
-    """The key of the sources with this digest in the stack's bucket. Replicas cannot read it."""
-    return f"{RECIPES}sources-{digest}.json"
+def recipe_key(digest: str) -> str:
+    """The key of the resolved recipe with this digest in the stack's bucket."""
+    return f"{recipe_folder(digest)}{RECIPE_FILE}"

@@ -1,23 +1,21 @@
-"""Everything that a resolution reads, as it was found: resolving it again gives the same recipe, anywhere."""
+"""Everything that a resolution reads, as it was found."""
 
 from __future__ import annotations
 
-import hashlib
-
 from pydantic import Field, JsonValue
 
-from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.document import Document
 
 
-class SourceText(StoredPart):
+class SourceText(Document):
     """A document as it was read, and where."""
 
     place: str = Field(description="the file's path as the user wrote it, or its URI")
     text: str
 
 
-class RecipeSources(StoredDocument):
-    """The texts and values of a recipe. The client stores it, and the function that plans a run resolves it again."""
+class RecipeSources(Document):
+    """The texts and values of a recipe."""
 
     name: str = Field(description="what people call the recipe: its file's name, or its name in the hub")
     base: SourceText | None = Field(default=None, description="None: `recipe` is the base")
@@ -30,8 +28,3 @@ class RecipeSources(StoredDocument):
     sequence_length: int | None = Field(default=None, description="the longest sequence of the hub's recipe, in tokens")
     image: str | None = Field(default=None, description="the image that the hub names for the recipe")
     weights: str | None = Field(default=None, description="the prefix of the base model's weights, of the hub")
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the bytes of `to_json()`, which are what is stored: a reader can check what it has read."""
-        return hashlib.sha256(self.to_json()).hexdigest()

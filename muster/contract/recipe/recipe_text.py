@@ -6,9 +6,9 @@ read as a surprising number (12:30 as 750, 0777 as 511), or as text where YAML 1
 
 from __future__ import annotations
 
-import json
 import re
 
+import yaml
 from pydantic import JsonValue
 
 from muster.contract.yaml_reader import Rules, UnreadableError, checked_length, read_yaml
@@ -133,61 +133,39 @@ def _with_quotes(text: str) -> str:
     return "\n".join(lines)
 
 
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+-]+)*|s3://[A-Za-z0-9_/.-]+")
+_NAMES_OF_VALUES = frozenset(text.lower() for text in _CONSTANTS) | {"y", "n", "inf", "nan"}
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # where there is a libyaml
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text needs no quotes: no version of YAML can take it for anything else."""
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _NAMES_OF_VALUES
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain(text) else '"')
+
+
+_Dumper.add_multi_representer(str, _text)
+_Dumper.add_representer(str, _text)
+
+
 def recipe_yaml(document: dict[str, JsonValue]) -> str:
     """A recipe as YAML, in its own order: the same values for PyYAML, OmegaConf and `load_recipe_text`.
 
     A key that is a whole number is written as one: the programs look it up as a number. Interpolations and placeholders
     stay what they are: see `ResolvedRecipe.to_yaml`.
     """
-    lines: list[str] = []
-    _write_mapping(document, "", lines)
-    return "\n".join(lines) + "\n" if document else "{}\n"
+    written = yaml.dump(_with_numbers(document), None, _Dumper, sort_keys=False, allow_unicode=True, width=2**31 - 1)
+    return str(written)
 
 
-def _write_mapping(value: dict[str, JsonValue], indent: str, lines: list[str]) -> None:
-    for key, item in value.items():
-        _write_item(f"{indent}{key if _WHOLE_KEY.fullmatch(key) else _text(key)}:", item, indent, lines)
-
-
-def _write_item(head: str, item: JsonValue, indent: str, lines: list[str]) -> None:
-    if isinstance(item, dict) and item:
-        lines.append(head)
-        _write_mapping(item, indent + "  ", lines)
-    elif isinstance(item, list) and item:
-        lines.append(head)
-        for one in item:
-            _write_item(f"{indent}  -", one, indent + "  ", lines)
-    else:
-        lines.append(f"{head} {_scalar(item)}")
-
-
-def _scalar(item: JsonValue) -> str:
-    if item is None:
-        return "null"
-    if isinstance(item, bool):
-        return "true" if item else "false"
-    if isinstance(item, str):
-        return _text(item)
-    if isinstance(item, float):
-        digits = repr(item)
-        # YAML 1.1 takes 1e-06 for text.
-        return digits if "." in digits else digits.replace("e", ".0e")
-    return str(item) if isinstance(item, int) else ("[]" if isinstance(item, list) else "{}")
-
-
-# Not every text without quotes: only what no version of YAML can take for anything else.
-_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+-]+)*|s3://[A-Za-z0-9_/.-]+")
-_NAMES_OF_VALUES = frozenset(text.lower() for text in _CONSTANTS) | {"y", "n", "inf", "nan"}
-_UNPRINTABLE = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-
-
-def _text(text: str) -> str:
-    if _PLAIN.fullmatch(text) and text.lower() not in _NAMES_OF_VALUES:
-        return text
-    # The escapes of JSON are escapes of YAML, but for characters outside of the basic plane.
-    return _UNPRINTABLE.sub(_escaped, json.dumps(text, ensure_ascii=False))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+def _with_numbers(value: JsonValue) -> object:
+    if isinstance(value, dict):
+        return {int(key) if _WHOLE_KEY.fullmatch(key) else key: _with_numbers(item) for key, item in value.items()}
+    return [_with_numbers(item) for item in value] if isinstance(value, list) else value

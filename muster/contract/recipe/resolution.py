@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from muster.contract.errors import RecipeError
 from muster.contract.recipe.expressions.interpolation import MISSING, interpolated
 from muster.contract.recipe.expressions.placeholders import Filled, Filling, fill, placeholder_names
-from muster.contract.recipe.merging import Merged, merge_recipe, merge_values, value_at
+from muster.contract.recipe.merging import Merged, merge_recipe, merge_values
 from muster.contract.recipe.override_spec import MACHINES, Parameter, parse_override_spec
 from muster.contract.recipe.recipe_problems import Problems, field, path_name
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
@@ -28,8 +28,11 @@ from muster.contract.recipe.recipe_text import (
     recipe_yaml,
 )
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
+# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
+_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 _SYNTHETIC = "training_config"
 
 # What the hub's recipes decide, and where a user says it instead.
@@ -136,13 +139,14 @@ class _Resolution:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
-        is_long = found.yaml_most > TEXT_MAX - len(LITERAL)
+        known = {path for path, _ in everything_in(document)}
+        is_long = len(known) * _NODE_MOST + len(repr(document)) * _CHARACTER_MOST > TEXT_MAX
         if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
         self._raise_problems()
-        named = {name: paths[0] for name, paths in merged.named.items() if _has(document, paths[0])}
+        named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
         return ResolvedRecipe(document, origins, named)
 
     def _raise_problems(self) -> None:
@@ -250,15 +254,8 @@ class _Resolution:
         """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
         origins: dict[Path, Origin] = {}
         problems = self._problems
-        pending: list[tuple[Path, JsonValue, Origin]] = [((), document, merged.origin)]
-        while pending:
-            path, value, origin = pending.pop()
-            origin = merged.origins.get(path, origin)
-            if isinstance(value, dict) and (value or not path):
-                pending += [((*path, key), item, origin) for key, item in reversed(value.items())]
-                continue
-            if path:
-                origins[path] = origin
+        for path, value in leaves(document):
+            origin = origins[path] = merged.origin_at(path)
             for item in _scalars(value):
                 if isinstance(item, float) and not math.isfinite(item):
                     faulty.add(path)
@@ -273,8 +270,8 @@ class _Resolution:
                 continue
             for path in merged.named.get(name, ()):
                 if path not in faulty:
-                    self._validate_value(parameter, path, value_at(document, path), merged)
-        _Relations(document, merged, self._problems, self._sources.sequence_length).check()
+                    self._validate_value(parameter, path, value_at(document, *path), merged)
+        self._relate(document, merged)
 
     def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
         if value is None or value == MISSING:
@@ -287,38 +284,27 @@ class _Resolution:
             allowed, remedy = mistake
             self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
 
+    def _relate(self, document: dict[str, JsonValue], merged: Merged) -> None:
+        """Rules between several parameters."""
 
-@dataclass
-class _Relations:
-    """Rules between several parameters."""
+        def number(name: str) -> float | None:
+            paths = merged.named.get(name)
+            value = value_at(document, *paths[0]) if paths else None
+            return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
-    document: dict[str, JsonValue]
-    merged: Merged
-    problems: Problems
-    sequence_length: int | None
-
-    def check(self) -> None:
-        """Add what does not fit together."""
-        self._at_most(("save_steps",), self._number("max_steps"), "max_steps")
-        length = self._number("sequence_length") if self.sequence_length is None else self.sequence_length
-        self._at_most(("max_prompt_length", "max_response_length"), length, "the recipe's sequence length")
-        self._at_most(("dataset_max_len",), length, "the recipe's sequence length")
-
-    def _at_most(self, names: tuple[str, ...], most: float | None, limit: str) -> None:
-        numbers = [self._number(name) for name in names]
-        if most is None or None in numbers:
-            return
-        total = sum(number for number in numbers if number is not None)
-        if total > most:
-            path = self.merged.named[names[0]][0]
-            words = f"{' + '.join(names)} is {total:,}" if len(names) > 1 else f"found {total:,}"
-            name = field(path, self.merged.origin_at(path))
-            self.problems.state(name, words, f"allowed: at most {limit}, {most:,}")
-
-    def _number(self, name: str) -> float | None:
-        paths = self.merged.named.get(name)
-        value = value_at(self.document, paths[0]) if paths else None
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        given = self._sources.sequence_length
+        length = ("the recipe's sequence length", number("sequence_length") if given is None else given)
+        for names, (limit, most) in (
+            (("save_steps",), ("max_steps", number("max_steps"))),
+            (("max_prompt_length", "max_response_length"), length),
+            (("dataset_max_len",), length),
+        ):
+            numbers = [one for name in names if (one := number(name)) is not None]
+            if most is not None and len(numbers) == len(names) and sum(numbers) > most:
+                path = merged.named[names[0]][0]
+                words = f"{' + '.join(names)} is" if len(names) > 1 else "found"
+                allowed = f"allowed: at most {limit}, {most:,}"
+                self._problems.state(field(path, merged.origin_at(path)), f"{words} {sum(numbers):,}", allowed)
 
 
 def _is_composed(document: dict[str, JsonValue]) -> bool:
@@ -331,35 +317,13 @@ def _is_composed(document: dict[str, JsonValue]) -> bool:
 
 def _keys(document: JsonValue) -> Iterator[tuple[str, Path]]:
     """Every key with its path, in order."""
-    pending: list[tuple[Path, JsonValue]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        if path and isinstance(path[-1], str):
-            yield path[-1], path
-        if isinstance(value, dict):
-            pending += [((*path, key), item) for key, item in reversed(value.items())]
-        elif isinstance(value, list):
-            pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
+    return ((path[-1], path) for path, _ in everything_in(document) if path and isinstance(path[-1], str))
 
 
 def _scalars(value: JsonValue) -> Iterator[JsonValue]:
     """The value itself, or every scalar and key in it."""
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            pending += [*one, *one.values()]
-        elif isinstance(one, list):
-            pending += one
-        else:
-            yield one
-
-
-def _has(document: JsonValue, path: Path) -> bool:
-    holder = value_at(document, path[:-1])
-    return (isinstance(holder, dict) and path[-1] in holder) or (
-        isinstance(holder, list) and value_at(holder, path[-1:]) is not None
-    )
+    for _, one in everything_in(value):
+        yield from one if isinstance(one, dict) else () if isinstance(one, list) else (one,)
 
 
 def _is_unicode(text: str) -> bool:
@@ -372,28 +336,17 @@ def _is_unicode(text: str) -> bool:
 
 def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
     """Whether a document is small and flat enough to be resolved. Not recursive: its depth is the user's."""
-    pending: list[tuple[JsonValue, int]] = [(document, 0)]
-    nodes = 0
-    while pending:
-        value, depth = pending.pop()
-        nodes += 1
-        if depth > DEPTH_MAX or nodes > NODES_MAX:
-            words = (
-                f"more than {DEPTH_MAX} levels of nesting" if depth > DEPTH_MAX else f"more than {NODES_MAX:,} values"
-            )
-            problems.state(name, words, "flatten it" if depth > DEPTH_MAX else "keep data in S3")
-            return False
-        if isinstance(value, dict):
-            long = next((key for key in value if len(key) > NAME_MAX or not _is_unicode(key)), None)
-            if long is not None:
-                problems.state(
-                    name, f"a name of {len(long):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
-                )
-                return False
-            pending += [(item, depth + 1) for item in value.values()]
-        elif isinstance(value, list):
-            pending += [(item, depth + 1) for item in value]
+    for nodes, (path, value) in enumerate(everything_in(document)):
+        if len(path) > DEPTH_MAX:
+            found = f"more than {DEPTH_MAX} levels of nesting", "flatten it"
+        elif nodes >= NODES_MAX:
+            found = f"more than {NODES_MAX:,} values", "keep data in S3"
+        elif path and isinstance(key := path[-1], str) and (len(key) > NAME_MAX or not _is_unicode(key)):
+            found = f"a name of {len(key):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
         elif isinstance(value, int) and abs(value) >= _NUMBER_END:
-            problems.state(name, "a whole number of more than 400 digits", "write it in quotes")
-            return False
+            found = "a whole number of more than 400 digits", "write it in quotes"
+        else:
+            continue
+        problems.state(name, *found)
+        return False
     return True

@@ -59,7 +59,11 @@ def problems_beside(document: Mapping[Any, Any]) -> list[Problem]:
     """
     rest = {name: value for name, value in document.items() if name != "model"}
     if rest.get("recipe") is not None and not _is_reference(rest["recipe"]):
-        rest["recipe"] = _stand_in(document).model_dump(mode="json", exclude_none=True)
+        # Some recipe of a family that brings its program; with `sweep` one for each rank.
+        replicas = document.get("replicas")
+        count = replicas if isinstance(replicas, int) and 1 <= replicas <= REPLICAS_MAX else 1
+        ranks = None if document.get("sweep") is None else [_UNKNOWN_DIGEST] * count
+        rest["recipe"] = {"name": "recipe", "family": "llmft", "digest": _UNKNOWN_DIGEST, "ranks": ranks}
     return spec_problems(rest)
 
 
@@ -97,11 +101,3 @@ def _local_problems(request: RecipeRequest) -> list[Problem]:
         remedy = "name an object in S3, or start the run with `muster launch`, which reads files"
         problems.append(Problem(f"recipe.{name}", f"{place!r}, a local file", remedy))
     return problems
-
-
-def _stand_in(document: Mapping[Any, Any]) -> RecipeReference:
-    """Some recipe of a family that brings its program; with `sweep` one for each rank."""
-    replicas = document.get("replicas")
-    count = replicas if isinstance(replicas, int) and 1 <= replicas <= REPLICAS_MAX else 1
-    ranks = None if document.get("sweep") is None else [_UNKNOWN_DIGEST] * count
-    return RecipeReference(name="recipe", family="llmft", digest=_UNKNOWN_DIGEST, sources=_UNKNOWN_DIGEST, ranks=ranks)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.aws.ranged_reads import first_bytes, whole_body
 from muster.contract.errors import OversizedDocumentError
 from muster.contract.layout import STACK_FOLDERS
-from muster.contract.recipe.places import PlaceError, S3Place
+from muster.contract.recipe.places import S3Place, refuse
 from muster.contract.recipe.recipe_reader import Checkout, HubContent
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.clients import Clients
@@ -31,11 +30,11 @@ class FunctionReader:
 
     def read_text(self, place: str, limit: int) -> str:  # noqa: ARG002 - of the protocol
         """A local file, which the function does not have."""
-        _refuse(f"{place!r} is a file, which only your machine has", f"{_LAUNCH}, or name an object in S3")
+        refuse(f"{place!r} is a file, which only your machine has", f"{_LAUNCH}, or name an object in S3")
 
     def checkout(self, folder: str) -> Checkout:
         """A local folder, which the function does not have."""
-        _refuse(f"{folder!r} is a folder, which only your machine has", f"{_LAUNCH}, or name an object in S3")
+        refuse(f"{folder!r} is a folder, which only your machine has", f"{_LAUNCH}, or name an object in S3")
 
     def hub_models(self, hub: str) -> Sequence[str]:  # noqa: ARG002 - of the protocol
         """None: the function may describe models, and not list them."""
@@ -49,7 +48,7 @@ class FunctionReader:
         """The text of an object that the role may read for everyone."""
         if place.bucket == self._bucket and not _is_open(place.key):
             remedy = f"keep recipes under another prefix, and name it in recipes.sources, or {_LAUNCH}"
-            _refuse(f"{place.uri} is in a folder of the stack's bucket that Muster itself uses", remedy)
+            refuse(f"{place.uri} is in a folder of the stack's bucket that Muster itself uses", remedy)
         try:
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
             return whole_body(answer, place.uri, limit).decode("utf-8-sig")
@@ -57,21 +56,21 @@ class FunctionReader:
             if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""
             if http_status(error) == 404:  # no such object, bucket or access point
-                _refuse(f"{place.uri} does not exist", "name an object that does")
+                refuse(f"{place.uri} does not exist", "name an object that does")
             if http_status(error) == 403:
                 folder = place._replace(key=place.key[: place.key.rfind("/") + 1]).uri
                 line = f'sources = ["{folder}"]'
                 remedy = f"write {line} in the table [recipes] of muster.toml and deploy, or {_LAUNCH}"
-                _refuse(f"the function plan may not read {place.uri}", remedy)
+                refuse(f"the function plan may not read {place.uri}", remedy)
             raise
         except BotoCoreError as error:
             if place.region is None:
                 raise
-            _refuse(f"the access point of {place.uri} cannot be reached: {error}", "correct its ARN")
+            refuse(f"the access point of {place.uri} cannot be reached: {error}", "correct its ARN")
         except OversizedDocumentError:
-            _refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
+            refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
         except UnicodeDecodeError:
-            _refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
+            refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
 
     def hub_content(self, hub: str, model: str) -> HubContent | None:
         """The model in a hub that the role may read."""
@@ -83,13 +82,9 @@ class FunctionReader:
             if error_code(error) in {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}:
                 return None
             if error_code(error) in {"AccessDeniedException", "AccessDenied"}:
-                _refuse(f"the function plan may not read the hub {hub}", _LAUNCH)
+                refuse(f"the function plan may not read the hub {hub}", _LAUNCH)
             raise
         return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
-
-
-def _refuse(statement: str, remedy: str) -> NoReturn:
-    raise PlaceError(statement, remedy)
 
 
 def _is_open(key: str) -> bool:

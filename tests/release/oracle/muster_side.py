@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from muster.contract.recipe.expansion import expand, expansion
+from muster.contract.recipe.expansion import expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.resolution import resolve
 from muster.contract.spec.spec_reader import parse_spec
@@ -71,7 +71,7 @@ def document(case: Case) -> dict[str, Any]:
 
 def request(case: Case) -> dict[str, Any]:
     """The CreateTrainingJob request of the expanded spec."""
-    (found,) = requests(parse_spec(expand(document(case), sources(case))))
+    (found,) = requests(parse_spec(expansion(document(case), sources(case)).document))
     return found
 
 

@@ -116,7 +116,7 @@ def remarks(**fields: object) -> str:
     return "\n".join(dry_run(parse_spec({"replicas": 2, "trainer": "m:f", **fields})).remarks)
 
 
-RECIPE = {"name": "own", "family": "trainer", "digest": "0" * 64, "sources": "1" * 64}
+RECIPE = {"name": "own", "family": "trainer", "digest": "0" * 64}
 PROGRAM = {
     "trainer": None,
     "replicas": 1,

@@ -9,7 +9,7 @@ from muster.contract.recipe.gathering import INFRASTRUCTURE_KEYS, gather
 from muster.contract.recipe.places import S3Place, in_s3, s3_place
 from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
 from muster.contract.recipe.recipe_request import read_request
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.recipe_sources import SourceText
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
 
 POINT = "arn:aws:s3:us-west-2:111122223333:accesspoint/recipes"
@@ -62,9 +62,6 @@ def test_every_kind_of_value_is_kept_as_it_is() -> None:
     assert sources.recipe == gather(read_request("recipes/r.yaml"), reader).recipe
     assert sources.recipe == SourceText(place="recipes/r.yaml", text="a: 1")
     assert (sources.overrides, sources.values, sources.inputs) == ({"a.b": None}, {"lr": 1e-4}, {"x": [1, {}]})
-    again = RecipeSources.from_json(sources.to_json(), "stored")
-    assert again == sources
-    assert again.digest == sources.digest
 
 
 def test_an_object_is_read_by_each_of_its_names() -> None:

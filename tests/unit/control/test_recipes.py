@@ -1,8 +1,8 @@
-"""The recipe of a run: resolved again by its plan, refused when it is another one, and stored for the replicas."""
+"""The recipe of a run: checked by its plan, or resolved there, and stored for the replicas."""
 
-import hashlib
 import json
-from dataclasses import replace
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -13,16 +13,13 @@ from botocore.exceptions import EndpointConnectionError
 from muster.contract.document import digest
 from muster.contract.errors import SpecError
 from muster.contract.layout import STACK_FOLDERS
-from muster.contract.recipe.expansion import expand
-from muster.contract.recipe.recipe_reference import RecipeReference, sources_key
+from muster.contract.recipe.expansion import expansion
+from muster.contract.recipe.recipe_reference import RecipeReference, recipe_key
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.resolution import resolve
-from muster.contract.recipe.resolved_recipe import Origin, ResolvedRecipe
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.run.source_delivery import REFRESH_DAYS
-from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.runtime import clock
 from tests.memory import AwsError, Fault
@@ -39,15 +36,12 @@ SPEC: dict[str, Any] = {
 }
 
 
-def sources(text: str = RECIPE) -> RecipeSources:
-    return RecipeSources(name="verl", recipe=SourceText(place="verl.yaml", text=text))
-
-
 def launched(harness: ControlHarness) -> dict[str, Any]:
-    """The input of an execution, as a client makes it: the sources are stored."""
-    given = sources()
-    harness.plane.store.create(sources_key(given.digest), given.to_json())
-    return expand(SPEC, given)
+    """The input of an execution, as a client makes it: the recipe is stored."""
+    expanded = expansion(SPEC, RecipeSources(name="verl", recipe=SourceText(place="verl.yaml", text=RECIPE)))
+    (recipe,) = expanded.recipes
+    harness.plane.store.create(recipe_key(recipe.digest), recipe.to_yaml().encode())
+    return expanded.document
 
 
 def planned(harness: ControlHarness, document: dict[str, Any], run: str = "one") -> Plan:
@@ -68,7 +62,7 @@ def reference(plan: Plan) -> RecipeReference:
 
 
 def key_of(plan: Plan) -> str:
-    return f"recipes/{reference(plan).digest}/recipe.yaml"
+    return recipe_key(reference(plan).digest)
 
 
 def stored(harness: ControlHarness, plan: Plan) -> dict[str, Any]:
@@ -77,9 +71,8 @@ def stored(harness: ControlHarness, plan: Plan) -> dict[str, Any]:
 
 
 def is_new(harness: ControlHarness, plan: Plan) -> bool:
-    """Whether the recipe of a plan and its sources have just been written."""
-    versions = (found(harness.plane.store.version(key)) for key in (key_of(plan), sources_key(reference(plan).sources)))
-    return all(clock.utc_now() - version.written_at < timedelta(seconds=5) for version in versions)
+    """Whether the recipe of a plan has just been written."""
+    return clock.utc_now() - found(harness.plane.store.version(key_of(plan))).written_at < timedelta(seconds=5)
 
 
 def overwrite(harness: ControlHarness, key: str, body: bytes | None) -> None:
@@ -109,17 +102,15 @@ def test_the_plan_stores_the_recipe_and_the_replicas_read_it_through_a_channel(h
 
 
 def test_the_same_execution_gets_the_same_plan_though_its_recipe_has_changed(harness: ControlHarness) -> None:
-    """The plan reads the recipe that a spec only names, and keeps its sources."""
+    """The plan reads the recipe that a spec only names."""
     harness.plane.store.create("own/verl.yaml", f"\ufeff{RECIPE}".encode())
     first = planned(harness, SPEC)
     assert (reference(first).name, stored(harness, first)["trainer"]) == ("verl", {"num_nodes": 2})
-    kept = found(harness.plane.store.get(sources_key(reference(first).sources))).body
-    assert hashlib.sha256(kept).hexdigest() == reference(first).sources
     overwrite(harness, "own/verl.yaml", b"a: 1\n")
     assert planned(harness, SPEC) == first
 
 
-def test_a_recipe_and_its_sources_are_kept_for_as_long_as_the_run_can_need_them(harness: ControlHarness) -> None:
+def test_a_recipe_is_kept_for_as_long_as_the_run_can_need_them(harness: ControlHarness) -> None:
     document = launched(harness)
     first = planned(harness, document)
     harness.cloud.clock.advance(60)
@@ -131,26 +122,28 @@ def test_a_recipe_and_its_sources_are_kept_for_as_long_as_the_run_can_need_them(
 
 
 def test_a_recipe_that_another_writer_put_there_is_replaced(harness: ControlHarness) -> None:
-    document = launched(harness)
-    harness.plane.store.create(f"recipes/{document['recipe']['digest']}/recipe.yaml", b"lr: 99\n")
-    plan = planned(harness, document)
+    harness.plane.store.create("own/verl.yaml", RECIPE.encode())
+    key = recipe_key(launched(harness)["recipe"]["digest"])
+    overwrite(harness, key, b"lr: 99\n")
+    plan = planned(harness, SPEC)
+    assert key_of(plan) == key
     assert digest(stored(harness, plan)) == reference(plan).digest
 
 
 def test_of_two_plans_at_once_both_have_the_recipe(harness: ControlHarness) -> None:
-    document = launched(harness)
+    harness.plane.store.create("own/verl.yaml", RECIPE.encode())
     rival = Fault(
         "PutObject",
         when=lambda call: call.parameters["Key"].endswith("/recipe.yaml"),
-        action=lambda: planned(harness, document, "rival"),
+        action=lambda: planned(harness, SPEC, "rival"),
     )
     harness.cloud.calls.inject(rival)
-    plan = planned(harness, document)
+    plan = planned(harness, SPEC)
     assert rival.fired
     assert digest(stored(harness, plan)) == reference(plan).digest
 
 
-# --- a continuation, after a deployment ----------------------------------------------------------
+# --- a continuation ------------------------------------------------------------------------------
 
 
 def ended(harness: ControlHarness, document: dict[str, Any] | None = None) -> Plan:
@@ -172,40 +165,14 @@ def continuation(plan: Plan) -> dict[str, Any]:
     return document
 
 
-def deploy(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version of Muster that resolves recipes to something else, with other defaults."""
-
-    def resolved(given: RecipeSources) -> ResolvedRecipe:
-        before = resolve(given)
-        origins = {**before.origins, ("added",): Origin.BASE}
-        return replace(before, document={**before.document, "added": 1}, origins=origins)
-
-    monkeypatch.setattr("muster.contract.recipe.expansion.resolve", resolved)
-    harness.deployment = replace(harness.deployment, defaults=StackDefaults(tags={"team": "new"}))
-
-
-def test_a_continuation_after_a_deployment_keeps_the_recipe_of_its_run(
-    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_continuation_keeps_the_recipe_of_its_run(harness: ControlHarness) -> None:
     first = ended(harness)
-    deploy(harness, monkeypatch)
     harness.cloud.clock.advance((REFRESH_DAYS + 1) * 86_400)
     second = planned(harness, continuation(first), "one-x2")
     assert reference(second) == reference(first)
     assert stored(harness, second)["training_config"] == {"lr": 0.1, "half": 0.1}
     assert second.lineage is not None
     assert is_new(harness, first)
-
-
-def test_a_spec_without_the_stacks_defaults_is_the_one_that_was_planned_with_them(
-    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.deployment = replace(harness.deployment, defaults=StackDefaults(tags={"team": "new"}))
-    first = ended(harness)
-    deploy(harness, monkeypatch)
-    again = {**expand(SPEC, sources()), "name": "again", "resume_from": "one"}
-    again["recipe"] = reference(first).model_dump(mode="json", exclude_none=True)
-    assert reference(planned(harness, again, "again")) == reference(first)
 
 
 def test_a_user_continues_a_run_that_only_named_its_recipe_and_the_recipe_has_changed(harness: ControlHarness) -> None:
@@ -218,59 +185,33 @@ def test_a_user_continues_a_run_that_only_named_its_recipe_and_the_recipe_has_ch
     assert reference(planned(harness, again.spec(), again.name)) == reference(first)
 
 
-def test_a_continuation_whose_stored_recipe_is_another_is_resolved_again(
-    row: Row, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for body in (None, b"training_config: {lr: 99}\n", b"a: [", b"\xff", b"#" * 2**21):
-        with row(body and body[:20]) as harness, monkeypatch.context() as later:
-            first = ended(harness)
-            overwrite(harness, key_of(first), body)
-            second = planned(harness, continuation(first), "one-x2")
-            assert digest(stored(harness, second)) == reference(second).digest == reference(first).digest
-            overwrite(harness, key_of(first), None)
-            deploy(harness, later)
-            assert "resolve it again" in refusal(harness, continuation(first), "one-x3")
-
-
-def test_a_continuation_with_another_spec_than_its_run_is_resolved_again(
-    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document = continuation(ended(harness))
-    deploy(harness, monkeypatch)
-    for change in ({"recipe": {"digest": "0" * 64}}, {"instance_count": 3}, {"resume_from": "two"}):
-        assert "resolve it again" in refusal(harness, changed(document, change), "one-x2"), change
-
-
 # --- what is refused -----------------------------------------------------------------------------
 
 
-def test_sources_that_were_changed_are_refused(harness: ControlHarness) -> None:
+def test_a_recipe_that_is_not_what_its_digest_says_is_refused(row: Row) -> None:
+    for body in (None, b"training_config: {lr: 99}\n", b"a: [", b"\xff", b"#" * 2**21):
+        with row(body and body[:20]) as harness:
+            document = launched(harness)
+            key = recipe_key(document["recipe"]["digest"])
+            overwrite(harness, key, body)
+            words = "does not exist" if body is None else "was changed after it was stored"
+            assert f"recipe: s3://bucket/{key} {words}; launch the run again" in refusal(harness, document)
+
+
+def test_a_recipe_of_any_rank_that_is_another_is_refused(harness: ControlHarness) -> None:
     document = launched(harness)
-    key = sources_key(document["recipe"]["sources"])
-    overwrite(harness, key, sources("lr: 9").to_json())
-    assert "was changed after it was stored" in refusal(harness, document)
-    overwrite(harness, key, None)
-    assert f"recipe.sources: s3://bucket/{key} does not exist" in refusal(harness, document)
+    own = document["recipe"]["digest"]
+    document = {**document, "replicas": 2, "sweep": {"environment.A": ["1", "2"]}}
+    document["recipe"] = {**document["recipe"], "ranks": [own, own]}
+    assert reference(planned(harness, document, "two")).of_rank(1) == own
+    document["recipe"] = {**document["recipe"], "ranks": [own, "0" * 64]}
+    assert f"{recipe_key('0' * 64)} does not exist" in refusal(harness, document)
 
 
-def test_sources_of_a_newer_form_are_refused_and_not_tried_again(harness: ControlHarness) -> None:
-    document = launched(harness)
-    body = json.dumps({**json.loads(sources().to_json()), "version": 9}).encode()
-    document["recipe"]["sources"] = hashlib.sha256(body).hexdigest()
-    harness.plane.store.create(sources_key(document["recipe"]["sources"]), body)
-    assert "recipe.sources" in refusal(harness, document)
-
-
-def test_a_client_that_resolved_to_something_else_is_refused(harness: ControlHarness) -> None:
-    document = launched(harness)
-    for change in (
-        {"recipe": {"digest": "0" * 64}},
-        {"recipe": {"family": "nova"}},
-        {"recipe": {"name": "another"}},
-        {"hyper_parameters": None},
-        {"instance_count": 3},
-    ):
-        assert "resolve it again" in refusal(harness, changed(document, change)), change
+def test_a_plan_without_interpolations_to_resolve_imports_no_omegaconf() -> None:
+    program = "import sys, muster.control.recipes, muster.control.aws.recipe_reader; print('omegaconf' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 def test_what_is_no_recipe_is_refused_with_the_rest_of_the_spec(harness: ControlHarness) -> None:

@@ -6,7 +6,7 @@ A value takes the place of a placeholder as a value. It is never read as YAML, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from muster.contract.recipe.expressions.interpolation import Literal, literal
 from muster.contract.recipe.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
 from muster.contract.recipe.resolved_recipe import Origin, Path
+from muster.contract.recipe.values import everything_in
 
 _PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
 _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")
@@ -43,57 +44,35 @@ class Filled:
 def placeholder_names(document: JsonValue) -> list[str]:
     """The names of all placeholders, in the document's order."""
     names: dict[str, None] = {}
-    for _, text in _texts(document):
-        for escape, name in _PLACEHOLDER.findall(text):
-            if not escape:
-                names[name] = None
+    for _, text in everything_in(document):
+        if isinstance(text, str) and "{{" in text:
+            names |= {name: None for escape, name in _PLACEHOLDER.findall(text) if not escape}
     return list(names)
-
-
-def _texts(document: JsonValue) -> Iterator[tuple[Path, str]]:
-    pending: list[tuple[Path, JsonValue]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, str):
-            if "{{" in value:
-                yield path, value
-        elif isinstance(value, dict):
-            pending += [((*path, key), item) for key, item in reversed(value.items())]
-        elif isinstance(value, list):
-            pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]
 
 
 def fill(document: dict[str, JsonValue], value_of: Callable[[str], Filling | None], *, plain: bool = False) -> Filled:
     """A copy of the document, with values in place of placeholders; of a `plain` document only the copy."""
-    filled = Filled({})
-    filled.document = _copy_mapping(document, (), _Filler(value_of, filled), plain=plain)
-    return filled
-
-
-def _copy_mapping(value: dict[str, JsonValue], path: Path, filler: _Filler, *, plain: bool) -> dict[str, JsonValue]:
-    return {key: _copy(item, path, key, filler, plain=plain) for key, item in value.items()}
-
-
-def _copy(value: JsonValue, above: Path, key: str | int, filler: _Filler, *, plain: bool) -> JsonValue:
-    kind = type(value)
-    if kind is str:
-        if plain:
-            return Literal(value)
-        return filler.text(str(value), (*above, key)) if "{{" in value else value  # type: ignore[operator]
-    if isinstance(value, dict):
-        return _copy_mapping(value, (*above, key), filler, plain=plain)
-    if isinstance(value, list):
-        path = (*above, key)
-        return [_copy(item, path, index, filler, plain=plain) for index, item in enumerate(value)]
-    return value
+    filler = _Filler(value_of, plain)
+    filler.filled.document = {key: filler.copy(item, (key,)) for key, item in document.items()}
+    return filler.filled
 
 
 @dataclass
 class _Filler:
     value_of: Callable[[str], Filling | None]
-    filled: Filled
+    plain: bool
+    filled: Filled = field(default_factory=lambda: Filled({}))
     nodes: int = 0
     characters: int = 0
+
+    def copy(self, value: JsonValue, path: Path) -> JsonValue:
+        if isinstance(value, str):
+            return Literal(value) if self.plain else self.text(value, path) if "{{" in value else value
+        if isinstance(value, dict):
+            return {key: self.copy(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.copy(item, (*path, index)) for index, item in enumerate(value)]
+        return value
 
     def text(self, text: str, path: Path) -> JsonValue:
         whole = _WHOLE.fullmatch(text)
@@ -149,17 +128,12 @@ class _Filler:
 
     def _count(self, value: JsonValue) -> bool:
         """Whether this value, with those that took the place of other placeholders, is small enough for a recipe."""
-        pending = [value]
-        while pending and self.nodes < NODES_MAX and self.characters < TEXT_MAX:
-            one = pending.pop()
+        for _, one in everything_in(value):
             self.nodes += 1
-            if isinstance(one, dict):
-                pending += one.values()
-            elif isinstance(one, list):
-                pending += one
-            elif isinstance(one, str):
-                self.characters += len(one)
-        return not pending and self.nodes < NODES_MAX and self.characters < TEXT_MAX
+            self.characters += len(one) if isinstance(one, str) else 0
+            if self.nodes >= NODES_MAX or self.characters >= TEXT_MAX:
+                return False
+        return True
 
     def _as_text(self, value: JsonValue, name: str, path: Path) -> str | None:
         if isinstance(value, dict | list) or value is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -12,9 +12,6 @@ from muster.contract.recipe.families.facts import Openings
 from muster.contract.recipe.recipe_request import RecipeRequest
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe
-
-RECIPE_MOUNT = "/opt/ml/input/data/recipe"
-"""Where a container finds the folder with its `recipe.yaml`."""
 
 
 @dataclass
@@ -51,30 +48,12 @@ class Draft:
         if values and (found is None or isinstance(found, dict)):
             self.document[name] = {**values, **(found or {})}
 
-    def add_channel(self, channel: dict[str, JsonValue]) -> None:
-        """Add a channel."""
+    def change_channels(self, change: Callable[[list[JsonValue]], list[JsonValue]]) -> None:
+        """Replace the channels, unless the spec has something else in their place."""
         found = self.document.get("input_data_config")
-        if found is None or isinstance(found, list):
-            self.document["input_data_config"] = [*(found or []), channel]
-
-    def drop_channel(self, name: str) -> None:
-        """Leave a channel out."""
-        found = self.document.get("input_data_config")
-        if isinstance(found, list):
-            self.document["input_data_config"] = [
-                one for one in found if not isinstance(one, dict) or one.get("channel_name") != name
-            ]
-
-    def replace_source(self, name: str, source: dict[str, JsonValue]) -> None:
-        """Give the channel of this name another source in S3."""
-        found = self.document.get("input_data_config")
-        if isinstance(found, list):
-            self.document["input_data_config"] = [
-                {**one, "data_source": {"s3_data_source": source}}
-                if isinstance(one, dict) and one.get("channel_name") == name
-                else one
-                for one in found
-            ]
+        changed = change(list(found)) if isinstance(found, list) else change([]) if found is None else []
+        if changed or isinstance(found, list):
+            self.document["input_data_config"] = changed
 
     def state(self, name: str, statement: str, remedy: str, allowed: str = "") -> None:
         """Add a problem that is not a wrong value."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
-from muster.contract.recipe.families.channels import MODEL_MOUNT, channel_named, mount_of
-from muster.contract.recipe.families.values import mapping_at, text_at
 from muster.contract.recipe.override_spec import Parameter
 from muster.contract.recipe.recipe_reference import Family
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import parameters_of, placeholders_of
+from muster.contract.recipe.values import mapping_at, text_at
+from muster.contract.training.model_source import is_object
 
+_DATA = "/opt/ml/input/data"  # SageMaker mounts each channel in a folder of its name below this one
 _CHANNELS = {"data_path": "train", "validation_data_path": "validation"}
 _COUNTS = ("replicas", "instance_count")
 """Placeholders of the number of instances of a job. What Muster calls a replica is a job."""
@@ -46,21 +47,42 @@ class Openings:
         return not (self.sources.inputs.get(_WEIGHTS) or default)
 
 
+def channel_named(document: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue] | None:
+    """The spec's channel of this name, whatever is wrong with it."""
+    found = document.get("input_data_config")
+    channels = (one for one in found if isinstance(one, Mapping)) if isinstance(found, list) else ()
+    return next((one for one in channels if one.get("channel_name") == name), None)
+
+
+def _mount(document: Mapping[str, JsonValue], name: str) -> str | None:
+    """The path of a channel's data in the container: of one object its file, else the channel's folder.
+
+    A URI that ends with a slash is a folder, whatever dots it has. Without one, the URI of an object and the prefix of
+    a folder look alike: a last part with an extension that begins with a letter is an object.
+    """
+    channel = channel_named(document, name)
+    if channel is None:
+        return None
+    uri = text_at(channel, "data_source", "s3_data_source", "s3_uri")
+    return f"{_DATA}/{name}/{uri.rpartition('/')[2]}" if is_object(uri) else f"{_DATA}/{name}"
+
+
 def facts(document: Mapping[str, JsonValue], openings: Openings, family: Family | None) -> dict[str, JsonValue]:
     """Values of the recipe's placeholders, by name. What the user gives in `inputs` comes before them."""
-    found: dict[str, JsonValue] = {}
-    for name, channel_name in _CHANNELS.items():
-        if (channel := channel_named(document, channel_name)) is not None:
-            found[name] = mount_of(channel)
-    found |= _mlflow(document, openings.sources.name)
-    if (count := document.get("instance_count")) is not None:
-        found |= dict.fromkeys(_COUNTS, count)
+    found: dict[str, JsonValue] = {name: _mount(document, channel) for name, channel in _CHANNELS.items()}
+    config = mapping_at(document, "mlflow_config")
+    if arn := text_at(config, "mlflow_resource_arn"):
+        # The containers refuse a tracking server without names.
+        name = openings.sources.name
+        found["mlflow_tracking_uri"] = arn
+        found["mlflow_experiment_name"] = text_at(config, "mlflow_experiment_name") or name
+        found["mlflow_run_name"] = text_at(config, "mlflow_run_name") or name
+    found |= dict.fromkeys(_COUNTS, document.get("instance_count"))
     # The weights of Nova stay with AWS, and so does what its training gives.
     if family != "nova":
         found["output_path"] = "/opt/ml/model"
-        if (mount := _model_mount(document, openings)) is not None:
-            found[_WEIGHTS] = mount
-    return {name: value for name, value in found.items() if name in openings.placeholders}
+        found[_WEIGHTS] = _mount(document, "model") or (f"{_DATA}/model" if openings.need_weights else None)
+    return {name: value for name, value in found.items() if value is not None and name in openings.placeholders}
 
 
 def model_place(document: Mapping[str, JsonValue], *, nova: bool) -> str | None:
@@ -71,26 +93,4 @@ def model_place(document: Mapping[str, JsonValue], *, nova: bool) -> str | None:
     source = mapping_at(document, "model")
     if nova:
         return text_at(source, "package") or text_at(source, "s3") or None
-    channel = channel_named(document, "model") if text_at(source, "s3") else None
-    return None if channel is None else mount_of(channel)
-
-
-def _model_mount(document: Mapping[str, JsonValue], openings: Openings) -> str | None:
-    """Where the container finds the weights; None where no channel brings them."""
-    channel = channel_named(document, "model")
-    if channel is not None:
-        return mount_of(channel)
-    return MODEL_MOUNT if openings.need_weights else None
-
-
-def _mlflow(document: Mapping[str, JsonValue], name: str) -> dict[str, JsonValue]:
-    """The recipe's MLflow values: the containers refuse a tracking server without names."""
-    config = mapping_at(document, "mlflow_config")
-    arn = text_at(config, "mlflow_resource_arn")
-    if not arn:
-        return {}
-    return {
-        "mlflow_tracking_uri": arn,
-        "mlflow_experiment_name": text_at(config, "mlflow_experiment_name") or name,
-        "mlflow_run_name": text_at(config, "mlflow_run_name") or name,
-    }
+    return _mount(document, "model") if text_at(source, "s3") else None

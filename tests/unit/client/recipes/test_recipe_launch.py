@@ -8,7 +8,7 @@ import pytest
 
 from muster.client.sdk import Muster
 from muster.contract.errors import SpecError
-from muster.contract.recipe.recipe_reference import sources_key
+from muster.contract.recipe.recipe_reference import recipe_key
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.control.planning import make_plan
@@ -48,14 +48,12 @@ def planned(harness: ControlHarness) -> Plan:
     return make_plan(harness.plane.store, harness.deployment, request)
 
 
-def test_the_plan_resolves_the_recipe_again_and_writes_it_for_the_replicas(
-    harness: ControlHarness, muster: Muster
-) -> None:
+def test_a_launch_stores_the_recipe_for_the_replicas(harness: ControlHarness, muster: Muster) -> None:
     muster.launch(SPEC)
     asked = started(harness)
     parameters = {"sagemaker_recipe_local_path": "/opt/ml/input/data/recipe/recipe.yaml"}
     assert (asked["recipe"]["family"], asked["hyper_parameters"]) == ("llmft", parameters)
-    assert harness.keys("recipes/") == [sources_key(asked["recipe"]["sources"]).removeprefix("recipes/")]
+    assert harness.keys("recipes/") == [recipe_key(asked["recipe"]["digest"]).removeprefix("recipes/")]
     plan = planned(harness)
     assert plan.spec.recipe is not None
     (channel,) = [one for one in training_job_request(plan, 0, 1)["InputDataConfig"] if one["ChannelName"] == "recipe"]

@@ -13,8 +13,8 @@ from muster.client.cli.recipe_tables import (
     yaml_scalar,
 )
 from muster.client.recipes.catalog import CatalogFilter
-from muster.client.recipes.recipe_difference import recipe_differences
 from muster.client.recipes.recipe_template import RecipeTemplate, SpecifiedValue
+from muster.client.recipes.recipe_values import recipe_differences
 from muster.contract.recipe.recipe_catalog import CatalogEntry, RecipeCatalog
 
 

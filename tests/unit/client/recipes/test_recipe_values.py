@@ -11,8 +11,7 @@ import pytest
 from muster.client.aws.reported import Execution
 from muster.client.cli.status_table import status_lines
 from muster.client.recipes.local_files import LocalFiles
-from muster.client.recipes.recipe_difference import recipe_differences
-from muster.client.recipes.recipe_values import recipe_sources, recipe_values
+from muster.client.recipes.recipe_values import recipe_differences, recipe_sources, recipe_values
 from muster.client.runs.notebook import run_html
 from muster.client.runs.run_status import Observation, RunStatus, run_status
 from muster.contract.recipe.checkout_recipe import checkout_recipe
@@ -72,8 +71,8 @@ def test_a_difference_has_both_values() -> None:
     ]
 
 
-DIGEST, OTHER = "0123456789ab" + "c" * 52, "f" * 64
-REFERENCE: dict[str, Any] = {"name": "llama-lora", "family": "llmft", "digest": DIGEST, "sources": OTHER}
+DIGEST = "0123456789ab" + "c" * 52
+REFERENCE: dict[str, Any] = {"name": "llama-lora", "family": "llmft", "digest": DIGEST}
 
 
 def status(recipe: Any) -> RunStatus:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.expansion import expand, expanded_again, expansion
+from muster.contract.recipe.expansion import expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.recipe_text import recipe_yaml
 from muster.contract.recipe.resolved_recipe import Origin
@@ -41,6 +41,10 @@ TRAINER_SPEC: dict[str, Any] = {
     "recipe": {"file": "own.yaml", "kwargs": "training_config"},
 }
 MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/server"
+
+
+def expand(document: dict[str, Any], found: RecipeSources) -> dict[str, Any]:
+    return expansion(document, found).document
 
 
 def sources(base: str = LLMFT, specification: dict[str, Any] | None = None, **fields: Any) -> RecipeSources:
@@ -88,29 +92,12 @@ def test_what_the_spec_sets_comes_first_and_the_spec_is_not_changed() -> None:
     assert json.dumps(document) == before
 
 
-def test_an_expanded_spec_expands_to_itself() -> None:
-    found = sources(weights="s3://bucket/weights/", image="hub:1")
-    recipe = parse_spec(expand(SPEC, found)).recipe
+def test_an_expanded_spec_refers_to_its_recipe() -> None:
+    found = expansion(SPEC, sources(weights="s3://bucket/weights/", image="hub:1"))
+    recipe = parse_spec(found.document).recipe
     assert recipe is not None
-    assert (recipe.name, recipe.family, recipe.sources) == ("tiny", "llmft", found.digest)
-    assert recipe.digest == expansion(SPEC, found).recipes[0].digest
-    for document in (SPEC, reading(at("s3://bucket/a.jsonl"))):
-        first = expand(document, found)
-        assert expand(first, found) == first
-        # As the input of an execution, and as a plan holds it.
-        launched = json.loads(execution_input(parse_spec(first)))
-        assert expanded_again(launched, launched, found).document == launched
-        planned = parse_spec(first).resolved().model_dump(mode="json")
-        assert expanded_again(planned, planned, found).reference == parse_spec(first).recipe
-
-
-def test_a_spec_that_was_changed_after_it_was_expanded_is_refused() -> None:
-    document = expand(SPEC, sources())
-    with pytest.raises(SpecError, match="resolve it again"):
-        expanded_again(document, document, sources(overrides={"training_config.training_args.learning_rate": 0.5}))
-    del document["hyper_parameters"]
-    with pytest.raises(SpecError, match="resolve it again"):
-        expanded_again(document, document, sources())
+    assert (recipe.name, recipe.family, recipe.digest) == ("tiny", "llmft", found.recipes[0].digest)
+    assert json.loads(execution_input(parse_spec(found.document)))["recipe"] == found.document["recipe"]
 
 
 # --- what a spec says to its recipe --------------------------------------------------------------
@@ -309,7 +296,7 @@ RECIPES = st.one_of(
     st.dictionaries(NAMES, SCALARS, max_size=2),
     st.booleans(),
 )
-def test_only_our_error_is_raised_and_what_is_expanded_stays(
+def test_only_our_error_is_raised(
     fields: dict[str, Any], recipe: dict[str, Any], overrides: dict[str, Any], sound: bool
 ) -> None:
     document = {**SPEC, **fields} if sound else fields
@@ -324,4 +311,3 @@ def test_only_our_error_is_raised_and_what_is_expanded_stays(
     except SpecError:
         return
     assert parse_spec(found).recipe is not None
-    assert expand(found, of_recipe) == found

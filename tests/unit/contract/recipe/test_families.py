@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.expansion import expand, expansion
-from muster.contract.recipe.families.detection import family_of
-from muster.contract.recipe.families.instances import instance_types
-from muster.contract.recipe.families.values import value_at
+from muster.contract.recipe.expansion import expansion
+from muster.contract.recipe.families.family import family_of, instance_types
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
+from muster.contract.recipe.values import value_at
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.model_source import ModelSource, with_model
@@ -36,10 +35,13 @@ def sources(text: str, **fields: Any) -> RecipeSources:
     return RecipeSources(name="r", base=SourceText(place="r.yaml", text=text), **fields)
 
 
+def expand(document: dict[str, Any], found: RecipeSources) -> dict[str, Any]:
+    return expansion(document, found).document
+
+
 def expanded(text: str, document: dict[str, Any] = SPEC, **fields: Any) -> Spec:
     found = sources(text, **fields)
     result = expand(document, found)
-    assert expand(result, found) == result
     return parse_spec(result)
 
 
@@ -53,7 +55,6 @@ def resolved(text: str, *path: str, document: dict[str, Any] = SPEC, **fields: A
     """A value of the recipe that the job reads."""
     found = sources(text, **fields)
     result = expansion(document, found)
-    assert expand(result.document, found) == result.document
     return value_at(result.recipes[0].document, *path)
 
 

@@ -284,7 +284,7 @@ def test_a_placeholder_needs_no_value_where_a_stronger_source_sets_its_place() -
 
 def test_a_recipe_that_could_not_be_read_again_is_refused() -> None:
     lines = "\n".join(f"a{number}: ${{b}}" for number in range(4_000))
-    for value in ("9" * 399, "x" * 500, '"' + "\\u2028" * 90 + '"', "[" + "'', " * 20 + "]"):
+    for value in ("9" * 399, "x" * 500, '"' + "\\u2028" * 140 + '"', "[" + "'', " * 20 + "]"):
         [problem] = problems(None, None, f"b: {value}\n{lines}")
         assert re.search("more than (1,048,576 bytes when it is resolved|50,000)", problem), value
 
