@@ -63,11 +63,6 @@ def error_code(error: aws.ClientError) -> str:
     return error.response.get("Error", {}).get("Code", "")
 
 
-def is_throttle(code: str) -> bool:
-    """Whether AWS names a throttled call so."""
-    return code in _THROTTLED
-
-
 def _refusal(error: aws.ClientError) -> ClientError:
     code, detail = error_code(error), error.response.get("Error", {}).get("Message", "")
     if code in _BAD_CREDENTIALS:

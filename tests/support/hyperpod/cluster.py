@@ -132,10 +132,13 @@ class PodCluster:
 
     def log(self, name: str, index: int = 0) -> str:
         """The log of a pod, without times."""
+        return "\n".join(line.partition(" ")[2] for line in self.timed_log(name, index))
+
+    def timed_log(self, name: str, index: int = 0) -> list[str]:
+        """The log of a pod, each line behind its time."""
         pod = self.store.find(PODS, f"{name}-pod-{index}", NAMESPACE)
-        found = None if pod is None else self.cluster.kubelet.log_of(pod["metadata"]["uid"])
-        lines = found.read_text().splitlines() if found and found.exists() else []
-        return "\n".join(line.partition(" ")[2] for line in lines)
+        file = self.place / "pods" / pod["metadata"]["uid"] / "container.log" if pod else None
+        return file.read_text().splitlines() if file and file.exists() else []
 
     def events(self, name: str) -> list[tuple[str, str]]:
         """Reasons and messages of the events of a job."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from muster.local.hyperpod.pods.pod_machine import PodMachine
@@ -58,12 +57,6 @@ class Kubelet:
             lost = [process for process in self._pods.values() if process.node == node]
         for process in lost:
             process.lose()
-
-    def log_of(self, uid: str) -> Path | None:
-        """The log file of a pod, each line behind its time."""
-        with self._lock:
-            process = self._pods.get(uid)
-        return None if process is None else process.log_file
 
     def running(self) -> list[str]:
         """The uids of pods that have processes."""

@@ -113,7 +113,6 @@ PODS = Resource(
     "v1",
     "pods",
     "Pod",
-    "pod",
     has_status=True,
     rules=PodRules(),
 )

@@ -8,14 +8,13 @@ from muster.local.kubernetes.kinds.roles import GROUP as RBAC
 from muster.local.kubernetes.kinds.roles import BindingRules, RoleRules
 from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
 
-JOBS = Resource(GROUP, VERSION, PLURAL, KIND, "hyperpodpytorchjob", has_status=True, custom=True)
+JOBS = Resource(GROUP, VERSION, PLURAL, KIND, has_status=True, custom=True)
 
 NODES = Resource(
     "",
     "v1",
     "nodes",
     "Node",
-    "node",
     namespaced=False,
     has_status=True,
     keeps_status=True,
@@ -25,42 +24,36 @@ SERVICE_ACCOUNTS = Resource(
     "v1",
     "serviceaccounts",
     "ServiceAccount",
-    "serviceaccount",
 )
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", "configmap")
-SECRETS = Resource("", "v1", "secrets", "Secret", "secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS = Resource("", "v1", "secrets", "Secret")
 EVENTS = Resource(
     "",
     "v1",
     "events",
     "Event",
-    "event",
 )
 
-ROLES = Resource(RBAC, "v1", "roles", "Role", "role", rules=RoleRules(namespaced=True))
-ROLE_BINDINGS = Resource(RBAC, "v1", "rolebindings", "RoleBinding", "rolebinding", rules=BindingRules(namespaced=True))
-CLUSTER_ROLES = Resource(
-    RBAC, "v1", "clusterroles", "ClusterRole", "clusterrole", namespaced=False, rules=RoleRules(namespaced=False)
-)
+ROLES = Resource(RBAC, "v1", "roles", "Role", rules=RoleRules(namespaced=True))
+ROLE_BINDINGS = Resource(RBAC, "v1", "rolebindings", "RoleBinding", rules=BindingRules(namespaced=True))
+CLUSTER_ROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, rules=RoleRules(namespaced=False))
 CLUSTER_ROLE_BINDINGS = Resource(
     RBAC,
     "v1",
     "clusterrolebindings",
     "ClusterRoleBinding",
-    "clusterrolebinding",
     namespaced=False,
     rules=BindingRules(namespaced=False),
 )
 
 KUEUE = "kueue.x-k8s.io"
-WORKLOADS = Resource(KUEUE, "v1beta1", "workloads", "Workload", "workload", has_status=True, custom=True)
-LOCAL_QUEUES = Resource(KUEUE, "v1beta1", "localqueues", "LocalQueue", "localqueue", has_status=True, custom=True)
+WORKLOADS = Resource(KUEUE, "v1beta1", "workloads", "Workload", has_status=True, custom=True)
+LOCAL_QUEUES = Resource(KUEUE, "v1beta1", "localqueues", "LocalQueue", has_status=True, custom=True)
 CLUSTER_QUEUES = Resource(
     KUEUE,
     "v1beta1",
     "clusterqueues",
     "ClusterQueue",
-    "clusterqueue",
     namespaced=False,
     has_status=True,
     custom=True,
@@ -70,7 +63,6 @@ RESOURCE_FLAVORS = Resource(
     "v1beta1",
     "resourceflavors",
     "ResourceFlavor",
-    "resourceflavor",
     namespaced=False,
     custom=True,
 )
@@ -79,7 +71,6 @@ WORKLOAD_PRIORITY_CLASSES = Resource(
     "v1beta1",
     "workloadpriorityclasses",
     "WorkloadPriorityClass",
-    "workloadpriorityclass",
     namespaced=False,
     custom=True,
 )
@@ -88,7 +79,6 @@ PRIORITY_CLASSES = Resource(
     "v1",
     "priorityclasses",
     "PriorityClass",
-    "priorityclass",
     namespaced=False,
 )
 RESOURCES: tuple[Resource, ...] = (

@@ -33,7 +33,6 @@ class Resource:
     version: str
     plural: str
     kind: str
-    singular: str
     namespaced: bool = field(default=True, compare=False)
     has_status: bool = field(default=False, compare=False)
     """Whether the status is a subresource: then it is written through it alone."""
@@ -99,7 +98,6 @@ NAMESPACES = Resource(
     "v1",
     "namespaces",
     "Namespace",
-    "namespace",
     namespaced=False,
     has_status=True,
     rules=NamespaceRules(),
