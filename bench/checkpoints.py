@@ -32,8 +32,8 @@ from muster.contract.run.replica_variables import (
     ENV_RUN,
 )
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import ENV_BASE_DIR
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.contract.training.source_delivery import ENV_BASE_DIR
 
 MEMORY_EVERY, S3_EVERY = 10, 20
 KILLS, LOST_INSTANCES = 20, 6

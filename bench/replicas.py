@@ -15,7 +15,7 @@ from typing import Any
 
 from muster.contract.run.replica_variables import ENV_ATTEMPT, ENV_DOCUMENT, ENV_PROCESSES, ENV_RANK, ENV_RUN
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import ENV_BASE_DIR
+from muster.contract.training.source_delivery import ENV_BASE_DIR
 
 TIMEOUT_SECONDS = 600
 

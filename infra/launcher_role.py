@@ -6,7 +6,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from muster.contract.aws.session_tags import SESSION_TAGS, TAG_MODEL
+from muster.contract.run.session_tags import SESSION_TAGS, TAG_MODEL
 from muster.infra.policy import Arns, Statement, Target, allow, pass_role, policy_statements
 
 _STATEMENTS = (

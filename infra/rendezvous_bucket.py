@@ -12,9 +12,9 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from muster.contract.hyperpod.notices import NOTICES
-from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
-from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
+from muster.contract.spec.recipe_reference import RECIPES
+from muster.contract.training.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 from muster.infra.policy import allow_publishing
 from muster.infra.settings.stack_settings import BucketTable
 

@@ -11,13 +11,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from muster.contract.aws.session_tags import MODEL_FOLDERS, TAG_LINEAGE, TAG_MODEL, TAG_RUN, principal_tag
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
-from muster.contract.recipe.recipe_reference import recipe_folder
-from muster.contract.run.source_delivery import PACKAGES, SOURCE
+from muster.contract.run.session_tags import MODEL_FOLDERS, TAG_LINEAGE, TAG_MODEL, TAG_RUN, principal_tag
+from muster.contract.spec.recipe_reference import recipe_folder
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.encryption import use_key
 from muster.infra.job_logs import log_group_arn
 from muster.infra.policy import Statement, Target, policy_statements, read, service_of_account, write

@@ -17,7 +17,7 @@ from constructs import Construct
 
 import muster
 from muster.contract.errors import ConfigurationError
-from muster.contract.run.source_delivery import package_key
+from muster.contract.training.source_delivery import package_key
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources

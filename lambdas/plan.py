@@ -7,10 +7,10 @@ from pathlib import Path
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.run.plan import Place, Plan
-from muster.contract.run.source_delivery import PACKAGE_FILE
-from muster.contract.run.workflow_history import REARM_SECONDS
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.spec.workflow_history import REARM_SECONDS
+from muster.contract.training.source_delivery import PACKAGE_FILE
 from muster.control.aws.aws_errors import outages_named
 from muster.control.aws.timer_schedules import Timers
 from muster.control.control_plane import ControlPlane

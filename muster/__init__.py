@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from muster.client.sdk import Run as Run
     from muster.contract.aws.failure_classes import FailureClass as FailureClass
     from muster.contract.aws.prices import PriceTable as PriceTable
+    from muster.contract.backend import Backend as Backend
     from muster.contract.errors import DocumentError as DocumentError
     from muster.contract.errors import MusterError as MusterError
     from muster.contract.errors import NewerDocumentError as NewerDocumentError
@@ -95,9 +96,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import RecipeError as RecipeError
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
-    from muster.contract.hyperpod.backend import Backend as Backend
     from muster.contract.hyperpod.cluster_job import ClusterJob as ClusterJob
-    from muster.contract.recipe.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.recipe.resolved_recipe import Origin as Origin
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
@@ -117,6 +116,7 @@ if TYPE_CHECKING:
     from muster.contract.run.result import Result as Result
     from muster.contract.run.spending import SpotSaving as SpotSaving
     from muster.contract.run.verdict import Verdict as Verdict
+    from muster.contract.spec.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.spec.spec import Spec as Spec
     from muster.contract.spec.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
@@ -205,9 +205,9 @@ _MODULES = {
         "RunNameTakenError",
         "SpecError",
     ),
-    "muster.contract.hyperpod.backend": ("Backend",),
+    "muster.contract.backend": ("Backend",),
     "muster.contract.hyperpod.cluster_job": ("ClusterJob",),
-    "muster.contract.recipe.recipe_reference": ("RunRecipe",),
+    "muster.contract.spec.recipe_reference": ("RunRecipe",),
     "muster.contract.recipe.resolved_recipe": ("Origin",),
     "muster.contract.run.attempt": ("Attempt", "Transition"),
     "muster.contract.run.ended_run": ("FailureCount",),

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from muster.contract.run.source_delivery import PACKAGE_FILE
+from muster.contract.training.source_delivery import PACKAGE_FILE
 from muster.infra.deploy.function_dependencies import (
     INSTALLATION_NOTES,
     compile_sources,

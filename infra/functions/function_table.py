@@ -6,8 +6,8 @@ needs a reason.
 
 from __future__ import annotations
 
-from muster.contract.recipe.recipe_reference import RECIPES
-from muster.contract.run.source_delivery import PACKAGES, SOURCE
+from muster.contract.spec.recipe_reference import RECIPES
+from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.triggers import (
     early_ends,

@@ -13,8 +13,8 @@ from constructs import Construct
 
 from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.hyperpod.notices import NOTICES
-from muster.contract.recipe.recipe_reference import recipe_folder
-from muster.contract.run.source_delivery import PACKAGES, SOURCE
+from muster.contract.spec.recipe_reference import recipe_folder
+from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.encryption import use_key
 from muster.infra.policy import Statement, Target, policy_statements, read, write
 from muster.infra.replica_role import read_data, read_secrets

@@ -9,8 +9,8 @@ from pydantic import JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.job_request import own_tags, training_job_request

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.hyperpod.backend import Backend
+from muster.contract.backend import Backend
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type

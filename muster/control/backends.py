@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from muster.contract.hyperpod.backend import Backend
+from muster.contract.backend import Backend
 from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan

@@ -15,12 +15,12 @@ from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import is_source_key, source_key
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
+from muster.contract.training.source_delivery import is_source_key, source_key
 from muster.control.aws.clients import Clients
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments

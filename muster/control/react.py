@@ -23,7 +23,7 @@ from pydantic import (
 from muster.contract import names, timestamps
 from muster.contract.aws.failure_classes import JobEnd
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.hyperpod.backend import Backend
+from muster.contract.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import MESSAGE_MAX, Attempt, Transition, granted_type
 from muster.contract.run.record import Decision, Record

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt

@@ -13,9 +13,9 @@ from muster.contract.document import digest
 from muster.contract.errors import OversizedDocumentError, SpecError, StatedProblem
 from muster.contract.recipe.model_resolution import EarlierRun, with_found_model
 from muster.contract.recipe.recipe_reader import RecipeReader
-from muster.contract.recipe.recipe_reference import RecipeReference, recipe_key
 from muster.contract.recipe.recipe_text import TEXT_MAX, load_recipe_text
 from muster.contract.recipe.unresolved import reference_of, requested_recipe, with_problems_beside
+from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import keep

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
-from muster.contract.run.source_delivery import REFRESH_DAYS, package_key
+from muster.contract.training.source_delivery import REFRESH_DAYS, package_key
 from muster.control.aws.store import Store
 from muster.control.runtime import clock
 

@@ -19,9 +19,9 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.spending import held_seconds, usd_of_ended
-from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
+from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.failed_logs import with_last_lines

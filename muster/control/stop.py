@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause

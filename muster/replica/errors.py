@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.contract.errors import MusterError
+from muster.contract.exits import MORE_MEMORY, ReplicaExit
 from muster.contract.run.commit import Finish
-from muster.contract.run.exits import MORE_MEMORY, ReplicaExit
 
 
 class InputError(MusterError):

@@ -9,14 +9,14 @@ from muster.contract import timestamps
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
-from muster.contract.recipe.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.spending import instance_seconds, usd_so_far
-from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.private_values import without_values
+from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
+from muster.contract.spec.sweep_values import values_of
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.links import console_links, object_link, with_clusters

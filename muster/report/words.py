@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
-from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.pace import end_of, has_stalled
-from muster.contract.run.sweep_values import short_names
+from muster.contract.spec.recipe_reference import RunRecipe
+from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.contract.training.ranks import show_ranks

@@ -4,7 +4,7 @@ import json
 from fnmatch import fnmatchcase
 from typing import Any
 
-from muster.contract.run.source_delivery import package_key
+from muster.contract.training.source_delivery import package_key
 from tests.infra.access_table import BEGIN, END, PAGE, access_table
 from tests.infra.variants import KEY, ROLE, Variant
 from tests.support.template import FUNCTIONS, Template

@@ -18,8 +18,8 @@ from botocore.loaders import Loader
 from packaging.requirements import Requirement
 
 from bench import cold_import
-from muster.contract.run.exits import ReplicaExit
-from muster.contract.run.source_delivery import SOURCE_CHANNEL
+from muster.contract.exits import ReplicaExit
+from muster.contract.training.source_delivery import SOURCE_CHANNEL
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.deploy.function_dependencies import BundleError
 from muster.infra.deploy.service_models import OPERATIONS

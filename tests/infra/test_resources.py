@@ -3,7 +3,7 @@
 from typing import Any
 
 from muster.contract.layout import RunLayout
-from muster.contract.run.source_delivery import REFRESH_DAYS
+from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.control.aws.clients import TRIES
 from muster.control.runtime.time_budget import READ_SECONDS
 from muster.infra.deploy.template_limits import oversized

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="make test installs it")
 
 import torch
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.run_document import Manifest
 from muster.replica.group.cause import Cause
 from muster.replica.group.group_folder import GroupFolder

@@ -15,7 +15,7 @@ from muster.client.aws.error_translation import error_code, translated
 from muster.contract.aws.ranged_reads import first_bytes, whole_body
 from muster.contract.errors import MissingDocumentError
 from muster.contract.layout import s3_uri
-from muster.contract.run.source_delivery import REFRESH_DAYS
+from muster.contract.training.source_delivery import REFRESH_DAYS
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -150,7 +150,7 @@ class BucketObjects:
 
     def store_recipe(self, recipe: ResolvedRecipe) -> None:
         """Store a resolved recipe unless a recent copy is there. The function that plans the run checks it."""
-        from muster.contract.recipe.recipe_reference import recipe_key  # noqa: PLC0415
+        from muster.contract.spec.recipe_reference import recipe_key  # noqa: PLC0415
 
         self._store(recipe_key(recipe.digest), lambda: recipe.to_yaml().encode())
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from muster.contract.hyperpod.backend import Backend
-from muster.contract.recipe.recipe_reference import RunRecipe
+from muster.contract.backend import Backend
+from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from muster.client.checks.program import Program
 from muster.client.checks.python_modules import Found, Missing, locate
 from muster.client.launch.locked_requirements import LOCK
-from muster.contract.run.source_delivery import REQUIREMENTS
+from muster.contract.training.source_delivery import REQUIREMENTS
 
 _LOCAL_IMAGE = "muster-local/"
 _LOOPBACK = ("127.0.0.1", "localhost")

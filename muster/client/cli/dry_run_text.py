@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
-from muster.contract.run.sweep_values import short_names, value_text
+from muster.contract.spec.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:

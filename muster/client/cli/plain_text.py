@@ -12,7 +12,7 @@ from muster.client.runs.warm_pools import kept_instances, pool_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.spending import saving
-from muster.contract.run.sweep_values import in_order, short_names, value_text
+from muster.contract.spec.sweep_values import in_order, short_names, value_text
 from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from muster.client.cli.output import visible
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, recipe_line, select
-from muster.contract.run.sweep_values import short_names
+from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
 

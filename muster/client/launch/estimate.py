@@ -10,8 +10,8 @@ from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import PriceTable
+from muster.contract.backend import Backend
 from muster.contract.document import Document
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.spending import held_instances

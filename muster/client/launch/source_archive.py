@@ -16,7 +16,7 @@ from muster.client.errors import os_reason
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
 from muster.client.launch.locked_requirements import locked_requirements
 from muster.contract.errors import Problem, SpecError
-from muster.contract.run.source_delivery import (
+from muster.contract.training.source_delivery import (
     REQUIREMENTS,
     SOURCE_BYTES_MAX,
     SOURCE_DEPTH_MAX,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
-from muster.contract.recipe.recipe_reference import Family
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 from muster.contract.recipe.values import leaves
+from muster.contract.spec.recipe_reference import Family
 
 if TYPE_CHECKING:
     from muster.client.recipes.expanded_spec import ExpandedSpec

@@ -17,11 +17,10 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.backend import Backend
 from muster.contract.document import Document
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import run_name
-from muster.contract.recipe.recipe_reference import RunRecipe
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Finish
 from muster.contract.run.finding import Finding, FindingDocument
@@ -33,8 +32,9 @@ from muster.contract.run.result import Result
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.spending import SpotSaving, saving
-from muster.contract.run.sweep_values import values_of
 from muster.contract.run.time_use import TimeUse
+from muster.contract.spec.recipe_reference import RunRecipe
+from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
 from muster.report.time_split import TimeSplit, time_split

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from muster.client.verify.account import Account, Statement, many, statement_text
 from muster.client.verify.verification import Check, Outcome, check, judged
-from muster.contract.aws.session_tags import SESSION_TAGS, TAG_MODEL
 from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
-from muster.contract.run.source_delivery import package_key, source_key
+from muster.contract.run.session_tags import SESSION_TAGS, TAG_MODEL
+from muster.contract.training.source_delivery import package_key, source_key
 
 DENIALS = "permissions-denied-to-replicas"
 SAMPLE, OTHER = "verify", "another"

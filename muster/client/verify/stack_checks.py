@@ -17,9 +17,9 @@ from muster.client.verify.account import Account, many
 from muster.client.verify.verification import Check, Outcome, check, judged
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.aws.stock_images import EcrImage
-from muster.contract.recipe.recipe_reference import RECIPES
 from muster.contract.run.orphans import YOUNG_SECONDS, is_own, suspects
-from muster.contract.run.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
+from muster.contract.spec.recipe_reference import RECIPES
+from muster.contract.training.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 
 OUTPUTS = (
     *("StateMachineArn", "BucketName", "JobPrefix", "ReplicaRoleArn", "ReplicaDefaults", "EventBusName"),

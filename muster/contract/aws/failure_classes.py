@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.run.exits import MORE_MEMORY, ReplicaExit, read_exit
+from muster.contract.exits import MORE_MEMORY, ReplicaExit, read_exit
 
 
 class FailureClass(StrEnum):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from muster.contract.backend import Backend
 from muster.contract.document import StoredPart
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.contract.hyperpod.backend import Backend
+from muster.contract.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.training.ranks import parse_ranks

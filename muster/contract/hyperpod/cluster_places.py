@@ -6,8 +6,8 @@ import json
 import posixpath
 from collections.abc import Iterator, Sequence
 
+from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.hyperpod.cluster_parts import cluster_sections
 from muster.contract.hyperpod.clusters import Cluster

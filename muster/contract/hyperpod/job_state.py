@@ -13,8 +13,8 @@ from datetime import datetime
 
 from muster.contract import timestamps
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
+from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
 from muster.contract.hyperpod.notices import EndNotice
-from muster.contract.run.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp
 

@@ -14,8 +14,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from muster.contract.document import StoredDocument
+from muster.contract.exits import FAILURE_CHARACTERS
 from muster.contract.names import is_run_name
-from muster.contract.run.exits import FAILURE_CHARACTERS
 from muster.contract.timestamps import Timestamp
 
 NOTICES = "notices/"

@@ -8,7 +8,7 @@ Muster. What goes wrong before Muster's own code runs is reported as the pod's e
 from __future__ import annotations
 
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK
-from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR, PACKAGE_CHANNEL, PACKAGE_SUFFIX
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR, PACKAGE_CHANNEL, PACKAGE_SUFFIX
 
 POD_MODULE = "muster.replica.pod"
 POD_FLAG = "--pod"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.contract.run.source_delivery import DEFAULT_BASE_DIR
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
 
 MEMORY_VOLUME, TREE_VOLUME = "dshm", "opt-ml"
 MEMORY_PATH = "/dev/shm"  # noqa: S108 # the container's own, which PyTorch fills

@@ -1,7 +1,7 @@
 """The rights of a run's pods: a session policy within the stack's pod role. Pure.
 
 All runs of a stack share the role. The session policy of a run's pod identity association keeps them apart, as the
-session tags of training jobs do (`muster.contract.aws.session_tags`): it names the run's own prefixes of the bucket.
+session tags of training jobs do (`muster.contract.run.session_tags`): it names the run's own prefixes of the bucket.
 Pods have the rights that both give, and a policy is short: so it says where, and the role says what may be done there.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.contract.aws.partitions import Locality
-from muster.contract.aws.session_tags import MODEL_FOLDERS, model_tag
 from muster.contract.document import canonical_json
 from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
-from muster.contract.recipe.recipe_reference import recipe_folder
 from muster.contract.run.plan import Plan
+from muster.contract.run.session_tags import MODEL_FOLDERS, model_tag
+from muster.contract.spec.recipe_reference import recipe_folder
 
 POLICY_CHARACTERS_MAX = 2_048
 """STS: of an inline session policy. CreatePodIdentityAssociation takes no longer `policy`."""

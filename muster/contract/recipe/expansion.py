@@ -21,13 +21,13 @@ from muster.contract.recipe.rank_recipes import (
     swept_values,
     together,
 )
-from muster.contract.recipe.recipe_reference import Family, RecipeReference
 from muster.contract.recipe.recipe_request import RecipeRequest, read_request
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 from muster.contract.recipe.unresolved import problems_beside
 from muster.contract.recipe.values import mapping_at, value_at
+from muster.contract.spec.recipe_reference import Family, RecipeReference
 from muster.contract.spec.spec_reader import spec_problems
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from muster.contract.aws.session_tags import model_tag
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.layout import split_s3_uri
 from muster.contract.recipe.gathering import find_content, own_place
@@ -17,6 +16,7 @@ from muster.contract.recipe.places import PlaceError
 from muster.contract.recipe.recipe_reader import PUBLIC_HUB, RecipeReader
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
+from muster.contract.run.session_tags import model_tag
 from muster.contract.training.model_source import ModelFields, ModelSource, with_model
 
 _LISTED_MAX = 4

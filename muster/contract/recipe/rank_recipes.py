@@ -12,7 +12,7 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import Origin
-from muster.contract.run.sweep_values import FIELDS, of_spec
+from muster.contract.spec.sweep_values import FIELDS, of_spec
 
 _Values = Mapping[str, JsonValue]
 

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
-from muster.contract.recipe.recipe_reference import RecipeReference
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 
 _Place = Annotated[

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from muster.contract.errors import Problem, SpecError, all_problems
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.recipe.places import PlaceError, in_s3
-from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.recipe.recipe_request import RecipeRequest, read_request
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.spec_reader import spec_problems, unstorable_problems
 
 _LOCAL = ("file", "base", "override_spec", "checkout")

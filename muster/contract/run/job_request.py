@@ -9,7 +9,6 @@ from pydantic import JsonValue
 from muster.contract import names
 from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
-from muster.contract.recipe.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.run.plan import Plan
 from muster.contract.run.replica_variables import (
     ENV_ATTEMPT,
@@ -19,10 +18,11 @@ from muster.contract.run.replica_variables import (
     ENV_REGION,
     ENV_RUN,
 )
-from muster.contract.run.source_delivery import BOOTSTRAP, BOOTSTRAP_NAME
+from muster.contract.spec.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel, channels_request
 from muster.contract.training.source_channels import delivered_channel, delivery_channels
+from muster.contract.training.source_delivery import BOOTSTRAP, BOOTSTRAP_NAME
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 
@@ -48,7 +48,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "StoppingCondition": spec.stopping_request(),
         "EnableManagedSpotTraining": spec.spot,
         "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
-        # The job's sessions get the tags of the session that creates it (contract.aws.session_tags).
+        # The job's sessions get the tags of the session that creates it (contract.run.session_tags).
         "SessionChainingConfig": {"EnableSessionTagChaining": True},
         **spec.access_request(),
         **spec.observation_request(),

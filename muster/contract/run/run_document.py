@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue, field_validator
 
+from muster.contract.backend import Backend
 from muster.contract.document import StoredDocument
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.layout import s3_uri
 from muster.contract.run.round_values import ROUND_MAX, Metrics

@@ -19,8 +19,8 @@ from pydantic import Field
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
+from muster.contract.backend import Backend
 from muster.contract.document import Document
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import seconds_between

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.exits import ReplicaExit, read_exit
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.exits import ReplicaExit, read_exit
 from muster.contract.spec.watch_rules import Rule
 
 EXITS: dict[Rule, ReplicaExit] = {

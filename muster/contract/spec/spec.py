@@ -8,16 +8,16 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.backend import Backend
 from muster.contract.errors import StatedProblem
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
-from muster.contract.recipe.recipe_reference import RecipeReference
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
 from muster.contract.spec.rank_spec import spec_of_rank
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.sweep import Sweep, with_sweep_defaults

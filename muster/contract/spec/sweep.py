@@ -16,9 +16,9 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
-from muster.contract.run.sweep_values import FIELDS, of_spec
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.private_values import kind_of, may_be_secret
+from muster.contract.spec.sweep_values import FIELDS, of_spec
 from muster.contract.training.values import (
     LINE,
     EnvironmentKey,

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.training.channels import CHANNELS_MAX, Channel
 from muster.contract.training.network_access import VpcConfig

@@ -9,14 +9,14 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.run.source_delivery import (
+from muster.contract.training.channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
+from muster.contract.training.source_delivery import (
     ARCHIVE_SUFFIX,
     BOOTSTRAP,
     BOOTSTRAP_NAME,
     PACKAGE_CHANNEL,
     SOURCE_CHANNEL,
 )
-from muster.contract.training.channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 
 _DELIVERED = (SOURCE_CHANNEL, PACKAGE_CHANNEL)

@@ -1,6 +1,6 @@
 """The launcher role, in whose sessions jobs are created: each session carries the tags of one run.
 
-SageMaker gives these tags to the job's own sessions (muster.contract.aws.session_tags), so the function attempt, which
+SageMaker gives these tags to the job's own sessions (muster.contract.run.session_tags), so the function attempt, which
 launches the jobs of all runs, needs a session for each run.
 """
 
@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import classify_request_error
-from muster.contract.aws.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN, model_tag
 from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
+from muster.contract.run.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN, model_tag
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.clients import Clients
 from muster.control.aws.jobs import TrainingJobs

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from muster.contract import names
+from muster.contract.backend import Backend
 from muster.contract.errors import Problem, SpecError, StatedProblem
-from muster.contract.hyperpod.backend import Backend
 from muster.contract.hyperpod.identity import (
     ACCOUNT_HEAD,
     GROUP,

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from muster.contract.run.exits import ReplicaExit, failure_text, with_exit_word
-from muster.contract.run.source_delivery import (
+from muster.contract.exits import ReplicaExit, failure_text, with_exit_word
+from muster.contract.training.source_delivery import (
     ARCHIVE_SUFFIX,
     DEFAULT_BASE_DIR,
     ENV_BASE_DIR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.contract.run.exits import failure_text
+from muster.contract.exits import failure_text
 from muster.contract.run.run_document import Manifest
 from muster.replica.rounds.result import Result
 

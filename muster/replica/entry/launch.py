@@ -9,9 +9,9 @@ import threading
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.replica_variables import ENV_RANK
-from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_tree import Tree
 from muster.replica.entry.main import main as run_alone
 from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets

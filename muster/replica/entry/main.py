@@ -17,10 +17,10 @@ from pathlib import Path
 from threading import Event
 
 from muster.contract.errors import MusterError
+from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.contract.layout import MODEL_FOLDER
-from muster.contract.run.exits import ReplicaExit, with_exit_word
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of

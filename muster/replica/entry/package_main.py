@@ -19,7 +19,7 @@ def _refuse() -> None:
     failure.parent.mkdir(parents=True, exist_ok=True)
     failure.write_text(f"[bad-input] {reason}")
     sys.stderr.write(f"muster: {reason}\n")
-    sys.exit(64)  # BAD_INPUT in muster.contract.run.exits
+    sys.exit(64)  # BAD_INPUT in muster.contract.exits
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.replica.group.member import Member
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>

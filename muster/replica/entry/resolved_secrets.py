@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPSHandler, Request, build_opener
 
 from muster.contract.aws.partitions import dns_suffix
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.contract.spec.secret_references import ALLOWED, SecretReference, is_reference, read_reference
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource, NoCredentialsError, NoRedirects

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.contract.run.source_delivery import PACKAGE_CHANNEL, SOURCE_CHANNEL
+from muster.contract.training.source_delivery import PACKAGE_CHANNEL, SOURCE_CHANNEL
 
 _OWN = (PACKAGE_CHANNEL, SOURCE_CHANNEL)
 

@@ -10,7 +10,7 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from muster.contract.run.source_delivery import (
+from muster.contract.training.source_delivery import (
     ARCHIVE_SUFFIX,
     SOURCE_BYTES_MAX,
     SOURCE_DEPTH_MAX,

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from muster.contract.run.exits import ReplicaExit, with_exit_word
+from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.replica.group.group_folder import Report
 
 # A process that a signal has killed, or that os._exit has ended, says nothing, while a peer that loses it may complain

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, LocalBoard, has, returned
 from muster.replica.group.group_folder import GroupFolder
 from muster.replica.group.inner_group import InnerGroup

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import cast
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, has, returned
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.contract.run.source_delivery import PACKAGE_SUFFIX
+from muster.contract.training.source_delivery import PACKAGE_SUFFIX
 from muster.replica.errors import InputError
 from muster.replica.pod.hosts import own_address
 from muster.replica.pod.pod import Pod

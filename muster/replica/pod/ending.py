@@ -15,11 +15,11 @@ from pathlib import Path
 
 from muster.contract import timestamps
 from muster.contract.errors import MusterError
+from muster.contract.exits import failure_text
 from muster.contract.hyperpod.notices import EndNotice, Notice, NoticeKind
 from muster.contract.hyperpod.pod_bootstrap import ENV_POD_NAME
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK
 from muster.contract.layout import s3_uri, split_s3_uri
-from muster.contract.run.exits import failure_text
 from muster.replica.pod.objects import Objects
 
 NOTICE_SECONDS = 10.0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.contract.run.exits import ReplicaExit, failure_text
+from muster.contract.exits import ReplicaExit, failure_text
 
 _JOB = re.compile(r"-(r\d{1,4}-a\d{1,3})$")
 _TERMINATION_LOG = Path("/dev/termination-log")

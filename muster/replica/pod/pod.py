@@ -15,7 +15,7 @@ from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.hyperpod.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodWork
 from muster.contract.layout import split_s3_uri
-from muster.contract.run.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.errors import InputError
 
 ENV_POD_FOLDER = "MUSTER_POD_FOLDER"

@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.contract.errors import MusterError
+from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK
-from muster.contract.run.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
 from muster.replica.errors import InputError, StoppedError
 from muster.replica.pod.agent import program_variables
 from muster.replica.pod.archives import upload_archives

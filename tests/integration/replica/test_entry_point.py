@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.wire import keys
 from tests.support.forked_replicas import ForkedRun, wait_for_line

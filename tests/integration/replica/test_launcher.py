@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.replica.group import spawning, watch
 from muster.replica.group.board import ENDED, LocalBoard, has
 from muster.replica.group.cause import Cause, End

@@ -2,7 +2,7 @@
 
 import json
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from tests.support.command_server import Command
 from tests.support.forked_replicas import ForkedRun
 

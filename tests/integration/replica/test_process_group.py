@@ -7,7 +7,7 @@ processes PyTorch connects.
 import re
 from pathlib import Path
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from tests.support.forked_replicas import ForkedRun
 from tests.support.launched_groups import instances_of_a_job, told
 from tests.support.waiting import wait_until

@@ -15,7 +15,7 @@ import pytest
 
 import muster
 from muster.client.verify.verification import Outcome, Verification
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.infra.release.artifacts import (
     build_distributions,
     build_wheel,

@@ -16,7 +16,7 @@ from muster.client.cli.spec_file import read_spec
 from muster.client.launch import source_archive as source
 from muster.client.launch.source_archive import PAGE_MARK, pack, source_files
 from muster.contract.errors import SpecError
-from muster.contract.run.source_delivery import source_key
+from muster.contract.training.source_delivery import source_key
 from muster.replica.entry.unpack import unpack
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, classify_request_error, explained
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.run.exits import ReplicaExit, read_exit, with_exit_word
+from muster.contract.exits import ReplicaExit, read_exit, with_exit_word
 
 C, F, S = JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.STOPPED
 INVALID, INFRASTRUCTURE, USER_CODE = FailureClass.INVALID_REQUEST, FailureClass.INFRASTRUCTURE, FailureClass.USER_CODE

@@ -7,7 +7,6 @@ from typing import Any
 
 from muster.contract.run.job_request import REPLICA_ENTRYPOINT
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import BOOTSTRAP
 from muster.contract.spec import hook
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.hook import HOOKED, hooked_program
@@ -15,6 +14,7 @@ from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import FORMER
+from muster.contract.training.source_delivery import BOOTSTRAP
 from muster.replica.algorithms.algorithm import Algorithm
 from tests.support.job_requests import plan_of, requests
 from tests.support.refused_specs import refusal, refused_fields

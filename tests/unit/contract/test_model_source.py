@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from muster.contract.aws.session_tags import model_tag
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
 from muster.contract.recipe.model_resolution import EarlierRun, find_model, with_found_model
@@ -12,6 +11,7 @@ from muster.contract.run.lineage import Lineage
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
+from muster.contract.run.session_tags import model_tag
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp

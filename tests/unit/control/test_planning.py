@@ -16,9 +16,9 @@ from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.source_delivery import REFRESH_DAYS
-from muster.contract.run.source_delivery import SOURCE as SOURCES
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.source_delivery import REFRESH_DAYS
+from muster.contract.training.source_delivery import SOURCE as SOURCES
 from muster.control import planning
 from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments

@@ -14,12 +14,12 @@ from muster.contract.document import digest
 from muster.contract.errors import SpecError
 from muster.contract.layout import STACK_FOLDERS
 from muster.contract.recipe.expansion import expansion
-from muster.contract.recipe.recipe_reference import RecipeReference, recipe_key
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
-from muster.contract.run.source_delivery import REFRESH_DAYS
+from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
+from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.control.planning import PlanRequest, make_plan
 from muster.control.runtime import clock
 from tests.memory import AwsError, Fault

@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from muster.contract.errors import MusterError
-from muster.contract.run.exits import ReplicaExit, read_exit
+from muster.contract.exits import ReplicaExit, read_exit
 from muster.replica.entry import launch
 from muster.replica.entry.main import main as run_process
 from muster.replica.errors import GroupError, HistoryGoneError, InputError, TrainerError

@@ -17,7 +17,7 @@ from unittest.mock import ANY, Mock
 import numpy as np
 import pytest
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.time_use import Activity, TimeUse, seconds_of
 from muster.contract.spec.metric_sinks import MetricSinks

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.contract.hyperpod.backend import Backend
+from muster.contract.backend import Backend
 from muster.contract.hyperpod.notices import Notice, NoticeKind
 from muster.contract.run.commit import Commit, Exclusion, Finish
 from muster.contract.run.run_document import RunDocument

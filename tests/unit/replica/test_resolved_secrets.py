@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.replica.entry import launch, resolved_secrets
 from muster.replica.entry.resolved_secrets import TRIES, SecretError, resolve_secrets, without_resolved

@@ -12,8 +12,8 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.commit import Commit, Member
-from muster.contract.run.exits import ReplicaExit
 from muster.contract.run.finding import FINDINGS_MAX, Finding, FindingDocument, is_finding
 from muster.contract.spec.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
 from muster.replica.algorithms.algorithm import Algorithm

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
 from muster.contract.recipe.override_spec import Parameter
-from muster.contract.recipe.recipe_reference import Family
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import parameters_of, placeholders_of
 from muster.contract.recipe.values import mapping_at, text_at
+from muster.contract.spec.recipe_reference import Family
 from muster.contract.training.model_source import is_object
 
 _DATA = "/opt/ml/input/data"  # SageMaker mounts each channel in a folder of its name below this one

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from muster.contract.hyperpod.backend import Backend
+from muster.contract.backend import Backend
 from muster.contract.recipe.families.draft import Draft
 from muster.contract.recipe.families.facts import channel_named
-from muster.contract.recipe.recipe_reference import RECIPE_FILE, Family
 from muster.contract.recipe.values import as_text, leaves, mapping_at, text_at, value_at
+from muster.contract.spec.recipe_reference import RECIPE_FILE, Family
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 
 _MOUNT = "/opt/ml/input/data/recipe"  # where a container finds the folder with its recipe

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from muster.contract.run.exits import ReplicaExit
+from muster.contract.exits import ReplicaExit
 from muster.replica.group.board import has
 from muster.replica.group.member import Member
 from tests.support.waiting import wait_until

@@ -11,8 +11,8 @@ from muster.contract.recipe.expansion import Expansion, expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.run_document import RunDocument
-from muster.contract.run.sweep_values import values_of
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.sweep_values import values_of
 from tests.support.job_requests import plan_of
 
 RECIPE = """
