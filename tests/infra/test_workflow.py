@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonata import Jsonata
 
-from muster.contract.run import workflow_history
+from muster.contract.spec import workflow_history
 from muster.infra.workflow.workflow_definition import armed_definition
 from tests.support.template import REARM_SECONDS, ROOT, Template
 
