@@ -11,10 +11,11 @@ from hypercorn.asyncio import serve
 
 from muster.local.kubernetes.authority import create_certificates
 from muster.local.kubernetes.kinds.cluster_admission import ClusterAdmission
-from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, JOBS
 from muster.local.kubernetes.kinds.roles import CLUSTER_ROLE_GROUPS
 from muster.local.kubernetes.kinds.roles import CLUSTER_ROLES as FIRST_ROLES
-from muster.local.kubernetes.objects.resource import NAMESPACES
+from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
+from muster.local.kubernetes.objects.status_errors import Document
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
 from muster.local.service.server_config import tls_config
@@ -41,6 +42,7 @@ class KubernetesCluster:
         for namespace in _NAMESPACES:
             self.store.create(NAMESPACES, {"metadata": {"name": namespace}})
         self._create_first_roles()
+        self.store.create(CRDS, _definition(JOBS))
 
     @property
     def endpoint(self) -> str:
@@ -77,3 +79,11 @@ def _listen() -> socket.socket:
     listener.bind((HOST, 0))
     listener.listen(512)
     return listener
+
+
+def _definition(resource: Resource) -> Document:
+    """The definition of a custom resource, as far as clients look at it."""
+    names = {"plural": resource.plural, "kind": resource.kind}
+    version = {"name": resource.version, "served": True, "storage": True}
+    spec = {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    return {"metadata": {"name": resource.qualified}, "spec": spec}

@@ -81,6 +81,9 @@ PRIORITY_CLASSES = Resource(
     "PriorityClass",
     namespaced=False,
 )
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+"""Read only: by it `hyp` sees whether the operator is installed."""
+
 RESOURCES: tuple[Resource, ...] = (
     NAMESPACES,
     PODS,
@@ -100,4 +103,5 @@ RESOURCES: tuple[Resource, ...] = (
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
     PRIORITY_CLASSES,
+    CRDS,
 )

@@ -9,7 +9,6 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from tests.release.oracle.exact import encoded
 from tests.support.composed_recipes import RECIPE, ROOT
 
 
@@ -31,4 +30,4 @@ def composed(files: Mapping[str, str]) -> Any:
     # A launcher has the recipe below `recipes`; its references may say so or not.
     whole = {"base_results_dir": "/opt/ml/checkpoints", "recipes": values, **copy.deepcopy(values)}
     resolved = OmegaConf.to_container(OmegaConf.create(whole), resolve=True)
-    return encoded({name: resolved[name] for name in values})
+    return {name: resolved[name] for name in values}
