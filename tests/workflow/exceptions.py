@@ -18,9 +18,11 @@ WAYS_NOT_TAKEN: Mapping[str, str] = {
     "Train the replicas - States.ALL -> Muster failed": _HOURS,
     "Settle the run - States.ALL -> Muster failed": _HOURS,
     "Give up the replica - States.ALL -> Stop the whole run": _HOURS,
-    "Done, rerun or stop? - rule 1 -> Wait before the rerun": (
-        "a rerun that was decided while its launch was given up: tests/simulation"
-    ),
+    **{
+        f"Done, rerun or stop? - rule {way}": "the end of a job that exists is decided as its launch is given up: "
+        "tests/unit/control/test_launch_failure.py, tests/simulation"
+        for way in ("1 -> Wait before the rerun", "2 -> Launch the job and wait for its end")
+    },
     "Done, rerun or stop? - rule 3 -> Stop the whole run": (
         "a launch that fails for good in a run without a replica to spare: tests/unit/control/test_launch_failure.py"
     ),
