@@ -83,14 +83,17 @@ def _face(root: Path, name: str, known: dict[str, str]) -> str:
 def _imports(path: Path) -> Iterator[tuple[str, str]]:
     """The public names that a module imports from Muster, each with the module that it comes from."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    listed = next(
+    listed = [
         ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    )
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("muster."):
-            yield from ((alias.name, node.module) for alias in node.names if alias.name in listed)
+            for alias in node.names:
+                # Without a list they are those that are imported for others, under their own names.
+                if alias.name in listed[0] if listed else alias.asname == alias.name:
+                    yield alias.name, node.module
 
 
 def _find(root: Path, name: str, module: str) -> _Public:

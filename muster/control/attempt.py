@@ -32,7 +32,7 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.aws.launcher import Launcher
-from muster.control.aws.task_tokens import TokenRequest, Waiting, remaining_delay
+from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
@@ -51,12 +51,6 @@ class AttemptRequest(TokenRequest):
 
     rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
     attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
-    catches_reruns: bool = False
-
-    @property
-    def waiting(self) -> Waiting:
-        """The task that waits for the end of the attempt."""
-        return Waiting(self.token, self.catches_reruns)
 
 
 class Launch(StrEnum):
@@ -139,7 +133,7 @@ def _arm(replica: ActiveReplica, request: AttemptRequest, seen: Seen, *, stoppin
             early = remaining_delay(_decision_for(request, record)) > 0
             return None if early else _next_attempt(replica, request, record)
         if repeated and record.decision is None and request.armed_at >= record.armed_at:
-            return record.model_copy(update={**request.waiting._asdict(), "armed_at": request.armed_at})
+            return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})
         return None
 
     record = replica.update(change, seen).record
@@ -172,7 +166,6 @@ def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Recor
         run=request.run,
         rank=request.rank,
         token=request.token,
-        catches_reruns=request.catches_reruns,
         armed_at=request.armed_at,
         attempts=(*before, new),
     )
@@ -196,14 +189,14 @@ def _answer(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest
     elif record is not None and decided is not None and current == request.attempt:
         if record.current.was_created:
             _announce_launch(plane, request, armed, is_new=False)
-        announce_end(plane, replica, record, request.waiting)
+        announce_end(plane, replica, record, request.token)
         return Launch.CONCLUDED
     elif armed.early and decided is not None:
         launch, decision = Launch.EARLY, decided
     else:
         refused = Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
         launch, decision = Launch.REFUSED, refused
-    plane.tokens.complete(request.waiting, request.run, request.rank, decision)
+    plane.tokens.complete(request.token, request.run, request.rank, decision)
     return launch
 
 

@@ -13,7 +13,6 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.aws.task_tokens import Waiting
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen, Updated
@@ -87,10 +86,8 @@ def _write_entry(replica: ActiveReplica, updated: Updated) -> None:
         replica.write_entry(updated)
 
 
-def announce_end(
-    plane: ControlPlane, replica: ActiveReplica, record: Record, waiting: Waiting | None = None
-) -> Outcome:
-    """Write the marks for the decision in `record`, and complete the task `waiting`, by default the record's.
+def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, token: str | None = None) -> Outcome:
+    """Write the marks for the decision in `record`, and complete the task of `token`, by default the record's.
 
     Raises:
         ValueError: the record holds no decision.
@@ -100,7 +97,7 @@ def announce_end(
         raise ValueError(message)
     _write_marks(replica, record.current, record.decision)
     decision = for_workflow(replica.run, record.decision)
-    plane.tokens.complete(waiting or Waiting.of(record), record.run, record.rank, decision)
+    plane.tokens.complete(token or record.token, record.run, record.rank, decision)
     return Outcome(decision, fresh=False)
 
 

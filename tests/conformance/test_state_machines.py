@@ -361,7 +361,6 @@ def answer(following: str, attempt: int = 2) -> dict[str, Any]:
 
 
 def test_what_follows_a_launch_gets_the_state_that_its_answer_brings(machines: Machines) -> None:
-    asked_again = {"by": "Ask for the decision", "given": GIVEN}
     failure = {"Error": "Muster.ValueError", "Cause": "what it is"}
     for sent, output in (
         # A replica that is not rerun ends with its task.
@@ -371,8 +370,6 @@ def test_what_follows_a_launch_gets_the_state_that_its_answer_brings(machines: M
             {"by": "Wait before the rerun", "given": answer("rerun")},
         ),
         (Failure("Muster.Stop", json.dumps(answer("stop"))), {"by": "Stop the whole run", "given": answer("stop")}),
-        # An older version sends a rerun as an output.
-        *((Success(answer(following)), asked_again) for following in ("rerun", "stop")),
         (Failure(*failure.values()), {"by": "The launch failed", "given": {**GIVEN, "failure": failure}}),
     ):
         ended = launched(machines, sent)

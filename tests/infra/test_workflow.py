@@ -33,7 +33,6 @@ def test_the_deployed_definition_is_the_file_but_for_re_arm_period_and_partition
     assert [state.get("TimeoutSeconds") for state in waits(found)] == [
         REARM_SECONDS,
         waits(written)[1]["TimeoutSeconds"],
-        None,
     ]
     for armed, plain in zip(waits(found), waits(written), strict=True):
         armed |= {name: plain[name] for name in armed.keys() & {"TimeoutSeconds"}}

@@ -167,7 +167,7 @@ class ControlHarness:
     def request(self, rank: int = 0, attempt: int = 1, run: str = RUN, **fields: Any) -> AttemptRequest:
         """What the workflow sends to attempt: a fresh token, a state entered now."""
         values = {"token": self.cloud.workflow.token(run), "entered_at": clock.now(), "retry": next(self._retries)}
-        given = {"run": run, "rank": rank, "attempt": attempt, "catches_reruns": True, **values, **fields}
+        given = {"run": run, "rank": rank, "attempt": attempt, **values, **fields}
         return AttemptRequest.model_validate(given)
 
     def arm(self, rank: int = 0, attempt: int = 1, run: str = RUN) -> Launch:

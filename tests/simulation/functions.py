@@ -157,8 +157,6 @@ class Environment:
 
 
 class Version(StrEnum):
-    BEFORE = "the version before"
-    """It answers the workflow with a rerun or a stop as an output, also one that catches them as errors."""
     THIS = "this version"
     NEXT = "the next version"
     """It adds a field to every stored document and to every answer, as a later version of Muster may."""

@@ -88,8 +88,7 @@ class Scenario:
         def roll_back() -> None:
             if not world.is_over:
                 world.reach("a rollback")
-                version = draws.pick("rollback/to", (Version.THIS, Version.BEFORE))
-                world.fleet.deploy(version, MUSTER_MAX_CONCURRENT_REPLICAS=str(self.cap) if self.cap else "")
+                world.fleet.deploy(Version.THIS, MUSTER_MAX_CONCURRENT_REPLICAS=str(self.cap) if self.cap else "")
 
         world.kernel.at(seconds, deploy)
         if draws.chance("rollback", 0.5):

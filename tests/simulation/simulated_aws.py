@@ -96,8 +96,6 @@ class SimulatedCloud(MemoryCloud):
         """A job's name and who calls StopTrainingJob."""
         self.rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, parameters: parameters
         """What the code of another version writes instead."""
-        self.catches_reruns: Callable[[Any], bool] = lambda _: True
-        """Whether a caller's code sends reruns as errors."""
         self.is_direct = False
         """Whether calls take no time: those of a client that looks at the end, in threads of its own."""
         self._clients: dict[str, SimulatedClient] = {}
@@ -214,9 +212,6 @@ class SimulatedCloud(MemoryCloud):
         caller = self._caller()
         if name == "PutObject":
             parameters = self.rewrite(caller, parameters)
-        if name == "SendTaskFailure" and parameters["error"] in CAUGHT and not self.catches_reruns(caller):
-            name, operation = "SendTaskSuccess", self.workflow.operations["SendTaskSuccess"]
-            parameters = {"taskToken": parameters["taskToken"], "output": parameters["cause"]}
         try:
             found = self._sent(service, name, parameters, lambda: self._effect(service, name, operation, parameters))
         except AwsError as error:

@@ -159,7 +159,6 @@ class World:
             }
         cloud.on_stop = self.judge.job_stopped
         cloud.rewrite = _with_new_field
-        cloud.catches_reruns = _catches_reruns
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
         cloud.workflow.on_end = self._ended
@@ -327,10 +326,6 @@ class World:
         execution = self.executions[who.partition("/")[0]]
         execution.gave_up.append(GaveUp(state, seconds, any(one.injected for one in tries)))
         self.tell(who, f"gives up in {state!r} after {len(tries)} tries in {seconds:.0f} s")
-
-
-def _catches_reruns(caller: Any) -> bool:
-    return not isinstance(caller, Invocation) or caller.environment.version is not Version.BEFORE
 
 
 def _with_new_field(caller: Any, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 _HOURS = "its function would have to fail for hours: tests/simulation, tests/conformance/test_state_machines.py"
 _TOO_LARGE = "no state of this definition passes on as much, and no other error has these names"
-_ROLLBACK = "only after a rollback: tests/simulation, tests/conformance/test_state_machines.py"
 
 WAYS_NOT_TAKEN: Mapping[str, str] = {
     "Plan the run - UnavailableError -> the same state, tried again": (
@@ -19,10 +18,11 @@ WAYS_NOT_TAKEN: Mapping[str, str] = {
     "Train the replicas - States.ALL -> Muster failed": _HOURS,
     "Settle the run - States.ALL -> Muster failed": _HOURS,
     "Give up the replica - States.ALL -> Stop the whole run": _HOURS,
-    "Ask for the decision - Muster.Unavailable -> the same state, tried again": _ROLLBACK,
-    "Ask for the decision - States.ALL -> the same state, tried again": _ROLLBACK,
-    "Ask for the decision - States.ALL -> The launch failed": _ROLLBACK,
-    "Done, rerun or stop? - rule 1 -> Wait before the rerun": _ROLLBACK,
+    **{
+        f"Done, rerun or stop? - rule {way}": "the end of a job that exists is decided as its launch is given up: "
+        "tests/unit/control/test_launch_failure.py, tests/simulation"
+        for way in ("1 -> Wait before the rerun", "2 -> Launch the job and wait for its end")
+    },
     "Done, rerun or stop? - rule 3 -> Stop the whole run": (
         "a launch that fails for good in a run without a replica to spare: tests/unit/control/test_launch_failure.py"
     ),

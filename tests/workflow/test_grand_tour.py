@@ -123,9 +123,9 @@ def test_replicas_meet_a_fault_each_and_the_run_succeeds_without_two_of_them(tou
     run, ended = tour.whole, tour.whole.describe()
     assert ended["status"] == "SUCCEEDED"
     infrastructure, capacity = FailureClass.INFRASTRUCTURE, FailureClass.CAPACITY
-    lost, absent, throttled, refused, damaged, asked = classes(run)
+    lost, absent, throttled, refused, damaged, again = classes(run)
     assert (lost, absent, throttled) == ([infrastructure, None], [capacity, None], [None])
-    assert (refused, damaged, asked) == ([FailureClass.UNKNOWN], [], [infrastructure, None])
+    assert (refused, damaged, again) == ([FailureClass.UNKNOWN], [], [infrastructure, None])
     outcomes = [replica.outcome for replica in run.result().replicas]
     assert outcomes == [SUCCEEDED, SUCCEEDED, SUCCEEDED, FAILED, ReplicaOutcome.UNKNOWN, SUCCEEDED]
     first, second = run.result().replicas[1].attempts

@@ -90,7 +90,7 @@ class Tour:
         self._begin_broken()
         self._put_endings()
         stack.start(json.loads(BROKEN_SPEC), self.refused.name)
-        self._ask_for_the_decision()
+        self._lose_an_instance()
         self._damage_and_cancel()
         self.queued.wait_for_training(0)
         stack.open_gate(self.whole.name)
@@ -211,15 +211,9 @@ class Tour:
 
     # --- what befalls them ---------------------------------------------------------------------
 
-    def _ask_for_the_decision(self) -> None:
-        """The workflow of rank 5 gets a rerun as an output, asks, and asks again; then the job is lost."""
+    def _lose_an_instance(self) -> None:
         run, rank = self.whole, 5
         run.wait_for_record(rank, "Training")
-        token = _token(run, rank)
-        rerun = json.dumps({"run": run.name, "rank": rank, "next": "rerun", "attempt": 2, "delay_seconds": 0})
-        self.stack.stepfunctions.send_task_success(taskToken=token, output=rerun)
-        for what in ("question", "question once more"):
-            token = wait_until(f"the {what}", lambda old=token: (new := _token(run, rank)) != old and new)  # type: ignore[misc]
         self.stack.cloud.faults.add(LostInstance(job=f"*-{run.name}-r{rank}-a1"))
         run.wait_for_status(rank, 2, "Training")
 
@@ -277,12 +271,6 @@ def histories(run: Run) -> Iterator[list[dict[str, Any]]]:
     for arn in arns:
         pages = states.get_paginator("get_execution_history").paginate(executionArn=arn)
         yield [event for page in pages for event in page["events"]]
-
-
-def _token(run: Run, rank: int) -> str:
-    record = run.record(rank)
-    assert record is not None
-    return record.token
 
 
 def _entered(run: Run, state: str) -> int:

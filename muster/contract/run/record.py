@@ -59,9 +59,6 @@ class Record(StoredDocument):
     armed_at: str = Field(description="when the workflow created the token; a later token replaces it")
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     decision: Decision | None = None
-    catches_reruns: bool = Field(
-        default=False, description="whether the workflow waits for a rerun or stop as an error"
-    )
     wait: Wait | None = Field(default=None, description="of a job on a cluster; none while no look waits")
 
     @property

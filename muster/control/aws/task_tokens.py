@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.document import canonical_json
 from muster.contract.names import RUN_MAX
-from muster.contract.run.record import Decision, Next, Record
+from muster.contract.run.record import Decision, Next
 from muster.contract.spec.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import error_code, is_transient
 from muster.control.runtime import clock
@@ -48,19 +48,6 @@ class TokenRequest(BaseModel):
         return f"{self.entered_at}/{self.retry:04}"
 
 
-class Waiting(NamedTuple):
-    """A task that waits for a decision."""
-
-    token: str
-    catches_reruns: bool
-    """Whether it gets a rerun and a stop as errors, which its state catches: so it needs no Choice, a transition."""
-
-    @classmethod
-    def of(cls, record: Record) -> Waiting:
-        """The task that waits for the replica of this record."""
-        return cls(record.token, record.catches_reruns)
-
-
 class TokenNotSentError(Exception):
     """Step Functions cannot be reached. The workflow knows the function's error by this name, and tries again."""
 
@@ -71,11 +58,10 @@ class Tokens:
     def __init__(self, stepfunctions: SFNClient) -> None:
         self._stepfunctions = stepfunctions
 
-    def complete(self, waiting: Waiting, run: str, rank: int, decision: Decision) -> bool:
+    def complete(self, token: str, run: str, rank: int, decision: Decision) -> bool:
         """Send `decision` to the workflow. False where no task waits for the token any more."""
-        state, token = workflow_state(run, rank, decision), waiting.token
-        text = canonical_json(state).decode()
-        error = caught_error(state) if waiting.catches_reruns else None
+        state = workflow_state(run, rank, decision)
+        text, error = canonical_json(state).decode(), caught_error(state)
         if error is None:
             return _sent(lambda: self._stepfunctions.send_task_success(taskToken=token, output=text))
         return _sent(lambda: self._stepfunctions.send_task_failure(taskToken=token, error=error, cause=text))

@@ -166,24 +166,6 @@ def test_a_job_that_has_ended_already_completes_the_token(harness: ControlHarnes
     assert harness.record().current.artifacts == "s3://bucket/output/one/muster-one-r0-a1/output/model.tar.gz"
 
 
-def test_a_workflow_that_got_an_answer_of_an_older_version_asks_for_the_decision(harness: ControlHarness) -> None:
-    """After a rollback: a rerun came as an output. The workflow asks without the marker, and gets an output again."""
-    fail_first(harness)
-    asking = harness.request(catches_reruns=False)
-    assert harness.attempt(asking) is Launch.CONCLUDED
-    answer = found(harness.cloud.workflow.answer(asking.token))
-    assert (answer.error, answer.output) == (None, harness.decided())
-    assert harness.record().catches_reruns
-    assert harness.arm(attempt=2) is Launch.CREATED
-
-
-def test_a_re_arm_says_how_its_workflow_gets_a_rerun(harness: ControlHarness) -> None:
-    launched(harness)
-    for catches in (False, True):
-        harness.attempt(harness.request(catches_reruns=catches))
-        assert harness.record().catches_reruns is catches
-
-
 def test_a_record_keeps_what_a_newer_version_has_added_until_its_replica_ends(harness: ControlHarness) -> None:
     key, store = launched(harness).documents.layout.record(0), harness.plane.store
     before = found(store.get(key))

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import muster
-from muster import client
 from muster.client.errors import (
     BusyError,
     DeniedError,
@@ -191,11 +190,6 @@ def test_errors_are_those_that_the_former_executors_callers_catch() -> None:
     for kind in (muster.ClientError, muster.RunNameTakenError):
         assert issubclass(kind, RuntimeError)
         assert issubclass(kind, MusterError)
-    # Every error that a caller handles can be imported from the client.
-    in_replicas = {name for name in muster.__all__ if muster._HOMES.get(name) == "muster.replica.errors"}
-    errors = {name for name in muster.__all__ if name.endswith("Error")} - in_replicas
-    assert {*client.__all__} == errors
-    assert {getattr(client, name) for name in errors} == {getattr(muster, name) for name in errors}
 
 
 class Client:

@@ -9,7 +9,7 @@ from muster.contract.errors import ConflictError, MissingDocumentError, NewerDoc
 from muster.contract.run.record import Decision, Next
 from muster.contract.spec.workflow_history import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import is_transient
-from muster.control.aws.task_tokens import Waiting, remaining_delay, workflow_state
+from muster.control.aws.task_tokens import remaining_delay, workflow_state
 from muster.control.runtime import clock
 from tests.memory import AwsError
 from tests.memory.harness import RUN, ControlHarness
@@ -32,9 +32,7 @@ def test_the_workflow_gets_all_that_its_states_read_and_what_is_left_of_a_wait()
     assert workflow_state("run", 3, rerun(86_400, 86_390))["delay_seconds"] == 10
 
 
-def test_a_workflow_that_catches_reruns_gets_them_as_errors_with_the_state_as_their_cause(
-    harness: ControlHarness,
-) -> None:
+def test_a_workflow_gets_reruns_and_stops_as_errors_with_the_state_as_their_cause(harness: ControlHarness) -> None:
     tokens, workflow = harness.plane.tokens, harness.cloud.workflow
     for following, delay, ago, error in (
         (Next.DONE, 0, 0, None),
@@ -45,13 +43,11 @@ def test_a_workflow_that_catches_reruns_gets_them_as_errors_with_the_state_as_th
         (Next.STOP, 0, 0, "Muster.Stop"),
     ):
         decision = rerun(delay, ago).model_copy(update={"next": following})
-        catching, plain = workflow.token(), workflow.token()
-        tokens.complete(Waiting(catching, catches_reruns=True), RUN, 0, decision)
-        tokens.complete(Waiting(plain, catches_reruns=False), RUN, 0, decision)
-        caught, answer = found(workflow.answer(catching)), found(workflow.answer(plain))
-        assert answer.output == workflow_state(RUN, 0, decision)
-        assert caught.error == error, (following, delay, ago)
-        assert (json.loads(caught.cause or "") if error else caught.output) == answer.output
+        token = workflow.token()
+        tokens.complete(token, RUN, 0, decision)
+        answer = found(workflow.answer(token))
+        assert answer.error == error, (following, delay, ago)
+        assert (json.loads(answer.cause or "") if error else answer.output) == workflow_state(RUN, 0, decision)
 
 
 def error(code: str, status: int) -> ClientError:
