@@ -28,7 +28,7 @@ TABLE = FOLDER / "matrix.tsv"
 NAMED = 5
 """How many tests a row names."""
 _LAYERS = ("tests/unit", "tests/faults")
-_SECONDS_MAX = 15.0
+_SECONDS_MAX = 3.0
 """How much of the tests that run a mutant's function is tried, the quickest first, beside the one that it names."""
 _STATE = ROOT / "build" / "mutants" / "matrix.jsonl"
 _PROBE = """
