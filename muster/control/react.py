@@ -149,6 +149,8 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
         return Reaction("dropped: no such replica", name)
     known = next((one for one in seen.record.attempts if one.attempt == name.attempt), None)
     if known is None or (known.was_created and known is not seen.record.current):
+        # A call before this one may have recorded the end of a job that was created late, and failed at the roll-up.
+        replica.update(lambda _: None, seen)
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
     if not _is_ours(replica, event, known):
         return Reaction("dropped: the job does not belong to this run", name)

@@ -6,11 +6,21 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.roll_up import ReplicaEntry
 from muster.control.attempt import Launch
 from muster.control.react import JobStateChange
 from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.harness import RUN, ControlHarness, budget
-from tests.support.control_steps import AGAIN, CANCELLED, Row, create_job, launched, refuse
+from tests.support.control_steps import (
+    AGAIN,
+    CANCELLED,
+    FunctionEndedError,
+    Row,
+    create_job,
+    entries,
+    launched,
+    refuse,
+)
 
 SPENT = f"control/{RUN}/spent/"
 NOT_OURS = "dropped: the job does not belong to this run"
@@ -113,6 +123,22 @@ def test_a_job_that_appears_after_its_refusal_is_stopped_and_billed_and_the_newe
     assert first.reason == "ResourceLimitExceeded: no"
     assert (second, harness.record().decision, harness.answer()) == (before.current, None, None)
     assert len(harness.keys(SPENT)) == spent + 2
+
+
+def test_an_end_of_a_late_job_that_was_recorded_and_not_rolled_up_is_rolled_up_by_the_next_call(
+    harness: ControlHarness,
+) -> None:
+    late = launch_late(harness)
+    assert harness.arm(attempt=2) is Launch.CREATED
+    harness.react(late)
+    harness.cloud.clock.advance(120)
+    ended = harness.last_event(harness.job())
+    is_shard = Fault("PutObject", FunctionEndedError(), when=lambda call: "/rollup/" in call.parameters["Key"])
+    harness.cloud.calls.inject(is_shard)
+    with pytest.raises(FunctionEndedError):
+        harness.react(ended)
+    harness.react(ended)
+    assert entries(harness.cloud, RUN)[0].says_the_same(ReplicaEntry.of(harness.record()))
 
 
 def test_a_job_that_appears_after_its_replica_was_lost_is_stopped(harness: ControlHarness) -> None:
