@@ -39,6 +39,8 @@ _REFUSED_VALUE = re.compile(
 )
 _WAS_DELETED = "The job was deleted from its cluster"
 # Beside these, what the environment holds is the user's.
+_OWN_NAMES = ("MUSTER_", "AWS_REGION", "AWS_DEFAULT_REGION", "NNODES")
+_PRIVATE_MIN = 4  # characters: a shorter value of the environment, such as a number, says nothing
 
 
 class ClusterJobs:
@@ -74,8 +76,8 @@ class ClusterJobs:
         except ClusterRefusedError as refused:
             if refused.status == _CONFLICT:
                 return Creation(is_new=False)
-            # The values of the environment are hidden where a reason enters the record; this is what else it repeats.
-            words = _REFUSED_VALUE.sub(r"\g<kind> (not shown)", refused.message)
+            # Also where a reason enters the record: but half of a value that is cut off here would not be known there.
+            words = _without_private_values(refused.message, request)
             what = f"{refused.status} {refused.reason}".strip()
             reason = shortened(f"{what}: {words} ({self.place})", _REASON_MAX)
             raise LaunchRefusedError(classify_cluster_refusal(refused.status, refused.message), reason) from None
@@ -281,3 +283,20 @@ def _instance_type(document: Json) -> str | None:
         return str(document["spec"]["replicaSpecs"][0]["template"]["spec"]["nodeSelector"][TYPE_LABEL])
     except (KeyError, IndexError, TypeError):
         return None
+
+
+def _without_private_values(message: str, request: Mapping[str, Any]) -> str:
+    """The API's words without values that may be secret: they go into the result of the run."""
+    shown = _REFUSED_VALUE.sub(r"\g<kind> (not shown)", message)
+    for value in _environment_values(request):
+        shown = shown.replace(value, "(not shown)")
+    return shown
+
+
+def _environment_values(document: Mapping[str, Any]) -> Iterator[str]:
+    for spec in document["spec"]["replicaSpecs"]:
+        for container in spec["template"]["spec"]["containers"]:
+            for variable in container.get("env", []):
+                own = str(variable["name"]).startswith(_OWN_NAMES)
+                if not own and len(str(variable.get("value", ""))) >= _PRIVATE_MIN:
+                    yield str(variable["value"])

@@ -329,6 +329,15 @@ def test_a_refusal_has_its_class_and_no_private_value(row: Row) -> None:
             assert "namespace team-a of the cluster hyper" in current.reason
 
 
+def test_a_refusal_has_no_short_value_and_no_part_of_a_long_one(harness: ControlHarness) -> None:
+    plan(harness, environment={"PIN": "48151", "KEY": "k" * 500})
+    message = f"no 48151{', no' * 190}{'k' * 500}"
+    harness.cloud.calls.inject(Fault("CreateJob", AwsError("BadRequest", message, 400)))
+    assert harness.arm() is Launch.CONCLUDED
+    reason = harness.record().current.reason
+    assert ("48151" in reason, "kkk" in reason) == (False, False)
+
+
 def test_a_cluster_that_is_gone_ends_the_attempt_and_is_named(harness: ControlHarness) -> None:
     run = launched(harness)
     harness.cloud.kubernetes.delete("eks-one")
