@@ -151,8 +151,6 @@ def _homes() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> object:
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(name)
     homes = _homes()
     if name == "__all__":
         return sorted([*homes, "__version__"])

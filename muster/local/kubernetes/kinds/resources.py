@@ -81,8 +81,15 @@ PRIORITY_CLASSES = Resource(
     "PriorityClass",
     namespaced=False,
 )
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
-"""Read only: by it `hyp` sees whether the operator is installed."""
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    read_only=True,
+)
+"""By it `hyp` sees whether the operator is installed."""
 
 RESOURCES: tuple[Resource, ...] = (
     NAMESPACES,

@@ -38,6 +38,8 @@ class Resource:
     """Whether the status is a subresource: then it is written through it alone."""
     keeps_status: bool = field(default=False, compare=False)
     """Whether a new object may have a status, as nodes may."""
+    read_only: bool = field(default=False, compare=False)
+    """Whether the API answers reads of it alone."""
     custom: bool = field(default=False, compare=False)
     """Of a CustomResourceDefinition."""
     rules: Rules = field(default_factory=Rules, compare=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import CRDS, SERVICE_ACCOUNTS
+from muster.local.kubernetes.kinds.resources import SERVICE_ACCOUNTS
 from muster.local.kubernetes.objects.ownership import DeleteOptions
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.selectors import parse_labels
@@ -92,7 +92,7 @@ class Verbs:
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise no_such_path()
         known = _KNOWN.get(info.verb)
-        if known is None or info.subresource or (resource == CRDS and info.verb in ("create", "delete")):
+        if known is None or info.subresource or (resource.read_only and info.verb not in ("get", "list")):
             what = f"{info.verb} of {info.attributes.full_resource}"
             raise not_served(what)
         for name, value in request.query.items():
