@@ -25,6 +25,7 @@ from muster.contract.run.watched_end import rule_of_end
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
 from tests.simulation.lives import Life
+from tests.simulation.scenario import LATE_SWEEP_SECONDS
 from tests.support.memory_client import client_of
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ class Judge:
                 until = world.faults.refused_until(service, operation, execution.ended)
                 patience = _ALIVE_SECONDS if service in {"sagemaker", "kubernetes", "eks"} else _ASYNC_SECONDS
                 again = max(again, until + patience if until > execution.ended else again)
+        if again > execution.ended + _ASYNC_SECONDS and f"{name} {status}" in world.were_dead_letters:
+            # All tries of stop were refused: what is left is the sweep's.
+            again = max(again, execution.ended + LATE_SWEEP_SECONDS + _ALIVE_SECONDS)
         for at, function in self._injured.get(name, ()):
             if (
                 function in {"stop", "settle", "attempt", "react", "look", "timer"}

@@ -45,6 +45,8 @@ FATES = {
 HANGS = Fate("Failed", FailureClass.INFRASTRUCTURE, "AlgorithmError: [hang] no step for 612 s, exit code: 80")
 # Hours, too: a job that nothing stops must outlive the time within which it is to be stopped.
 _TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 80_000.0)
+_CROWD_SECONDS = _TRAINING_SECONDS[:-1]
+"""Hundreds of runs that train one after the other, because of a small cap, end within a schedule's 30 days."""
 
 
 @dataclass
@@ -162,7 +164,7 @@ class Lives:
             return
         training.train(name)
         self.commit(life)
-        kernel.sleep(draws.pick(f"{name}/seconds", _TRAINING_SECONDS))
+        kernel.sleep(draws.pick(f"{name}/seconds", _CROWD_SECONDS if world.scenario.is_crowded else _TRAINING_SECONDS))
         if life.status != "InProgress":
             return
         life.end = fate

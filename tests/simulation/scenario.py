@@ -25,6 +25,7 @@ _MORE_STEPS = 10
 _HANGS = 0.25
 """Of the attempts that do not complete."""
 SWEEP_SECONDS = 6 * _HOUR
+LATE_SWEEP_SECONDS = 20 * _HOUR
 
 
 class Scenario:
@@ -228,8 +229,8 @@ class Scenario:
         """Once executions have ended, a stack's sweep finds what every other net has missed."""
         kernel = self._world.kernel
         if self._last_sweep < kernel.seconds + 10 * _HOUR:
-            kernel.after(20 * _HOUR, lambda: self._world.call_later("sweep", {}, "late sweep"))
-            self._last_sweep = kernel.seconds + 20 * _HOUR
+            kernel.after(LATE_SWEEP_SECONDS, lambda: self._world.call_later("sweep", {}, "late sweep"))
+            self._last_sweep = kernel.seconds + LATE_SWEEP_SECONDS
 
 
 # An event Run Requested on the stack's bus, but for the run.
