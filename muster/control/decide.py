@@ -42,6 +42,9 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
     """
     if record is None or record.current.attempt != ended.attempt or record.decision is not None:
         return None
+    if not ended.was_created and record.current.has_proven_job:
+        # Another call created the job, which was deleted before this one looked for it.
+        ended = ended.model_copy(update={"secondary": "", "billable_seconds": None})
     attempts = (*record.attempts[:-1], record.current.merged(ended))
     decision = judge(record.rank, attempts, facts).model_copy(update={"decided_at": facts.now})
     return record.model_copy(update={"attempts": attempts, "decision": decision})

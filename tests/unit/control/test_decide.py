@@ -9,13 +9,13 @@ from botocore.exceptions import ClientError
 from muster.contract.aws.failure_classes import FailureClass, JobEnd
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.run.attempt import Attempt
-from muster.contract.run.record import Decision, Next
+from muster.contract.run.attempt import NOT_CREATED, Attempt
+from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.control.cost_ceiling import reached_ceiling
-from muster.control.decide import Facts, can_do_without, ends_within_hour, judge
+from muster.control.decide import Facts, can_do_without, decide_end, ends_within_hour, judge
 from muster.control.outcome import Outcome, end_attempt
 from tests.memory import Fault, server_error
 from tests.memory.harness import RUN, ControlHarness
@@ -60,6 +60,20 @@ def test_what_follows_from_the_classes_of_all_ends() -> None:
     decision = judge(0, history(SPOT, INFRASTRUCTURE, INFRASTRUCTURE, SPOT), FACTS)
     assert (decision.next, decision.attempt, decision.reason) == (Next.RERUN, 5, "spot")
     assert 20 <= decision.delay_seconds <= 25
+
+
+def test_a_refusal_does_not_hide_the_job_that_another_call_has_created_meanwhile() -> None:
+    """On a cluster: of two calls for an attempt one creates the job, the fence deletes it, and the other is late."""
+    (current,) = attempts((None, ""))
+    refused = current.model_copy(
+        update={"status": "Stopped", "secondary": NOT_CREATED, "failure_class": FailureClass.STOPPED_BY_MUSTER}
+    )
+    for status, was_created in (("", False), ("InProgress", True)):
+        seen = current.model_copy(update={"status": status, "secondary": "Training"})
+        record = Record(run=RUN, rank=0, token="t", armed_at=FACTS.now, attempts=(seen,))
+        ended = decide_end(record, refused, replace(FACTS, stopping=True))
+        assert ended is not None
+        assert (ended.current.was_created, ended.current.status) == (was_created, "Stopped")
 
 
 def test_what_a_lost_replica_means() -> None:
