@@ -309,8 +309,8 @@ class Judge:
                 *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
             }
         if life.came_late:
-            # It was refused, and then created after all: the refusal stays its end.
-            wanted.add(FailureClass.QUOTA)
+            # It was refused, and then created after all: the refusal stays its end. So does the stop of its run before.
+            wanted |= {FailureClass.QUOTA} | ({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) else set())
         if self._world.executions[run].gave_up_launches:
             # It could not be checked for hours, so it was stopped.
             wanted.add(FailureClass.UNKNOWN)
