@@ -294,7 +294,9 @@ class Judge:
     def _check_attempt(self, run: str, attempt: Attempt, life: Life | None) -> None:
         world = self._world
         if not attempt.was_created:
-            if life is not None and not life.came_late:
+            # A cluster forgets a job that is deleted: where the call that created it got no answer, nobody knows of it.
+            is_forgotten = attempt.cluster is not None and attempt.failure_class is FailureClass.STOPPED_BY_MUSTER
+            if life is not None and not life.came_late and not is_forgotten:
                 world.violate("untrue class", f"{attempt.job} is recorded as not created: {attempt.reason}")
             return
         if attempt.ended_at is None:
