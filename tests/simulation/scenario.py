@@ -19,7 +19,7 @@ _SPEC = {"trainer": "package.module:train", "image": "image:1", "instance_type":
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 _LATE = (5.0, 60.0, 400.0, _HOUR, 7 * _HOUR, 3 * _DAY)
 _BROKEN = (*(None,) * 30, "plan", "attempt", "settle", "admit", "stop", "stop", "react")
-CROWD, _CROWDED = 500, 0.0002
+CROWD, _CROWDED = 500, 0.0001
 """As many runs as users start at the same time, and in what share of the schedules they do: each takes a minute."""
 _MORE_STEPS = 10
 _HANGS = 0.25
