@@ -147,6 +147,8 @@ class Wire:
         fault = self._world.fault(self._process, ("503", "broken body", "damaged"))
         if fault == "503":
             raise GenericError(SLOW_DOWN)
+        if fault != "broken body":
+            self._process.answered(path)
         stored = self._found(path)
         size = len(stored.body)
         start, stop = 0, size
@@ -168,6 +170,7 @@ class Wire:
         self._request(f"exists {path}")
         if self._world.fault(self._process, ("503",)) is not None:
             raise GenericError(SLOW_DOWN)
+        self._process.answered(path)
         return self._found(path).meta
 
     def list(self, prefix: str, *, offset: str | None = None) -> Iterator[Sequence[Meta]]:

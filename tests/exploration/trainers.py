@@ -268,7 +268,7 @@ class _Ledger:
     def __init__(self, process: Process, rendezvous: Rendezvous, outer: DiLoCo) -> None:
         self._world, self._rank, self._rendezvous = process.world, process.rank, rendezvous
         self._name, self._packing = process.name, outer._synchronizer._packing
-        self._joined, self._has_counted = outer.round, False
+        self._joined, self._has_counted = outer.round, set[int]()  # in rounds of which fragments
         self._before: Floats | None = None
 
     def gives(self, round_: int, update: LocalUpdate) -> None:
@@ -284,7 +284,8 @@ class _Ledger:
                 expected = self._left(number, first)
                 break
         # After a round without this rank, a rerun begins without a residual, unless the same process saved it since.
-        may_lack = not self._has_counted and self._joined not in counted
+        # It then lacks that of each fragment until a round of this fragment counts it.
+        may_lack = round_ % fragments not in self._has_counted and self._joined not in counted
         wanted = np.zeros_like(residual) if expected is None else expected
         if not (np.allclose(residual, wanted, rtol=0, atol=1e-2) or (may_lack and not residual.any())):
             self._world.breaks(f"{self._name} adds another residual to round {round_} than the one that is left")
@@ -295,7 +296,7 @@ class _Ledger:
         if update.residual is None or self._before is None or not self._before.size:
             return
         if self._counts(round_) == self._rendezvous.claim.epoch:
-            self._has_counted = True
+            self._has_counted.add(round_ % self._world.setting.fragments)
             expected = self._left(round_, self._first(round_))
         else:
             expected = self._before

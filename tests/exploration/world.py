@@ -210,10 +210,14 @@ class Process:
         world.steps += 1
         self._steps()
         self.path = label.partition(" ")[2]
-        if label.startswith(("exists claims/", "read claims/")):
-            self.looks = self.looks.noting(self.path, world.steps, f"claims/{self.rank:05d}/")
         if world.trace is not None:
             world.trace.append(f"{world.steps:6d} {world.seconds:9.2f}s {self.name:8s} {label}")
+
+    def answered(self, path: str) -> None:
+        """It learns what there is at `path`. A request that fails is no look: its next try belongs to the same look, of
+        which other requests, made side by side, may have been answered before it."""
+        if path.startswith("claims/"):
+            self.looks = self.looks.noting(path, self.world.steps, f"claims/{self.rank:05d}/")
 
     @property
     def is_cut_off(self) -> bool:

@@ -78,7 +78,7 @@ class StoredPhase:
         return phase if phase is not None and phase.round == round_ and len(set(answers)) == 1 else None
 
     def discard(self) -> None:
-        """Forget the phase: a later contribution takes its place."""
+        """Forget the phase: its round is over, or it ended in values that cannot be averaged."""
         if self._checkpoints is not None:
             self._checkpoints.discard()
 

@@ -312,16 +312,24 @@ class Synchronizer:
         write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
-            # A restarted process must not repeat the data of a contribution, nor send again a residual that was sent.
-            self._phases.discard()
+            if not is_sound:
+                # A restarted process trains the phase from its beginning.
+                self._phases.discard()
             # After values that cannot be averaged: NaN in the inner optimizer would come back with a restart.
             self._is_sound = is_sound
             if is_sound:
                 write_state()
             self._feedback.save(round_)
 
+        def advance() -> Exchange | None:
+            exchange = self._training.advance(update)
+            # Not before: the round may count this contribution after a restarted process has joined, which must come as
+            # far in the data then.
+            self._phases.discard()
+            return exchange
+
         update = self._update(gradient, self._given_samples, part, before_giving)
-        self._training.exchanges.begin(lambda: self._training.advance(update))
+        self._training.exchanges.begin(advance)
 
     def _update(
         self, gradient: Floats, samples: float, part: slice, before_giving: Callable[[bool], None]

@@ -28,7 +28,7 @@ from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
 from tests.support.data_position import DataPosition
 from tests.support.groups import ThreadGroup
-from tests.support.peers import Faults, FaultyStore, Run, run_all
+from tests.support.peers import Faults, FaultyStore, Killed, Run, run_all
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.waiting import wait_until
 
@@ -78,17 +78,20 @@ class Replica:
 class Pair:
     """A run of two replicas; rank 0 trains in a thread, from when it may."""
 
-    def __init__(self, root: Path, algorithm: Algorithm | None = None, **fields: Any) -> None:
+    def __init__(
+        self, root: Path, algorithm: Algorithm | None = None, faults: Faults | None = None, **fields: Any
+    ) -> None:
+        """`faults`: those of rank 0's store."""
         self.run = Run(root / "run", replicas=2, min_participants=2, **fields)
         self.folder = root / "checkpoints"
-        self._algorithm = algorithm
+        self._algorithm, self._faults = algorithm, faults
         self._may = threading.Event()
         self.first: list[Replica] = []
         self._thread = threading.Thread(target=self._train, daemon=True)
         self._thread.start()
 
     def _train(self) -> None:
-        first = Replica(self.run, 0, self.folder / "0", self._algorithm)
+        first = Replica(self.run, 0, self.folder / "0", self._algorithm, self._faults)
         self._may.wait()
         first.train_to_the_end()
         self.first.append(first)
@@ -183,6 +186,38 @@ def test_a_replica_that_is_stopped_while_it_waits_for_others_loses_nothing(tmp_p
     # An exchange that has to be repeated comes after one more step.
     assert second.drawn == list(range(STEPS, ROUNDS * STEPS + (not committed)))
     np.testing.assert_allclose(pair.counts(), expected({} if committed else {1: STEPS + 1}))
+
+
+def test_a_phase_continues_once_more_while_its_round_is_open(tmp_path: Path) -> None:
+    third: list[Replica] = []
+
+    def rerun(key: str) -> None:
+        # The last look at the claims of the round's members has been made.
+        if key == keys.commit(1):
+            third.append(pair.replica())
+
+    def stop(key: str) -> None:
+        if is_like(key, of_round(keys.CONTRIBUTIONS, 1)):
+            first.stop.set()
+
+    def die(key: str) -> None:
+        if is_like(key, of_round(keys.CONTRIBUTIONS, 1)):
+            raise Killed
+
+    pair = Pair(tmp_path, faults=Faults(before_create=rerun))
+    first = pair.replica(Faults(after_create=stop))
+    with pytest.raises(StoppedError):
+        first.train(STEPS)
+    second = pair.replica(Faults(after_create=die))
+    with pytest.raises(Killed):
+        second.train(1)
+    assert second.drawn == [STEPS]
+    pair.let_the_other_train(1)
+    # The round counts what the second process has given. The third one joined before.
+    assert [member.epoch for member in pair.run.commit(1).members] == [1, 2]
+    third[0].train_to_the_end()
+    assert third[0].drawn == list(range(STEPS, ROUNDS * STEPS + 1))
+    np.testing.assert_allclose(pair.counts(), expected({1: STEPS + 1}))
 
 
 @pytest.mark.parametrize(
