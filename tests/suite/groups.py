@@ -40,6 +40,6 @@ def groups() -> list[Group]:
         Group("soak", ["tests.soak", "--seed", "0"]),
         Group(MERGE),
         Group("mutants", ["tests.mutants"]),
-        Group("exploration", ["tests.exploration", "50000"]),
-        Group("simulation", ["tests.simulation", "explore", "--schedules", "50000"]),
+        Group("exploration", ["tests.exploration", "20000"]),
+        Group("simulation", ["tests.simulation", "explore", "--schedules", "20000"]),
     ]
