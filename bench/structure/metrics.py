@@ -12,6 +12,7 @@ from bench.structure.imports import import_cycles
 from bench.structure.repeats import repeated_lines
 from bench.structure.rooms import CORE, is_embedded_cloud, room_of
 from bench.structure.sources import Finding, Sources, read_sources
+from bench.structure.words import written_words
 from bench.table import Row
 
 BEFORE = "9790b9a8 (2026-11-24)"
@@ -73,4 +74,5 @@ METRICS: tuple[Metric, ...] = (
     Metric("small-modules", "one-importer modules under 30 lines", "modules", 40, None, small_modules),
     Metric("repeated-lines", "duplicates of six lines or more in infra/", "pairs of files", 11, None, repeated_lines),
     Metric("any", "uses of Any", "uses", 690, None, uses_of_any),
+    Metric("words", "words of the documentation, not generated", "words", 81434, "<= 50000", written_words, sums=True),
 )
