@@ -1,4 +1,4 @@
-"""Generates docs/commands.md and docs/commands.schema.json from the command line and the models of its answers."""
+"""Generates docs/commands.md, docs/json.md and docs/commands.schema.json from the command line and its answers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ _HEAD = """# Commands
 date.*
 
 [running.md](running.md) explains how to use the commands. The text that they print for people may change between
-versions. Exit codes, and the names and meanings of the fields below, do not change. A later version may add fields.
+versions. Exit codes, and the names and meanings of the fields of [JSON answers](json.md), do not change. A later
+version may add fields.
 
 | command | option | meaning |
 |---|---|---|
@@ -127,11 +128,10 @@ spec is invalid, one line for each problem follows. An invalid command line is r
 A command prints one JSON document on one line of standard output. With `--watch`, it prints one line whenever the
 status changes. `logs` prints one line for each line that a replica wrote. Every field is always present; a value
 that is not known is null. Times are ISO 8601 in UTC, such as `2026-11-21T09:45:00.000Z`.
-[commands.schema.json](commands.schema.json) contains the same information as JSON Schema, with one definition for each
-name.
+[json.md](json.md) describes each document, and [commands.schema.json](commands.schema.json) does so as JSON Schema.
 
-If a command fails, the document is a [Failed](#failed), and the text for people is still printed on standard error. A
-failed run is not an error of the command: its status is printed as usual, and the exit code is 1.
+If a command fails, the document is a [Failed](json.md#failed), and the text for people is still printed on standard
+error. A failed run is not an error of the command: its status is printed as usual, and the exit code is 1.
 
 ## In a terminal
 
@@ -145,14 +145,25 @@ runs of the stack with your credentials. If this fails or takes more than a few 
 """
 
 
+_ANSWERS_HEAD = """# JSON answers
+
+*Generated from the models of the commands' output by `python -m docs.generate`; a test checks that it is up to date.*
+
+[Commands](commands.md) says which command prints which of these with `--json`.
+"""
+
+
 def commands_reference() -> str:
     """The text of docs/commands.md."""
     codes = "\n".join(["| code | meaning |", "|---|---|", *(f"| {int(c)} | {text} |" for c, text in MEANINGS.items())])
     parts = [_HEAD.format(codes=codes)]
     parts += [_command(path, command) for path, command in commands()]
-    parts.append("## Answers\n")
-    parts += [_answer(model) for model in _models()]
     return "\n".join(parts)
+
+
+def answers_reference() -> str:
+    """The text of docs/json.md."""
+    return "\n".join([_ANSWERS_HEAD, *(_answer(model) for model in _models())])
 
 
 def commands_schema() -> str:
@@ -254,7 +265,7 @@ def _prints(path: str) -> str:
 
 def _one(path: str) -> str:
     name = answer_of(path).__name__
-    link = f"[{name}](#{name.lower()})"
+    link = f"[{name}](json.md#{name.lower()})"
     return f"a {link} for each {_LINES[path]}" if path in _LINES else f"one {link}"
 
 
@@ -296,7 +307,7 @@ def _answer(model: type) -> str:
     first = (model.__doc__ or "").splitlines()[0]
     rows = [f"| `{name}` | {_type(annotation)} | {meaning} |" for name, annotation, meaning in _fields(model)]
     table = "\n".join(["| field | value | meaning |", "|---|---|---|", *rows])
-    return f"### {model.__name__}\n\n{first}\n\n{table}\n"
+    return f"## {model.__name__}\n\n{first}\n\n{table}\n"
 
 
 def _type(annotation: Any) -> str:

@@ -1,8 +1,8 @@
 """Generates parts of the documentation from the code: `python -m docs.generate [--check]`.
 
-docs/spec.md describes the model of the spec, docs/events.md the models of the events, docs/commands.md (with its JSON
-Schema) the command line, and docs/python.md the public names. Between two marks, docs/failures.md has the default
-budgets, docs/training.md the fields of a trainer's context, docs/deploying.md the settings of a deployment,
+docs/spec.md describes the model of the spec, docs/events.md the models of the events, docs/commands.md and docs/json.md
+(with its JSON Schema) the command line, and docs/python.md the public names. Between two marks, docs/failures.md has
+the default budgets, docs/training.md the fields of a trainer's context, docs/deploying.md the settings of a deployment,
 docs/gallery.md what the examples cost, docs/local.md the faults, and CONTRIBUTING.md the index of the modules.
 """
 
@@ -24,7 +24,7 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from docs.commands_reference import commands, commands_reference, commands_schema
+from docs.commands_reference import answers_reference, commands, commands_reference, commands_schema
 from docs.events_reference import events_reference
 from docs.python_reference import python_reference
 from muster.client.launch.estimate import cost
@@ -377,6 +377,7 @@ def pages() -> dict[Path, str]:
         DOCS / "spec.md": spec_reference(),
         DOCS / "events.md": events_reference(),
         DOCS / "commands.md": commands_reference(),
+        DOCS / "json.md": answers_reference(),
         DOCS / "commands.schema.json": commands_schema(),
         DOCS / "python.md": python_reference(ROOT),
         **{path: _between(path.read_text(encoding="utf-8"), *part) for path, part in parts.items()},

@@ -1,4 +1,4 @@
-"""Every command with --json prints what docs/commands.md promises to scripts, and nothing else."""
+"""Every command with --json prints what docs/json.md promises to scripts, and nothing else."""
 
 import gc
 import itertools
