@@ -6,11 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.local.kubernetes.kinds.cluster_admission import ClusterAdmission
-from muster.local.kubernetes.kinds.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from muster.local.kubernetes.kinds.roles import CLUSTER_ROLE_GROUPS
-from muster.local.kubernetes.kinds.roles import CLUSTER_ROLES as FIRST_ROLES
-from muster.local.kubernetes.objects.resource import NAMESPACES
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
 from muster.local.kubernetes.server.application import KubernetesApi
@@ -42,15 +37,8 @@ class Reply:
 def cluster_store() -> ObjectStore:
     """The objects of a new cluster with the namespace `team`."""
     store = ObjectStore()
-    store.admission = ClusterAdmission(store, "certificate")
-    for name, rules in FIRST_ROLES.items():
-        store.create(CLUSTER_ROLES, {"metadata": {"name": name}, "rules": rules})
-    for name, groups in CLUSTER_ROLE_GROUPS.items():
-        subjects = [{"kind": "Group", "name": group} for group in groups]
-        reference = {"kind": "ClusterRole", "name": name}
-        store.create(CLUSTER_ROLE_BINDINGS, {"metadata": {"name": name}, "roleRef": reference, "subjects": subjects})
     for name in ("default", "team"):
-        store.create(NAMESPACES, {"metadata": {"name": name}})
+        store.add_namespace(name)
     return store
 
 

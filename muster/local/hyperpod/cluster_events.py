@@ -6,12 +6,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 SOURCE = "aws.sagemaker"
 NODE_HEALTH = "SageMaker HyperPod Cluster Node Health Event"
 CLUSTER_EVENT = "SageMaker HyperPod Cluster Event"
-STATE_CHANGE = "SageMaker HyperPod Cluster State Change"
 
 Put = Callable[[str, str, Mapping[str, object], str], None]
 """(source, detail type, detail, resource): Host.put_event."""
@@ -44,7 +42,7 @@ class ClusterEvents:
             },
         )
 
-    def instance(self, instance: str, description: str, level: Literal["Info", "Warn", "Error"] = "Info") -> None:
+    def instance(self, instance: str, description: str) -> None:
         """Something was done with an instance (clusters with NodeProvisioningMode Continuous)."""
         self._put(
             CLUSTER_EVENT,
@@ -57,30 +55,10 @@ class ClusterEvents:
                     "InstanceId": instance,
                     "ResourceType": "Instance",
                     "EventTime": round(time.time() * 1000),
-                    "EventLevel": level,
+                    "EventLevel": "Info",
                     "Description": description,
                     "EventDetails": {"EventMetadata": {"Instance": {}}},
                 }
-            },
-        )
-
-    def state(self, status: Literal["Updating", "InService"], current: int, target: int, node_type: str) -> None:
-        """The status of the cluster has changed: its number of nodes is another."""
-        group = {
-            "InstanceGroupName": self.group,
-            "InstanceType": node_type,
-            "CurrentCount": current,
-            "TargetCount": target,
-            "Status": status,
-        }
-        self._put(
-            STATE_CHANGE,
-            {
-                "ClusterArn": self.arn,
-                "ClusterName": self.name,
-                "ClusterStatus": status,
-                "InstanceGroups": [group],
-                "Tags": {},
             },
         )
 

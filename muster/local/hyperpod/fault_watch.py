@@ -9,17 +9,15 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from muster.local.faults import DeletedJob, FailedHealthCheck, LostNode, OperatorDown, Preemption
-from muster.local.hyperpod.kueue.controller import KueueController
+from muster.local.hyperpod.kueue import Kueue
 from muster.local.hyperpod.nodes import Nodes
 from muster.local.hyperpod.operator.controller import Operator
 from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import JOBS
-from muster.local.kubernetes.objects.ownership import DeleteOptions
+from muster.local.kubernetes.kinds.resources import JOBS, PODS
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore
 from muster.local.service.fault_book import FaultBook
 
 _F = TypeVar("_F", LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)
@@ -34,7 +32,7 @@ class Controllers:
 
     store: ObjectStore
     nodes: Nodes
-    kueue: KueueController
+    kueue: Kueue
     operator: Operator
 
 

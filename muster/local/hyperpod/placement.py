@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from muster.local.hyperpod.node_documents import is_ready
-from muster.local.hyperpod.quantities import amounts, lacking, requests_of
+from muster.local.hyperpod.node import Node
+from muster.local.hyperpod.quantities import lacking, requests_of
 
 Document = Mapping[str, Any]
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -18,14 +18,9 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 class NodeRoom:
     """A node, and what is free on it."""
 
-    node: Document
+    node: Node
     free: dict[str, Fraction]
     pods: int = 0
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return str(self.node["metadata"]["name"])
 
     def take(self, wanted: Mapping[str, Fraction]) -> None:
         """A pod comes."""
@@ -50,10 +45,10 @@ class Placement:
         return f"0/{nodes} nodes are available: {parts}."
 
 
-def rooms(nodes: Sequence[Document], pods: Sequence[Document]) -> list[NodeRoom]:
+def rooms(nodes: Iterable[Node], pods: Sequence[Document]) -> list[NodeRoom]:
     """What is free on each node."""
-    found = [NodeRoom(node, amounts(node["status"]["allocatable"])) for node in nodes]
-    by_name = {room.name: room for room in found}
+    found = [NodeRoom(node, dict(node.allocatable)) for node in nodes]
+    by_name = {room.node.name: room for room in found}
     for pod in pods:
         room = by_name.get(pod["spec"].get("nodeName", ""))
         if room is not None and pod.get("status", {}).get("phase") not in _ENDED:
@@ -74,13 +69,13 @@ def place(pod_spec: Document, nodes: Sequence[NodeRoom]) -> Placement:
             reasons[reason] = reasons.get(reason, 0) + 1
     if not possible:
         return Placement(None, reasons)
-    return Placement(min(possible, key=lambda room: (room.pods, room.name)).name)
+    return Placement(min(possible, key=lambda room: (room.pods, room.node.name)).node.name)
 
 
 def room_for(pod_spec: Document, nodes: Sequence[NodeRoom], most: int) -> int:
     """How many more pods like this the nodes can take, up to `most`."""
     left = [NodeRoom(room.node, dict(room.free), room.pods) for room in nodes]
-    by_name = {room.name: room for room in left}
+    by_name = {room.node.name: room for room in left}
     wanted = requests_of(pod_spec)
     for count in range(most):
         found = place(pod_spec, left)
@@ -92,30 +87,17 @@ def room_for(pod_spec: Document, nodes: Sequence[NodeRoom], most: int) -> int:
 
 def _against(pod_spec: Document, wanted: Mapping[str, Fraction], room: NodeRoom) -> str | None:
     """Why a node cannot take a pod, in kube-scheduler's words; None if it can."""
-    labels = room.node["metadata"].get("labels") or {}
-    if not is_ready(room.node):
+    if not room.node.is_ready:
         return "node(s) were not ready"
-    if room.node["spec"].get("unschedulable"):
-        return "node(s) were unschedulable"
-    tolerations = pod_spec.get("tolerations") or ()
-    for taint in room.node["spec"].get("taints") or ():
-        if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(item, taint) for item in tolerations):
-            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    if not room.node.is_usable:
+        # No pod gets there whatever it tolerates: the operator would take it for one on a faulty node.
+        return f"node(s) had untolerated taint {{sagemaker.amazonaws.com/node-health-status: {room.node.health}}}"
+    labels = room.node.labels
     selector = pod_spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()) or not _affine(pod_spec, labels):
         return "node(s) didn't match Pod's node affinity/selector"
     missing = lacking(wanted, room.free)
     return f"Insufficient {missing[0]}" if missing else None
-
-
-def _tolerates(toleration: Document, taint: Document) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if not toleration.get("key"):
-        return toleration.get("operator") == "Exists"
-    if toleration["key"] != taint["key"]:
-        return False
-    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
 
 
 def _affine(pod_spec: Document, labels: Mapping[str, str]) -> bool:

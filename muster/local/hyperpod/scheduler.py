@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.local.hyperpod import placement
+from muster.local.hyperpod.nodes import Nodes
 from muster.local.hyperpod.quantities import requests_of
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import NODES
+from muster.local.kubernetes.kinds.resources import PODS
 from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore, timestamp
 
@@ -19,8 +19,9 @@ _ALL = "pods"
 class Scheduler:
     """Looks at all pods without a node whenever a pod or a node has changed."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, nodes: Nodes) -> None:
         self._store = store
+        self._nodes = nodes
         self._queue: WorkQueue[str] = WorkQueue("scheduler", self._schedule)
 
     def seen(self) -> None:
@@ -34,43 +35,42 @@ class Scheduler:
         ]
         if not waiting:
             return
-        rooms = placement.rooms(self._store.list(NODES).items, pods)
+        rooms = placement.rooms(self._nodes.all().values(), pods)
         for pod in sorted(waiting, key=lambda item: item["metadata"]["name"]):
             found = placement.place(pod["spec"], rooms)
             if found.node is None:
                 self._say(pod, found.message)
                 continue
-            next(room for room in rooms if room.name == found.node).take(requests_of(pod["spec"]))
+            next(room for room in rooms if room.node.name == found.node).take(requests_of(pod["spec"]))
             self._bind(pod, found.node)
 
     def _bind(self, pod: Mapping[str, Any], node: str) -> None:
-        metadata = pod["metadata"]
-        try:
-            self._store.bind(PODS, metadata["name"], metadata["namespace"], node)
-        except StatusError as error:
-            if error.code not in {404, 409}:
-                raise
+        self._change(pod, lambda document: document["spec"].update(nodeName=node))
 
     def _say(self, pod: Mapping[str, Any], message: str) -> None:
         """The condition PodScheduled of a pod for which there is no node."""
-        said = [item for item in pod.get("status", {}).get("conditions", ()) if item["type"] == "PodScheduled"]
+        said = [item for item in pod["status"].get("conditions", ()) if item["type"] == "PodScheduled"]
         if said and said[0].get("message") == message:
             return
-        at = timestamp(self._store.now())
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
             "message": message,
-            "lastTransitionTime": at,
+            "lastTransitionTime": timestamp(self._store.now()),
         }
+        self._change(pod, lambda document: document["status"].update(conditions=[condition]))
 
-        def change(document: dict[str, Any]) -> None:
-            if not document["spec"].get("nodeName"):
-                document.setdefault("status", {})["conditions"] = [condition]
+    def _change(self, pod: Mapping[str, Any], change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a pod that has no node; this thread alone gives it one."""
+        metadata = pod["metadata"]
+
+        def apply(document: dict[str, Any]) -> None:
+            if document["metadata"]["uid"] == metadata["uid"]:
+                change(document)
 
         try:
-            self._store.change(PODS, pod["metadata"]["name"], change, pod["metadata"]["namespace"], "status")
+            self._store.change(PODS, metadata["name"], apply, metadata["namespace"])
         except StatusError as error:
             if error.code != 404:
                 raise

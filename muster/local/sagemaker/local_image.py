@@ -35,6 +35,18 @@ def working_directory(code: tuple[Path, ...], tree: JobTree) -> Path:
     return code[0] if code else tree.root
 
 
+def image_variables(home: Path, temporary: Path, code: tuple[Path, ...]) -> dict[str, str]:
+    """What the image itself sets. Of the service's own environment it has only the PATH and the language."""
+    return {
+        **bare_environment(home, temporary),
+        "PYTHONPATH": os.pathsep.join(str(directory) for directory in code),
+        "PYTHONUNBUFFERED": "1",
+        # Many jobs share the cores of this machine: numerical libraries must not each use all of them.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
 def environment(
     tree: JobTree,
     code: tuple[Path, ...],
@@ -42,20 +54,9 @@ def environment(
     platform: Mapping[str, str],
     hosts: list[Host],
 ) -> dict[str, str]:
-    """The environment of a container's first process: the image's, then the job's own, then the platform's.
-
-    Of the service's own environment only the PATH and the language.
-    """
-    image = {
-        "PYTHONPATH": os.pathsep.join(str(directory) for directory in code),
-        "PYTHONUNBUFFERED": "1",
-        # Many jobs share the cores of this machine: numerical libraries must not each use all of them.
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    own = {**image, **request.get("Environment", {})}
+    """The environment of a container's first process: the image's, then the job's own, then the platform's."""
+    own = {**image_variables(tree.home, tree.temporary, code), **request.get("Environment", {})}
     return {
-        **bare_environment(tree.home, tree.temporary),
         **own,
         **name_variables(hosts, own),
         "SAGEMAKER_BASE_DIR": str(tree.root),

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from muster.contract.hyperpod.identity import API_VERSION, KIND
+from muster.contract.hyperpod.job_document import PRIORITY_LABEL, QUEUE_LABEL
 from muster.local.cloud_settings import Settings
-from muster.local.hyperpod.cluster_content import local_queue
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 from muster.local.hyperpod.embedded_cluster import ClusterParts, EmbeddedCluster
+from muster.local.hyperpod.kueue import local_queue
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.kubernetes.cluster import KubernetesCluster
-from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import EVENTS, JOBS, KUEUE
+from muster.local.kubernetes.kinds.resources import JOBS, PODS
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.service.fault_book import FaultBook
 from tests.support.waiting import wait_until
@@ -93,7 +93,7 @@ class PodCluster:
         }
         labels = {}
         if priority is not None:
-            labels = {f"{KUEUE}/queue-name": queue, f"{KUEUE}/priority-class": priority}
+            labels = {QUEUE_LABEL: queue, PRIORITY_LABEL: priority}
         run_policy = {"ttlSecondsAfterFinished": 3600, "cleanPodPolicy": "None", **policy}
         spec: Document = {"nprocPerNode": "1", "replicaSpecs": [replica], "runPolicy": run_policy}
         if elastic:
@@ -126,24 +126,19 @@ class PodCluster:
         found = self.store.list(PODS, NAMESPACE).items
         return [item for item in found if item["metadata"]["labels"]["HPJob"] == name]
 
+    def pod_statuses(self, name: str) -> list[Document]:
+        """The statuses of a job's pods."""
+        return [pod["status"] for pod in self.pods(name)]
+
     def pod(self, name: str, index: int = 0) -> Document:
         """A pod of a job."""
         return self.store.get(PODS, f"{name}-pod-{index}", NAMESPACE)
 
     def log(self, name: str, index: int = 0) -> str:
-        """The log of a pod, without times."""
-        return "\n".join(line.partition(" ")[2] for line in self.timed_log(name, index))
-
-    def timed_log(self, name: str, index: int = 0) -> list[str]:
-        """The log of a pod, each line behind its time."""
+        """The output of a pod."""
         pod = self.store.find(PODS, f"{name}-pod-{index}", NAMESPACE)
-        file = self.place / "pods" / pod["metadata"]["uid"] / "container.log" if pod else None
-        return file.read_text().splitlines() if file and file.exists() else []
-
-    def events(self, name: str) -> list[tuple[str, str]]:
-        """Reasons and messages of the events of a job."""
-        found = self.store.list(EVENTS, NAMESPACE).items
-        return [(item["reason"], item["message"]) for item in found if item["involvedObject"]["name"] == name]
+        file = self.place / "pods" / pod["metadata"]["uid"] / "output" if pod else None
+        return file.read_text().rstrip("\n") if file and file.exists() else ""
 
     def remove(self, name: str) -> None:
         """Delete a job, as its owner does."""

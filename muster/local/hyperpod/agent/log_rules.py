@@ -23,10 +23,9 @@ class LogState(StrEnum):
     HEALTHY = "HEALTHY"
     SLOW = "SLOW"
     HANGING = "HANGING"
-    FAULTED = "FAULTED"
 
 
-BAD = (LogState.FAULTED, LogState.HANGING, LogState.SLOW)
+BAD = (LogState.HANGING, LogState.SLOW)
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "gt": lambda value, limit: value > limit,
     "lt": lambda value, limit: value < limit,
@@ -49,7 +48,6 @@ class Rule:
         self._threshold = _whole(rule.get("metricThreshold"))
         self._operator: str | None = rule.get("operator")
         self._points = int(rule.get("metricEvaluationDataPoints", 1))
-        self._fault_on_match = bool(rule.get("faultOnMatch", False))
         if self._operator and self._operator not in _COMPARE:
             message = f"Invalid operator {self._operator}, should be one of {sorted(_COMPARE)}"
             raise ValueError(message)
@@ -73,8 +71,6 @@ class Rule:
         match = self._pattern.match(line) if line is not None else None
         if match is not None:
             self._line, self._matched = line, now
-            if self._fault_on_match:
-                return LogState.FAULTED
         if line is not None and self._stop is not None and self._stop.match(line):
             self._active = False
             return LogState.HEALTHY
@@ -121,14 +117,14 @@ class LogWatch:
     def _follow(self) -> None:
         # Without a file, because output is not redirected, the rules wait for their first line in vain.
         while not self._file.exists():
-            self._evaluate(None, (LogState.FAULTED, LogState.HANGING))
+            self._evaluate(None, (LogState.HANGING,))
             if self._ended.wait(READ_SECONDS):
                 return
         with self._file.open(errors="replace") as log:
             while not self._ended.is_set():
                 line = log.readline()
                 try:
-                    self._evaluate(line, tuple(LogState(state) for state in (*BAD, "HEALTHY", "WAITING")))
+                    self._evaluate(line, (*BAD, LogState.HEALTHY, LogState.WAITING))
                 except ValueError as error:  # the metric is no number
                     _log.error("Failed to evaluate log line: %s, Error: %s", line, error)
                     continue
@@ -141,7 +137,7 @@ class LogWatch:
             state, matched = rule.evaluate(line)
             states.setdefault(state, {})[rule.name] = matched
         worst = next((state for state in order if state in states), None)
-        if worst is not None and self._found[0] is not worst and self._found[0] is not LogState.FAULTED:
+        if worst is not None and self._found[0] is not worst:
             self._found = worst, states[worst]
 
 

@@ -1,4 +1,4 @@
-"""The agent's HTTP server: POST /start, /stop, /update, /shutdown and GET /status."""
+"""The agent's HTTP server: POST /start, /stop, /shutdown and GET /status, as far as the operator asks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from muster.local.hyperpod.agent.bodies import BadBodyError, Ranks, Start, Stop, read
 from muster.local.hyperpod.agent.elastic_agent import Agent
 
-_POSTS = frozenset({"/start", "/stop", "/update", "/shutdown"})
-_STATUS = "/status"
 _BODY_MAX = 16 * 1024 * 1024
 
 
@@ -26,26 +23,25 @@ def serve(agent: Agent, host: str, port: int) -> ThreadingHTTPServer:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            if self.path == _STATUS:
-                self._answer(HTTPStatus.OK, _compact(agent.status()))
+            if self.path == "/status":
+                self._answer(HTTPStatus.OK, json.dumps(agent.status()).encode())
             else:
-                self._unknown(self.path in _POSTS)
+                self._answer(HTTPStatus.NOT_FOUND)
 
         def do_POST(self) -> None:
+            obey = {"/start": agent.start, "/stop": agent.stop, "/shutdown": agent.shut_down}.get(self.path)
             body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), _BODY_MAX))
-            if self.path not in _POSTS:
-                self._unknown(self.path == _STATUS)
+            if obey is None:
+                self._answer(HTTPStatus.NOT_FOUND)
                 return
             try:
-                self._answer(HTTPStatus.OK, _obey(agent, self.path, body))
-            except BadBodyError as error:
-                self._answer(HTTPStatus.UNPROCESSABLE_ENTITY, _compact({"detail": error.detail}))
+                obey(json.loads(body or b"{}"))
+            except (ValueError, KeyError, TypeError):
+                self._answer(HTTPStatus.UNPROCESSABLE_ENTITY)
+            else:
+                self._answer(HTTPStatus.OK)
 
-        def _unknown(self, known_path: bool) -> None:
-            status = HTTPStatus.METHOD_NOT_ALLOWED if known_path else HTTPStatus.NOT_FOUND
-            self._answer(status, _compact({"detail": "Method Not Allowed" if known_path else "Not Found"}))
-
-        def _answer(self, status: HTTPStatus, body: bytes) -> None:
+        def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -58,21 +54,3 @@ def serve(agent: Agent, host: str, port: int) -> ThreadingHTTPServer:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="agent server", daemon=True).start()
     return server
-
-
-def _obey(agent: Agent, path: str, body: bytes) -> bytes:
-    """Do what a POST says; its answer's body."""
-    if path == "/start":
-        agent.start(read(Start, body))
-    elif path == "/stop":
-        agent.stop(read(Stop, body) if body else Stop())
-    elif path == "/update":
-        agent.update(read(Ranks, body))
-        return _compact(agent.status())
-    else:
-        agent.shut_down()
-    return b""
-
-
-def _compact(document: object) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

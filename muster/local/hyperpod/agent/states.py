@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 
 AGENT_VERSION = "1.1.3"
@@ -37,14 +36,13 @@ TRANSITIONS: Mapping[AgentState, frozenset[AgentState]] = {
 
 
 class StateBox:
-    """The agent's state with reason, message and the time of each transition. Thread-safe."""
+    """The agent's state with reason and message. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._state = AgentState.INIT
-        self._reason: str | None = None
-        self._message: str | None = None
-        self._transitions = {self._state: _now()}
+        self._reason = ""
+        self._message = ""
 
     @property
     def state(self) -> AgentState:
@@ -52,7 +50,7 @@ class StateBox:
         with self._lock:
             return self._state
 
-    def set(self, state: AgentState, reason: str | None = None, message: str | None = None) -> bool:
+    def set(self, state: AgentState, reason: str = "", message: str = "") -> bool:
         """Move to `state` if that is a transition; False, and a line in the log, if it is none."""
         with self._lock:
             if state not in TRANSITIONS[self._state]:
@@ -60,22 +58,10 @@ class StateBox:
                 return False
             _log.info("Transitioned from %s to %s", self._state, state)
             self._state, self._reason, self._message = state, reason, message
-            self._transitions[state] = _now()
             return True
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, str]:
         """The part of the status that is about the state."""
         with self._lock:
-            shown: dict[str, object] = {
-                "status": self._state.lower(),
-                "transitions": {str(state): at for state, at in self._transitions.items()},
-            }
-            if self._reason:
-                shown["reason"] = self._reason
-            if self._message:
-                shown["message"] = self._message
-            return shown
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
+            shown = {"status": self._state.lower(), "reason": self._reason, "message": self._message}
+            return {name: text for name, text in shown.items() if text}

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from muster.local.calls import CallLog
 from muster.local.cloud_settings import Settings
-from muster.local.hyperpod.cluster_calls import ClusterCalls, ListedCluster, cluster_arn, log_group
+from muster.local.hyperpod.cluster_calls import ClusterCalls, Operation, cluster_arn, log_group
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 from muster.local.hyperpod.embedded_cluster import ClusterParts, EmbeddedCluster
-from muster.local.hyperpod.hosting.cluster_changes import ClusterChanges, Operation
 from muster.local.hyperpod.hosting.event_queue import EventQueue
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.ministack.host import Host
@@ -66,11 +65,8 @@ class HostedCluster:
         self._cluster = EmbeddedCluster(
             ClusterParts(self._server.store, settings, account.region, machine, events, parts.faults)
         )
-        calls = ClusterCalls(account, [ListedCluster(settings, self._server.store, self._cluster.nodes)])
-        self.operations: dict[str, Operation] = {
-            **calls.operations,
-            **ClusterChanges(self._cluster, arn).operations,
-        }
+        calls = ClusterCalls(account, settings, self._cluster.nodes, GROUP)
+        self.operations: dict[str, Operation] = calls.operations
         """SageMaker's operations on the cluster."""
 
     def start(self) -> asyncio.Task[None]:

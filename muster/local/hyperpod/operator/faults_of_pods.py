@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from muster.local.hyperpod.node_documents import is_usable
+from muster.local.hyperpod.node import Node
 from muster.local.hyperpod.operator.pod_view import PodView
 
 NODE_FAULT, POD_FAILED, POD_EVICTED = "NodeFault", "PodFailed", "PodEvicted"
@@ -28,7 +27,7 @@ class Fault:
 
 
 def fault_of(
-    pods: Sequence[PodView], nodes: Mapping[str, Mapping[str, Any]], finished: Collection[str], missing: Sequence[str]
+    pods: Sequence[PodView], nodes: Mapping[str, Node], finished: Collection[str], missing: Sequence[str]
 ) -> Fault | None:
     """The fault of a job's pods: an unhealthy node counts first.
 
@@ -38,7 +37,8 @@ def fault_of(
         finished: the uids of pods whose agents have completed.
         missing: the names of pods that are gone.
     """
-    bad = [pod for pod in pods if pod.node and not _is_healthy(nodes.get(pod.node))]
+    usable = {name for name, node in nodes.items() if node.is_usable}
+    bad = [pod for pod in pods if pod.node and pod.node not in usable]
     if bad:
         return Fault(NODE_FAULT, f"Found unhealthy node {bad[0].node}", tuple(bad))
     failed = [pod for pod in pods if pod.phase == "Failed"]
@@ -52,7 +52,3 @@ def fault_of(
         name = evicted[0].name if evicted else missing[0]
         return Fault(POD_EVICTED, f"Pod {name} was deleted", tuple(evicted))
     return None
-
-
-def _is_healthy(node: Mapping[str, Any] | None) -> bool:
-    return node is not None and is_usable(node)

@@ -9,8 +9,8 @@ from enum import Enum, auto
 from typing import Any
 
 from muster.local.hyperpod import placement
-from muster.local.hyperpod.job_events import JobEvents
-from muster.local.hyperpod.node_documents import instance_of
+from muster.local.hyperpod.node import Node, instance_of
+from muster.local.hyperpod.nodes import Nodes
 from muster.local.hyperpod.operator import agents, job_status
 from muster.local.hyperpod.operator.agents import AgentStatus
 from muster.local.hyperpod.operator.faults_of_pods import LOST_AGENT, NODE_FAULT, Fault, fault_of
@@ -18,11 +18,9 @@ from muster.local.hyperpod.operator.job_view import FOREVER, JobView, seconds_be
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL, PodView, new_pod
 from muster.local.hyperpod.operator.restarts import Remedy, RestartCounts, judge, to_avoid
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import JOBS, NODES
-from muster.local.kubernetes.objects.ownership import DeleteOptions
+from muster.local.kubernetes.kinds.resources import JOBS, PODS
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore
 
 _ASK_SECONDS = 0.25  # between two looks at the agents of a job; AWS does not say how often the operator asks
 _SETTLE_SECONDS = 1.0
@@ -50,7 +48,7 @@ class JobCluster:
     """What a job's run needs of the cluster."""
 
     store: ObjectStore
-    events: JobEvents
+    nodes: Nodes
     granted: Callable[[Mapping[str, Any]], int | None]
     """The pods for which Kueue has given quota; None for a job without a queue."""
 
@@ -82,7 +80,6 @@ class JobRun:
         self._offenders: list[str] = []
         self._avoid: list[str] = []
         self._scaled_at = time.monotonic()
-        self._initially_suspended = False
         self._refusal = ""
         """Why the last pod was refused."""
         self._grow_to = 0
@@ -121,8 +118,6 @@ class JobRun:
         if self._count == 0:
             allowed = view.replicas if granted is None else min(view.replicas, granted - view.spares)
             self._count = max(allowed, 1)
-        if view.condition("Created") is None:
-            self._cluster.events.say(view.document, "Created", "Created by HyperPod Training Operator controller")
         return self._write(view, job_status.begun)
 
     def _deadline(self, view: JobView) -> tuple[str, str] | None:
@@ -159,7 +154,7 @@ class JobRun:
     def _advance(self, view: JobView, granted: int | None) -> float | None:
         pods = self._pods(view)
         self._leaving &= {pod.uid for pod in pods}
-        nodes = {node["metadata"]["name"]: node for node in self._store.list(NODES).items}
+        nodes = self._cluster.nodes.all()
         active = self._active(pods)
         names = {pod.name for pod in pods}
         missing = [
@@ -203,12 +198,12 @@ class JobRun:
         made = []
         for index in range(self._wanted(view)):
             if index not in there:
-                document = new_pod(view, index, self._avoid, {})
+                document = new_pod(view, index, self._avoid)
                 try:
                     made.append(PodView(self._store.create(PODS, document, view.namespace)))
                 except StatusError as error:
                     if error.code != 409:
-                        return self._refused(view, str(error), pods)
+                        return self._refused(str(error), pods)
                 else:
                     self._created.add(index)
                     self._refusal = ""
@@ -217,17 +212,13 @@ class JobRun:
                 self._delete(pod)
         return sorted([*pods, *made], key=lambda pod: pod.index)
 
-    def _refused(self, view: JobView, why: str, pods: Sequence[PodView]) -> list[PodView]:
+    def _refused(self, why: str, pods: Sequence[PodView]) -> list[PodView]:
         """A pod was refused, because its service account is not there, for example: it is tried again."""
-        if why != self._refusal:
-            self._refusal = why
-            self._cluster.events.say(view.document, "FailedCreatePod", why, "Warning")
+        self._refusal = why
         self.queue.add(_KEY, _SETTLE_SECONDS)
         return list(pods)
 
-    def _replace_spares(
-        self, pods: Sequence[PodView], active: Sequence[PodView], nodes: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def _replace_spares(self, pods: Sequence[PodView], active: Sequence[PodView], nodes: Mapping[str, Node]) -> None:
         """A spare that is at fault is replaced; the job does not notice."""
         training = {pod.uid for pod in active}
         for pod in pods:
@@ -285,7 +276,7 @@ class JobRun:
         if possible and waited > float(view.elastic.get(name) or default):
             self._count = possible[-1]
             self._scaled_at = time.monotonic()
-            self._write(view, lambda status, at: job_status.scaled(status, at, view, self._count))
+            self._write(view, lambda status, _: job_status.scaled(status, view, self._count))
 
     def _start(self, view: JobView, ready: Sequence[PodView]) -> None:
         """Give ranks to the agents that are ready, the old ones where there are some, and start them."""
@@ -304,8 +295,6 @@ class JobRun:
                     "ipVersion": version,
                     "rankIps": addresses,
                     "log_monitoring_configuration": view.log_rules,
-                    "spare": False,
-                    "progress": {},
                 },
             )
         self._ranks = {pod.uid: rank for rank, pod in enumerate(chosen)}
@@ -316,8 +305,7 @@ class JobRun:
         if fault is not None:
             milliseconds = round((time.monotonic() - self._fault_at) * 1000)
             message = f"The fault of reason {fault.reason} was remediated in {milliseconds} milliseconds."
-        self._cluster.events.say(view.document, "Running", message)
-        self._write(view, lambda status, at: job_status.running(status, at, message, chosen, MASTER_PORT))
+        self._write(view, lambda status, at: job_status.running(status, at, message))
 
     def _choose(self, ready: Sequence[PodView]) -> list[PodView]:
         """The pods by rank: a pod keeps its rank, a spare takes that of a pod that is lost."""
@@ -326,7 +314,7 @@ class JobRun:
         return [kept.get(rank) or others.pop(0) for rank in range(self._count)]
 
     def _train(
-        self, view: JobView, pods: Sequence[PodView], nodes: Mapping[str, Mapping[str, Any]], granted: int | None
+        self, view: JobView, pods: Sequence[PodView], nodes: Mapping[str, Node], granted: int | None
     ) -> float | None:
         active = self._active(pods)
         for pod in active:
@@ -341,7 +329,7 @@ class JobRun:
             if state is not None and state.state == "faulted":
                 return self._remedy(view, Fault(state.reason or "WorkerFault", state.message, (pod,)), pods)
         if len(self._finished) == len(self._ranks):
-            self._complete(view)
+            self._write(view, job_status.completed)
             return 0.0
         if view.elastic is not None:
             self._grow(view, pods, nodes, granted)
@@ -358,9 +346,7 @@ class JobRun:
 
     # --- elastic -------------------------------------------------------------------------------
 
-    def _grow(
-        self, view: JobView, pods: Sequence[PodView], nodes: Mapping[str, Mapping[str, Any]], granted: int | None
-    ) -> None:
+    def _grow(self, view: JobView, pods: Sequence[PodView], nodes: Mapping[str, Node], granted: int | None) -> None:
         """More pods where there is room for them: they come first, then all start again with the new number."""
         policy, now = view.elastic or {}, time.monotonic()
         if self._phase is Phase.GROWING:
@@ -372,8 +358,8 @@ class JobRun:
         most = view.counts[-1] if granted is None else min(view.counts[-1], granted - view.spares)
         if most <= self._count:
             return
-        rooms = placement.rooms(list(nodes.values()), self._store.list(PODS).items)
-        room = placement.room_for(new_pod(view, 0, self._avoid, {})["spec"], rooms, most - self._count)
+        rooms = placement.rooms(nodes.values(), self._store.list(PODS).items)
+        room = placement.room_for(new_pod(view, 0, self._avoid)["spec"], rooms, most - self._count)
         possible = [count for count in view.counts if self._count < count <= self._count + room]
         if possible:
             self._phase, self._grow_to, self._scaled_at = Phase.GROWING, possible[-1], now
@@ -389,10 +375,9 @@ class JobRun:
                 if agents.stop(pod.address, {**_RESTART, **body}):
                     self._stopped.add(pod.uid)
             self._count, self._phase = self._grow_to, Phase.GATHERING
-            self._write(view, lambda status, at: job_status.scaled(status, at, view, self._count))
+            self._write(view, lambda status, _: job_status.scaled(status, view, self._count))
         elif now - self._scaled_at > float(policy.get("scalingTimeoutInSeconds") or _DEFAULT_SCALING_SECONDS):
             self._phase, self._grow_to, self._scaled_at = Phase.TRAINING, 0, now
-            self._write(view, job_status.scaling_failed)
 
     # --- faults and ends -----------------------------------------------------------------------
 
@@ -400,7 +385,6 @@ class JobRun:
         started = view.status.get("startTime")
         running = seconds_between(started, self._store.now()) if started else 0.0
         verdict = judge(view.restart_policy, self._counts, running)
-        self._cluster.events.say(view.document, fault.reason, fault.message, "Warning")
         if verdict.remedy is Remedy.FAIL:
             after = f"after {self._counts.total} restarts; {verdict.limit}"
             self._fail(view, fault.reason, f"{fault.message} ({after})")
@@ -410,10 +394,9 @@ class JobRun:
             self._fault_at = time.monotonic()
         self._fault = fault
         self._offenders += [instance_of(pod.node) for pod in fault.pods if pod.node]
-        ranks = [str(self._ranks[pod.uid]) for pod in fault.pods if pod.uid in self._ranks]
         self._phase, self._grow_to = Phase.GATHERING, 0
         self._stopped, self._unseen, self._finished = set(), {}, set()
-        self._write(view, lambda status, at: job_status.restarting(status, at, fault, verdict, ranks))
+        self._write(view, lambda status, at: job_status.restarting(status, at, fault, verdict.counts.total))
         if verdict.remedy is Remedy.JOB:
             self._avoid = to_avoid(view.restart_policy, self._offenders)
             self._ranks = {}
@@ -428,20 +411,11 @@ class JobRun:
         self._created &= {pod.index for pod in pods if pod.uid in there}
         return 0.0
 
-    def _complete(self, view: JobView) -> None:
-        self._cluster.events.say(view.document, "Completed", "")
-        self._write(view, job_status.completed)
-
     def _fail(self, view: JobView, reason: str, message: str) -> None:
-        self._cluster.events.say(view.document, "Failed", message, "Warning")
         self._write(view, lambda status, at: job_status.failed(status, at, reason, message))
 
     def _suspend(self, view: JobView) -> None:
         """Kueue holds the job, or its owner does: it has no pods."""
-        if not self._initially_suspended and view.condition("Created") is None:
-            self._initially_suspended = True
-            words = "The job was suspended during its creation. It resumes when it is admitted by kueue."
-            self._cluster.events.say(view.document, "JobInitiallySuspended", words)
         for pod in self._pods(view):
             if not pod.deleting:
                 self._delete(pod)
@@ -482,7 +456,7 @@ class JobRun:
                 change(document.setdefault("status", {}), job_status.now(self._store))
 
         try:
-            return JobView(self._store.change(JOBS, view.name, apply, view.namespace, "status"))
+            return JobView(self._store.change(JOBS, view.name, apply, view.namespace))
         except StatusError as error:
             if error.code != 404:
                 raise

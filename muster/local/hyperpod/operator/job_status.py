@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.local.hyperpod.node_documents import instance_of
 from muster.local.hyperpod.operator.conditions import with_condition, without
 from muster.local.hyperpod.operator.faults_of_pods import Fault
 from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import PodView
-from muster.local.hyperpod.operator.restarts import Verdict
 from muster.local.kubernetes.objects.store import ObjectStore, timestamp
 
 Status = dict[str, Any]
@@ -38,54 +36,30 @@ def suspended(status: Status, at: str) -> None:
             _set(status, kind, "False", at, "Suspended", "The job is suspended")
     status["conditions"] = without(status.get("conditions"), "Restarting")
     _set(status, "Suspended", "True", at, "Suspended", "The job is suspended; it has no pods")
-    for name in ("startTime", "jobPods", "masterAddr", "masterPort"):
-        status.pop(name, None)
+    status.pop("startTime", None)
 
 
 def pods_seen(status: Status, at: str, pods: Sequence[PodView], count: int) -> None:
-    """PodsRunning, and the pods themselves."""
+    """PodsRunning."""
     if sum(pod.runs for pod in pods) >= count:
         _set(status, "PodsRunning", "True", at)
     elif _has(status, "PodsRunning"):
         _set(status, "PodsRunning", "False", at)
-    status["jobPods"] = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": pod.name,
-            "namespace": str(pod.document["metadata"]["namespace"]),
-            "uid": pod.uid,
-        }
-        for pod in pods
-    ]
 
 
-def running(status: Status, at: str, message: str, pods: Sequence[PodView], port: int) -> None:
+def running(status: Status, at: str, message: str) -> None:
     """The agents were started."""
     status["conditions"] = without(status.get("conditions"), "Restarting")
     _set(status, "PodsRunning", "True", at)
     _set(status, "Running", "True", at, "Running", message)
-    status["masterAddr"], status["masterPort"] = pods[0].address, str(port)
 
 
-def restarting(status: Status, at: str, fault: Fault, verdict: Verdict, ranks: Sequence[str]) -> None:
+def restarting(status: Status, at: str, fault: Fault, restarts: int) -> None:
     """A fault is being remediated."""
     if _has(status, "Running"):
         _set(status, "Running", "False", at, fault.reason, fault.message)
     _set(status, "Restarting", "True", at, fault.reason, fault.message)
-    counts = verdict.counts
-    status["restartCount"] = counts.total
-    status["restartStatus"] = {
-        "currentEvalPeriod": counts.period,
-        "fullJobRestartCount": counts.full,
-        "restartCount": counts.since_full,
-    }
-    status["latestFaultyPodInstanceList"] = {
-        "restartType": verdict.remedy.value,
-        "faultyInstanceIdList": sorted({instance_of(pod.node) for pod in fault.pods if pod.node}),
-        "faultyPodList": [pod.name for pod in fault.pods],
-        "faultyRankList": list(ranks),
-    }
+    status["restartCount"] = restarts
 
 
 def completed(status: Status, at: str) -> None:
@@ -100,23 +74,9 @@ def failed(status: Status, at: str, reason: str, message: str) -> None:
     _set(status, "Failed", "True", at, reason, message)
 
 
-def scaled(status: Status, at: str, view: JobView, count: int) -> None:
+def scaled(status: Status, view: JobView, count: int) -> None:
     """The number of pods has changed."""
-    status["elasticScalingStatus"] = {
-        **status.get("elasticScalingStatus", {}),
-        "targetReplicas": {view.replica_name: count},
-        "lastUpdated": at,
-        "lastScalingTime": at,
-        "podsScaled": True,
-        "consecutiveScalingFailures": 0,
-    }
-
-
-def scaling_failed(status: Status, at: str) -> None:
-    """The pods of a scale-up did not come in time."""
-    found = status.get("elasticScalingStatus", {})
-    failures = int(found.get("consecutiveScalingFailures", 0)) + 1
-    status["elasticScalingStatus"] = {**found, "lastUpdated": at, "consecutiveScalingFailures": failures}
+    status["elasticScalingStatus"] = {"targetReplicas": {view.replica_name: count}}
 
 
 def _end(status: Status, at: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.contract.hyperpod.identity import API_VERSION, KIND
-from muster.local.hyperpod.node_documents import HOSTNAME, name_of
+from muster.local.hyperpod.node import HOSTNAME, name_of
 from muster.local.hyperpod.operator.job_view import JobView
 
 JOB_LABEL = "HPJob"
@@ -76,15 +76,13 @@ class PodView:
         return f"{status.get('reason', 'Unknown')}: {status.get('message', '')}".rstrip(": ")
 
 
-def new_pod(view: JobView, index: int, avoid: Sequence[str], extra_selector: Mapping[str, str]) -> dict[str, Any]:
+def new_pod(view: JobView, index: int, avoid: Sequence[str]) -> dict[str, Any]:
     """The pod of a number. `avoid`: instances on which it must not run."""
     template = copy.deepcopy(view.template)
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
     # A container that ends is the operator's to judge; the kubelet must not start it again.
     spec.setdefault("restartPolicy", "Never")
-    if extra_selector:
-        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **extra_selector}
     if avoid:
         _keep_away(spec, avoid)
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
-import sys
 import threading
 
 # Above those of training jobs (muster/local/sagemaker/instances.py).
@@ -32,8 +31,3 @@ class Addresses:
         """The pod has ended."""
         with self._lock:
             self._used.discard(int(ipaddress.IPv4Address(address)))
-
-
-def possible() -> bool:
-    """Whether this machine answers on every loopback address: Linux does."""
-    return sys.platform.startswith("linux")

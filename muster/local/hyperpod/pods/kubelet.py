@@ -58,11 +58,6 @@ class Kubelet:
         for process in lost:
             process.lose()
 
-    def running(self) -> list[str]:
-        """The uids of pods that have processes."""
-        with self._lock:
-            return [uid for uid, process in self._pods.items() if not process.has_ended]
-
     def _is_new(self, pod: Mapping[str, Any]) -> bool:
         bound = bool(pod["spec"].get("nodeName"))
         return (

@@ -27,7 +27,7 @@ class PodMachine:
     settings: Settings
     processes: ProcessPool
     place: Path
-    """Folder of all pods, node file systems and claims of this cluster."""
+    """Folder of all pods and node file systems of this cluster."""
     endpoint: Mapping[str, str]
     """Environment variables with which a container reaches the services."""
     identity: PodIdentity

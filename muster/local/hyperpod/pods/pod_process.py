@@ -15,18 +15,14 @@ from typing import Any
 
 from muster.local.hyperpod.agent.arguments import ENV_POD_ADDRESS
 from muster.local.hyperpod.pods import memory, pod_status, volumes
-from muster.local.hyperpod.pods.container_log import ContainerLog
 from muster.local.hyperpod.pods.container_values import MissingReferenceError, command_of, variables
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.hyperpod.quantities import quantity
-from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.kinds.resources import CONFIG_MAPS, SECRETS
-from muster.local.kubernetes.objects.ownership import DeleteOptions
+from muster.local.kubernetes.kinds.resources import PODS
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import ObjectStore, timestamp
-from muster.local.process_environment import bare_environment
+from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore, timestamp
 from muster.local.processes.process_pool import Child
-from muster.local.sagemaker.local_image import is_local
+from muster.local.sagemaker.local_image import image_variables, is_local
 from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper
 
 _log = logging.getLogger(__name__)
@@ -36,6 +32,7 @@ _WAIT_SECONDS = 1.0  # between two looks for what a container waits for; a kubel
 ENV_TERMINATION_LOG = "MUSTER_LOCAL_TERMINATION_LOG"
 """The file that stands for terminationMessagePath."""
 _KILLED = 137
+_TAIL_LINES, _TAIL_BYTES = 80, 2048  # kubelet: of the log, with FallbackToLogsOnError
 
 
 class PodProcess:
@@ -52,7 +49,7 @@ class PodProcess:
         self._container: Mapping[str, Any] = pod["spec"]["containers"][0]
         self._bin = bin_folder
         self.place: Path = machine.place / "pods" / self.uid
-        self.log_file = self.place / "container.log"
+        self._output = self.place / "output"
         self._address = machine.addresses.take()
         self._ended = threading.Event()
         self._stop = threading.Event()
@@ -104,7 +101,7 @@ class PodProcess:
 
     def _live(self) -> None:
         self.place.mkdir(parents=True)
-        log = ContainerLog(self.log_file, self._machine.open_log(self.node))
+        ship = self._machine.open_log(self.node)
         self._write(pod_status.waiting(self._pod, "ContainerCreating", at=self._now()))
         if not self._image_is_there():
             return
@@ -112,12 +109,12 @@ class PodProcess:
         if child is None:
             return
         started = self._now()
-        self._write(pod_status.running(self._pod, self._address, self._address, started))
-        shipper = LogShipper(self.place / "output", log, MetricScraper([], {}))
+        self._write(pod_status.running(self._pod, self._address, started))
+        shipper = LogShipper(self._output, ship, MetricScraper([], {}))
         self._follow(child, shipper)
         shipper.pump(final=True)
         if not self._lost:
-            self._write(pod_status.ended(self._pod, self._end_of(child, log, started)))
+            self._write(pod_status.ended(self._pod, self._end_of(child, started)))
 
     def _image_is_there(self) -> bool:
         """Whether the image can be had; otherwise the pod waits until it is deleted."""
@@ -154,12 +151,9 @@ class PodProcess:
         base, home, temporary = (self.place / name for name in ("ml", "home", "tmp"))
         for folder in (base, home, temporary):
             folder.mkdir(exist_ok=True)
-        claims = self._machine.place / "claims" / self._namespace
-        places = volumes.Places(self.place, self._machine.place / "nodes" / self.node, claims)
-        mounts = volumes.mounts(spec, container, places, self._lookup)
+        mounts = volumes.mounts(spec, container, self.place, self._machine.place / "nodes" / self.node)
         volumes.link(mounts, {PurePosixPath("/opt/ml"): base, PurePosixPath("/tmp"): temporary})  # noqa: S108
-        seen = {**self._pod, "status": {"podIP": self._address, "hostIP": self._address}}
-        own = variables(seen, container, self._lookup)
+        own = variables(self._pod, container, self._address)
         command = command_of(container, own)
         if not command:
             message = "the image muster-local/python has no entrypoint: give the container a command"
@@ -177,22 +171,12 @@ class PodProcess:
             **self._machine.identity.variables(self._pod, self.place / "credentials-token"),
         }
         code = self._machine.settings.code
-        return self._machine.processes.spawn(
-            command, env=environment, cwd=code[0] if code else base, log=self.place / "output"
-        )
+        return self._machine.processes.spawn(command, env=environment, cwd=code[0] if code else base, log=self._output)
 
     def _image_variables(self, home: Path, temporary: Path) -> dict[str, str]:
         """The environment of the image, as for training jobs (local_image.py), with `hyperpodrun` on the PATH."""
-        bare = bare_environment(home, temporary)
-        return {
-            **bare,
-            "PATH": os.pathsep.join([str(self._bin), bare["PATH"]]),
-            "PYTHONPATH": os.pathsep.join(str(folder) for folder in self._machine.settings.code),
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
+        image = image_variables(home, temporary, self._machine.settings.code)
+        return {**image, "PATH": os.pathsep.join([str(self._bin), image["PATH"]]), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def _follow(self, child: Child, shipper: LogShipper) -> None:
         """Wait for the end of the container; logs are shipped meanwhile."""
@@ -213,7 +197,7 @@ class PodProcess:
                     self._out_of_memory = True
                     child.signal(signal.SIGKILL)
 
-    def _end_of(self, child: Child, log: ContainerLog, started: str) -> pod_status.Ended:
+    def _end_of(self, child: Child, started: str) -> pod_status.Ended:
         code = _KILLED if self._out_of_memory else child.exit_code
         reason = "OOMKilled" if self._out_of_memory else "Completed" if code == 0 else "Error"
         if child.missing is not None:
@@ -221,7 +205,7 @@ class PodProcess:
             return pod_status.Ended(128, "StartError", words, None, self._now())
         message = self._termination_message()
         if not message and code and self._container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-            message = log.tail()
+            message = "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:]
         return pod_status.Ended(code, reason, message, started, self._now())
 
     def _termination_message(self) -> str:
@@ -232,25 +216,19 @@ class PodProcess:
 
     # --- the object ----------------------------------------------------------------------------
 
-    def _lookup(self, kind: str, name: str) -> Mapping[str, Any] | None:
-        resource = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}.get(kind)
-        return None if resource is None else self._store.find(resource, name, self._namespace)
-
     def _write(self, status: dict[str, Any]) -> None:
         """Write the status, unless the pod of this name is gone or another one."""
 
         def change(document: dict[str, Any]) -> None:
             if document["metadata"]["uid"] == self.uid:
-                document["status"] = {**document.get("status", {}), **status, "startTime": self._first_time(document)}
+                first = document["status"].get("startTime") or self._now()
+                document["status"] = {**document["status"], **status, "startTime": first}
 
         try:
-            self._pod = self._store.change(PODS, self._name, change, self._namespace, "status")
+            self._pod = self._store.change(PODS, self._name, change, self._namespace)
         except StatusError as error:
             if error.code != 404:
                 raise
-
-    def _first_time(self, document: Mapping[str, Any]) -> str:
-        return str(document.get("status", {}).get("startTime") or self._now())
 
     def _remove(self) -> None:
         """The container has ended, and the object was waiting for that."""

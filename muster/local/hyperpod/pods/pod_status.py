@@ -27,10 +27,10 @@ def waiting(pod: Mapping[str, Any], reason: str, message: str = "", at: str = ""
     return _status(pod, "Pending", state, ready=False, at=at)
 
 
-def running(pod: Mapping[str, Any], address: str, host: str, started: str) -> Document:
+def running(pod: Mapping[str, Any], address: str, started: str) -> Document:
     """The container runs."""
-    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host, "hostIPs": [{"ip": host}]}
-    return {**_status(pod, "Running", {"running": {"startedAt": started}}, ready=True, at=started), **addresses}
+    status = _status(pod, "Running", {"running": {"startedAt": started}}, ready=True, at=started)
+    return {**status, "podIP": address, "hostIP": address}
 
 
 def ended(pod: Mapping[str, Any], end: Ended) -> Document:

@@ -6,37 +6,28 @@ tree that stands for it; every mount is in MUSTER_LOCAL_MOUNTS, a JSON object of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from muster.local.hyperpod.pods.container_values import Lookup, MissingReferenceError, values_in
+from muster.local.hyperpod.pods.container_values import MissingReferenceError
 
 ENV_MOUNTS = "MUSTER_LOCAL_MOUNTS"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_NAMES = {"persistentVolumeClaim": "claimName", "configMap": "name", "secret": "secretName"}
+"""Sources that refer to an object. The embedded cluster has none of these."""
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where the folders lie."""
-
-    pod: Path
-    """Of this pod alone: gone with it."""
-    node: Path
-    """Of its node: stands for the node's own file system."""
-    claims: Path
-    """Of the namespace: the PersistentVolumeClaims."""
-
-
-def mounts(
-    pod_spec: Mapping[str, Any], container: Mapping[str, Any], places: Places, lookup: Lookup
-) -> dict[str, Path]:
+def mounts(pod_spec: Mapping[str, Any], container: Mapping[str, Any], pod: Path, node: Path) -> dict[str, Path]:
     """The folder of each mount path of a container; the folders exist afterwards.
 
+    Args:
+        pod_spec: with the volumes.
+        container: with the mounts.
+        pod: the folder of this pod alone, which is gone with it.
+        node: the folder that stands for the file system of its node.
+
     Raises:
-        MissingReferenceError: a volume, a claim or a ConfigMap is not there, or its kind is not emulated.
+        MissingReferenceError: a volume is not there, or its kind is not emulated.
     """
     volumes = {volume["name"]: volume for volume in pod_spec.get("volumes") or ()}
     found = {}
@@ -45,10 +36,8 @@ def mounts(
         if volume is None:
             message = f'volume "{mount["name"]}" of a volumeMount is not among the pod\'s volumes'
             raise MissingReferenceError(message)
-        folder = _folder(volume, places, lookup)
-        if mount.get("subPath"):
-            folder = folder / _plain(mount["subPath"])
-            folder.mkdir(parents=True, exist_ok=True)
+        folder = _folder(volume, pod, node) / _plain(mount.get("subPath") or "")
+        folder.mkdir(parents=True, exist_ok=True)
         found[str(mount["mountPath"])] = folder
     return found
 
@@ -65,41 +54,18 @@ def link(found: Mapping[str, Path], tree: Mapping[PurePosixPath, Path]) -> None:
                     entry.symlink_to(folder, target_is_directory=True)
 
 
-def _folder(volume: Mapping[str, Any], places: Places, lookup: Lookup) -> Path:
-    name = volume["name"]
+def _folder(volume: Mapping[str, Any], pod: Path, node: Path) -> Path:
     if "hostPath" in volume:
-        folder = places.node / _plain(volume["hostPath"]["path"])
-    elif "persistentVolumeClaim" in volume:
-        claim = volume["persistentVolumeClaim"]["claimName"]
-        if lookup("PersistentVolumeClaim", claim) is None:
-            message = f'persistentvolumeclaim "{claim}" not found'
+        return node / _plain(volume["hostPath"]["path"])
+    for kind, name in _NAMES.items():
+        if kind in volume and not volume[kind].get("optional"):
+            message = f'{kind.lower()} "{volume[kind].get(name, "")}" not found'
             raise MissingReferenceError(message)
-        folder = places.claims / _UNSAFE.sub("_", claim)
-    elif "configMap" in volume:
-        source = volume["configMap"]
-        return _copied("ConfigMap", source["name"], source, places.pod / "volumes" / name, lookup)
-    elif "secret" in volume:
-        source = volume["secret"]
-        return _copied("Secret", source["secretName"], source, places.pod / "volumes" / name, lookup)
-    elif "emptyDir" in volume or set(volume) == {"name"}:
-        folder = places.pod / "volumes" / name
-    else:
-        kind = next(iter(set(volume) - {"name"}))
-        message = f'volume "{name}": the embedded cluster has no volumes of the kind {kind}'
+    kinds = set(volume) - {"name", "emptyDir", *_NAMES}
+    if kinds:
+        message = f'volume "{volume["name"]}": the embedded cluster has no volumes of the kind {min(kinds)}'
         raise MissingReferenceError(message)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _copied(kind: str, name: str, source: Mapping[str, Any], folder: Path, lookup: Lookup) -> Path:
-    document = lookup(kind, name)
-    if document is None and not source.get("optional"):
-        message = f'{kind.lower()} "{name}" not found'
-        raise MissingReferenceError(message)
-    folder.mkdir(parents=True, exist_ok=True)
-    for key, text in values_in(kind, document or {}).items():
-        (folder / _plain(key)).write_text(text)
-    return folder
+    return pod / "volumes" / str(volume["name"])
 
 
 def _plain(path: str) -> Path:

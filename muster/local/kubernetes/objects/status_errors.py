@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 Document = dict[str, Any]
 """A JSON object of the API."""
+_WRONG_TYPE = "FieldValueTypeInvalid"
 
 
 class Named(Protocol):
@@ -69,9 +70,14 @@ class Problem:
 
     path: str
     reason: str
-    """FieldValueInvalid, FieldValueRequired, FieldValueNotSupported, FieldValueForbidden, FieldValueDuplicate..."""
+    """FieldValueInvalid, FieldValueRequired, FieldValueNotSupported..."""
     text: str
     """As Kubernetes words it, without the field: `Invalid value: "x": must be ...`."""
+
+    @property
+    def is_wrong_type(self) -> bool:
+        """Whether it has another JSON type than its schema's."""
+        return self.reason == _WRONG_TYPE
 
     def cause(self) -> Document:
         """An item of `details.causes`."""
@@ -93,18 +99,13 @@ def wrong_type(path: str, value: object, expected: str) -> Problem:
     found = _type_name(value)
     # Kubernetes says the type instead of the value here.
     text = f'Invalid value: "{found}": {path} in body must be of type {expected}: "{found}"'
-    return Problem(path, "FieldValueTypeInvalid", text)
+    return Problem(path, _WRONG_TYPE, text)
 
 
 def unsupported(path: str, value: object, allowed: Sequence[str]) -> Problem:
     """A field with a value outside of a closed list."""
     listed = ", ".join(json.dumps(item) for item in allowed)
     return Problem(path, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {listed}")
-
-
-def forbidden_field(path: str, text: str) -> Problem:
-    """A field that may not be set or changed."""
-    return Problem(path, "FieldValueForbidden", f"Forbidden: {text}")
 
 
 def too_long(path: str, limit: int) -> Problem:

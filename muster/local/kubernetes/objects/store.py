@@ -2,7 +2,7 @@
 
 The store is what the server answers from, and what the operator, the scheduler and the nodes of the embedded cluster
 call in the same process. All methods may be called from any thread. Documents that go in are copied, and so are those
-that come out.
+that come out. What a kube-controller-manager does a while after a deletion is done here before it is answered.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import copy
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
-from muster.local.kubernetes.objects.metadata import FOREGROUND, metadata_problems
-from muster.local.kubernetes.objects.ownership import DeleteOptions, Key, Ownership
-from muster.local.kubernetes.objects.resource import NAMESPACES, Admission, Resource
-from muster.local.kubernetes.objects.selectors import has_labels
+from muster.local.kubernetes.kinds.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from muster.local.kubernetes.objects.metadata import has_labels, metadata_problems
+from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import (
     Document,
     StatusError,
@@ -32,16 +30,27 @@ from muster.local.kubernetes.objects.status_errors import (
     not_served,
 )
 from muster.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, Watch, WatchEvent
-
-Subresource = Literal["", "status"]
+from muster.local.kubernetes.schema.schemas import completed, schema_of
 
 FIRST_VERSION = 1_000
+FOREGROUND = "foregroundDeletion"
 _POLICIES = (None, "Background", "Foreground")
-# What the server alone sets, and a change therefore cannot.
-_SERVERS_OWN = (
-    *("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"),
-    *("deletionGracePeriodSeconds", "generation", "selfLink", "managedFields"),
-)
+# What the server alone sets.
+_SERVERS_OWN = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
+Key = tuple[Resource, str, str]
+"""Resource, namespace, name."""
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How an object is deleted."""
+
+    propagation: str | None = None
+    """Background or Foreground; None: in the background."""
+    grace_seconds: int | None = None
+    """None: as the object says."""
+    uid: str | None = None
+    resource_version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,34 +66,28 @@ def timestamp(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class ObjectStore:
     """All objects of a cluster."""
 
-    def __init__(self, now: Callable[[], datetime] = _utc_now) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._objects: dict[Key, Document] = {}
+        self._namespaces: set[str] = set()
         self._version = FIRST_VERSION
         self._watches: set[Watch] = set()
-        self.admission = Admission()
-        """What is asked before a write."""
-        self._ownership = Ownership(self)
-
-    @property
-    def version(self) -> int:
-        """The version of the last change."""
-        with self._lock:
-            return self._version
 
     def now(self) -> datetime:
         """The cluster's time."""
-        return self._now()
+        return datetime.now(UTC)
 
-    def create(self, resource: Resource, document: Document, namespace: str = "") -> Document:
+    def add_namespace(self, name: str) -> None:
+        """A namespace with the service account that pods have by default; nothing happens where there is one."""
+        with self._lock:
+            if name not in self._namespaces:
+                self._namespaces.add(name)
+                self.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, name)
+
+    def create(self, resource: Resource, document: Document, namespace: str) -> Document:
         """Create an object; what is kept of it.
 
         Raises:
@@ -95,34 +98,35 @@ class ObjectStore:
             metadata = new["metadata"]
             given = metadata.get("namespace")
             if given and given != namespace:
-                raise bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                    if resource.namespaced
-                    else "namespace may not be set on an object without one"
-                )
+                message = "the namespace of the provided object does not match the namespace sent on the request"
+                raise bad_request(message)
             if metadata.get("resourceVersion"):
-                msg = "resourceVersion should not be set on objects to be created"
-                raise internal(msg)
-            if resource.namespaced:
-                metadata["namespace"] = namespace
-                self._check_namespace(resource, namespace, str(metadata.get("name", "")))
-            for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+                message = "resourceVersion should not be set on objects to be created"
+                raise internal(message)
+            metadata["namespace"] = namespace
+            if namespace not in self._namespaces:
+                raise not_found(NAMESPACES, namespace)
+            for name in _SERVERS_OWN:
                 metadata.pop(name, None)
-            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self._now()), generation=1)
-            if resource.has_status and not resource.keeps_status:
-                new.pop("status", None)
-            resource.rules.prepare(new, None)
-            self.admission.review(resource, new, namespace)
-            self._refuse_invalid(resource, new, None)
+            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self.now()), generation=1)
+            new.pop("status", None)
+            problems = [*schema_of(resource).problems(new), *metadata_problems(resource, new)]
+            if not problems:  # the rules of a kind may trust its schema
+                resource.rules.prepare(new)
+                problems = list(resource.rules.problems(new))
+            if problems:
+                raise invalid_object(resource, str(metadata.get("name", "")), problems)
             key = (resource, namespace, str(metadata["name"]))
+            if resource == PODS:
+                self._check_account(new)
             if key in self._objects:
                 raise already_exists(resource, metadata["name"])
-            self._put(key, ADDED, new, None)
-            self.admission.created(resource, new)
-            self._ownership.collect()
+            self._put(key, ADDED, new)
+            if owner := _owner(new):  # it comes too late where its owner is gone
+                self._follow(owner)
             return copy.deepcopy(new)
 
-    def get(self, resource: Resource, name: str, namespace: str = "") -> Document:
+    def get(self, resource: Resource, name: str, namespace: str) -> Document:
         """An object.
 
         Raises:
@@ -131,7 +135,7 @@ class ObjectStore:
         with self._lock:
             return copy.deepcopy(self._one(resource, name, namespace))
 
-    def find(self, resource: Resource, name: str, namespace: str = "") -> Document | None:
+    def find(self, resource: Resource, name: str, namespace: str) -> Document | None:
         """An object, or None."""
         with self._lock:
             return copy.deepcopy(self._objects.get((resource, namespace, name)))
@@ -146,50 +150,29 @@ class ObjectStore:
                 for key, document in self._objects.items()
                 if key[0] == resource and namespace in (None, key[1]) and has_labels(document, labels or {})
             ]
-            found.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+            found.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
             return Listing(copy.deepcopy(found), self._version)
 
-    def change(
-        self,
-        resource: Resource,
-        name: str,
-        change: Callable[[Document], None],
-        namespace: str = "",
-        subresource: Subresource = "",
-    ) -> Document:
-        """Change an object in place: `change` gets a copy of the newest one. For callers in this process.
+    def change(self, resource: Resource, name: str, change: Callable[[Document], None], namespace: str) -> Document:
+        """Change an object in place, for the controllers in this process: `change` gets a copy of the newest one.
 
         Raises:
-            StatusError: 404, or 422 where it breaks a rule afterwards.
+            StatusError: 404.
         """
         with self._lock:
             old = self._one(resource, name, namespace)
             new = copy.deepcopy(old)
             change(new)
-            new = self.admission.complete(resource, new)
-            return copy.deepcopy(self._replace(resource, new, old, subresource))
-
-    def bind(self, resource: Resource, name: str, namespace: str, node: str) -> Document:
-        """Put a pod on a node, which no other write can do.
-
-        Raises:
-            StatusError: 404, or 409 where it is on a node already.
-        """
-        with self._lock:
-            old = self._one(resource, name, namespace)
-            if old["spec"].get("nodeName"):
-                raise conflict(resource, name, f'pod {name} is already assigned to node "{old["spec"]["nodeName"]}"')
-            new = copy.deepcopy(old)
-            new["spec"]["nodeName"] = node
-            self._put((resource, namespace, name), MODIFIED, new, old)
+            if new != old:
+                self._put((resource, namespace, name), MODIFIED, new)
             return copy.deepcopy(new)
 
     def delete(
-        self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
+        self, resource: Resource, name: str, namespace: str, options: DeleteOptions | None = None
     ) -> tuple[Document, bool]:
         """Delete an object: what it was, and whether it is gone already.
 
-        It stays, with a deletionTimestamp, while it has finalizers, dependents that block it, or time to end in.
+        It stays, with a deletionTimestamp, while it waits in the foreground for its dependents, or has time to end in.
 
         Raises:
             StatusError: 404, 409 where it is not the one that the options name.
@@ -197,149 +180,58 @@ class ObjectStore:
         with self._lock:
             options = options or DeleteOptions()
             current = self._one(resource, name, namespace)
-            self._check_preconditions(resource, current, options)
-            key = (resource, namespace, name)
+            self._check_options(resource, current, options)
+            key, uid = (resource, namespace, name), str(current["metadata"]["uid"])
             wanted = copy.deepcopy(current)
             metadata = wanted["metadata"]
-            self._set_finalizers(wanted, options.propagation)
-            if resource == NAMESPACES:
-                wanted.setdefault("status", {})["phase"] = "Terminating"
+            waits = options.propagation == "Foreground" or (options.propagation is None and _waits(current))
             grace = resource.rules.grace(wanted, options.grace_seconds)
-            waits = bool(metadata.get("finalizers")) or resource == NAMESPACES
             if grace == 0 and not waits:
-                gone = self.remove(key)
-                self._ownership.collect()
+                gone = self._remove(key)
+                self._follow(uid)
                 return gone, True
+            if waits:
+                metadata["finalizers"] = [FOREGROUND]
             self._mark_deleted(metadata, grace)
             if wanted != current:
-                self._put(key, MODIFIED, wanted, current)
+                self._put(key, MODIFIED, wanted)
             answer = copy.deepcopy(wanted)
-            self._ownership.collect()
+            self._follow(uid)
             return answer, False
 
     def watch(self) -> Watch:
         """Follow the changes of all resources. The objects that are there come first, as ADDED."""
         with self._lock:
             watch = Watch(self._unwatch)
-            for key, document in sorted(self._objects.items(), key=lambda pair: _order(pair[0])):
+            for key, document in self._objects.items():
                 watch.push(WatchEvent(ADDED, document, key[0]))
             self._watches.add(watch)
             return watch
 
-    # What follows is for `ownership`, which the store calls under its lock.
-
-    def objects(self) -> Iterator[tuple[Key, Document]]:
-        """Every object with its key; nothing may change them."""
-        yield from list(self._objects.items())
-
-    def document(self, key: Key) -> Document | None:
-        """The object of a key; nothing may change it."""
-        return self._objects.get(key)
-
-    def rewrite(self, key: Key, change: Callable[[Document], None]) -> None:
-        """Change metadata that only the server changes; an object that waited for that alone is gone."""
-        old = self._objects[key]
-        new = copy.deepcopy(old)
-        change(new)
-        if new == old:
-            return
-        self._put(key, MODIFIED, new, old)
-        self._remove_finished(key)
-
-    def remove(self, key: Key) -> Document:
-        """Remove an object, whatever it waits for; what it was."""
-        old = self._objects.pop(key)
-        self._version += 1
-        last = copy.deepcopy(old)
-        last["metadata"]["resourceVersion"] = str(self._version)
-        self._ownership.removed(key, old)
-        self._announce(WatchEvent(DELETED, last, key[0]))
-        return copy.deepcopy(last)
-
-    # -- rules of a write --
+    # -- rules of a creation --
 
     def _described(self, resource: Resource, document: Document) -> Document:
         new = copy.deepcopy(document)
-        for name, value in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        for name, value, what in (
+            ("apiVersion", resource.api_version, "API version"),
+            ("kind", resource.kind, "kind"),
+        ):
             found = new.setdefault(name, value)
             if found != value:
-                msg = (
-                    f"the {'API version' if name == 'apiVersion' else 'kind'} in the data ({found}) does not match the "
-                    f"expected {'API version' if name == 'apiVersion' else 'kind'} ({value})"
-                )
-                raise bad_request(msg)
-        if not isinstance(new.setdefault("metadata", {}), dict):
-            msg = "metadata must be an object"
-            raise bad_request(msg)
-        return self.admission.complete(resource, new)
+                message = f"the {what} in the data ({found}) does not match the expected {what} ({value})"
+                raise bad_request(message)
+        return completed(resource, new)
 
-    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        found = self._objects.get((NAMESPACES, "", namespace))
-        if found is None:
-            raise not_found(NAMESPACES, namespace)
-        if found.get("status", {}).get("phase") == "Terminating":
-            refusal = forbidden(
-                resource,
-                name,
-                f"unable to create new content in namespace {namespace} because it is being terminated",
-            )
-            refusal.details["causes"] = [
-                {
-                    "reason": "NamespaceTerminating",
-                    "message": f"namespace {namespace} is being terminated",
-                    "field": "metadata.namespace",
-                }
-            ]
-            raise refusal
-
-    def _refuse_invalid(self, resource: Resource, new: Document, old: Document | None) -> None:
-        problems = [*self.admission.problems(resource, new), *metadata_problems(resource, new, old)]
-        if not problems:  # the rules of a kind may trust its schema
-            problems = list(resource.rules.problems(new, old))
-        if problems:
-            raise invalid_object(resource, str(new["metadata"].get("name", "")), problems)
-
-    def _replace(self, resource: Resource, new: Document, old: Document, subresource: Subresource) -> Document:
-        """Put `new`, which is not shared, in the place of `old`."""
-        metadata, had = new["metadata"], old["metadata"]
-        name = str(had["name"])
-        for own in _SERVERS_OWN:
-            metadata.pop(own, None)
-            if own in had:
-                metadata[own] = had[own]
-        if subresource == "status":
-            # As for custom resources: nothing of the metadata changes with the status.
-            new = {**old, "metadata": dict(had), "status": new.get("status", {})}
-            problems = self.admission.problems(resource, new)
-            if problems:
-                raise invalid_object(resource, name, problems)
-        else:
-            self._prepare_main(resource, new, old)
-        for empty in ("labels", "annotations", "finalizers", "ownerReferences"):
-            if not new["metadata"].get(empty, True):
-                del new["metadata"][empty]
-        if new == old:
-            return old
-        key = (resource, str(had.get("namespace", "")), name)
-        self._put(key, MODIFIED, new, old)
-        self._remove_finished(key)
-        self._ownership.collect()
-        return new
-
-    def _prepare_main(self, resource: Resource, new: Document, old: Document) -> None:
-        """Check a write of all but the status, and count it."""
-        if resource.has_status:
-            new.pop("status", None)
-            if "status" in old:
-                new["status"] = old["status"]
-        resource.rules.prepare(new, old)
-        self._refuse_invalid(resource, new, old)
-        if _wish(new) != _wish(old):
-            new["metadata"]["generation"] = int(old["metadata"].get("generation", 1)) + 1
+    def _check_account(self, pod: Document) -> None:
+        """A pod needs the service account that it names."""
+        account, namespace = pod["spec"]["serviceAccountName"], pod["metadata"]["namespace"]
+        if (SERVICE_ACCOUNTS, namespace, account) not in self._objects:
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            raise forbidden(PODS, pod["metadata"]["name"], why)
 
     # -- deletion --
 
-    def _check_preconditions(self, resource: Resource, current: Document, options: DeleteOptions) -> None:
+    def _check_options(self, resource: Resource, current: Document, options: DeleteOptions) -> None:
         metadata = current["metadata"]
         if options.propagation not in _POLICIES:
             if options.propagation == "Orphan":
@@ -351,50 +243,41 @@ class ObjectStore:
             )
             raise StatusError(422, "Invalid", message)
         if options.uid is not None and options.uid != metadata["uid"]:
-            raise conflict(
-                resource,
-                metadata["name"],
-                f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}",
-            )
+            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
+            raise conflict(resource, metadata["name"], why)
         if options.resource_version is not None and options.resource_version != metadata["resourceVersion"]:
-            raise conflict(
-                resource,
-                metadata["name"],
+            why = (
                 f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
-                f"ResourceVersion in object meta: {metadata['resourceVersion']}",
+                f"ResourceVersion in object meta: {metadata['resourceVersion']}"
             )
-
-    def _set_finalizers(self, wanted: Document, propagation: str | None) -> None:
-        """Foreground is a finalizer, which the garbage collector removes when it is done."""
-        if propagation is None:
-            return
-        metadata = wanted["metadata"]
-        kept = [item for item in metadata.get("finalizers") or [] if item != FOREGROUND]
-        kept += [FOREGROUND] if propagation == "Foreground" else []
-        if kept:
-            metadata["finalizers"] = kept
-        else:
-            metadata.pop("finalizers", None)
+            raise conflict(resource, metadata["name"], why)
 
     def _mark_deleted(self, metadata: Document, grace: int) -> None:
         already = metadata.get("deletionTimestamp")
-        if already and grace >= int(metadata.get("deletionGracePeriodSeconds", 0)):
-            return
-        metadata["deletionTimestamp"] = timestamp(self._now() + timedelta(seconds=grace))
-        metadata["deletionGracePeriodSeconds"] = grace
-        if not already:
-            metadata["generation"] = int(metadata.get("generation", 1)) + 1
+        if not already or grace < int(metadata.get("deletionGracePeriodSeconds", 0)):
+            metadata["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace))
+            metadata["deletionGracePeriodSeconds"] = grace
 
-    def _remove_finished(self, key: Key) -> None:
-        """Remove an object whose deletion has nothing to wait for any more."""
-        metadata = self._objects[key]["metadata"]
-        if (
-            metadata.get("deletionTimestamp")
-            and not metadata.get("finalizers")
-            and not metadata.get("deletionGracePeriodSeconds")
-            and key[0] != NAMESPACES
-        ):
-            self.remove(key)
+    def _follow(self, owner: str) -> None:
+        """Delete the dependents of an owner that is gone or waits for them, and an owner for which none is left."""
+        key = next((key for key, found in self._objects.items() if found["metadata"]["uid"] == owner), None)
+        if key is not None and not _waits(self._objects[key]):
+            return
+        for other, found in list(self._objects.items()):
+            # The end of one may have brought that of the others.
+            if other in self._objects and _owner(found) == owner and not found["metadata"].get("deletionTimestamp"):
+                self.delete(other[0], other[2], other[1])
+        if key is not None and key in self._objects and owner not in map(_owner, self._objects.values()):
+            self._remove(key)
+
+    def _remove(self, key: Key) -> Document:
+        last = copy.deepcopy(self._objects.pop(key))
+        self._version += 1
+        last["metadata"]["resourceVersion"] = str(self._version)
+        self._announce(WatchEvent(DELETED, last, key[0]))
+        if owner := _owner(last):
+            self._follow(owner)
+        return copy.deepcopy(last)
 
     # -- the map itself --
 
@@ -404,11 +287,10 @@ class ObjectStore:
             raise not_found(resource, name)
         return found
 
-    def _put(self, key: Key, kind: str, new: Document, old: Document | None) -> None:
+    def _put(self, key: Key, kind: str, new: Document) -> None:
         self._version += 1
         new["metadata"]["resourceVersion"] = str(self._version)
         self._objects[key] = new
-        self._ownership.written(key, new, old)
         self._announce(WatchEvent(kind, new, key[0]))
 
     def _announce(self, event: WatchEvent) -> None:
@@ -420,10 +302,12 @@ class ObjectStore:
             self._watches.discard(watch)
 
 
-def _wish(document: Document) -> Document:
-    """What the generation counts: all but the metadata and the status."""
-    return {key: value for key, value in document.items() if key not in ("metadata", "status")}
+def _owner(document: Document) -> str | None:
+    """The uid of the object's owner. The objects that have one are made here, each with one owner."""
+    owners = document["metadata"].get("ownerReferences") or ()
+    return str(owners[0]["uid"]) if owners else None
 
 
-def _order(key: Key) -> tuple[str, str, str, str]:
-    return key[0].group, key[0].plural, key[1], key[2]
+def _waits(document: Document) -> bool:
+    """Whether it waits in the foreground for its dependents."""
+    return FOREGROUND in (document["metadata"].get("finalizers") or ())

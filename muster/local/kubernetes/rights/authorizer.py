@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from muster.local.kubernetes.kinds.resources import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-)
+from muster.local.kubernetes.kinds.resources import ROLE_BINDINGS, ROLES
 from muster.local.kubernetes.kinds.roles import GROUP as RBAC
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import Document, bad_request, forbidden
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.access_policies import policy_allows
 from muster.local.kubernetes.rights.policy_rules import Rule, rules_of, uncovered
-from muster.local.kubernetes.rights.users import MASTERS, Attributes, User
+from muster.local.kubernetes.rights.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED, Attributes, User
 
-_ROLES = (ROLES, CLUSTER_ROLES)
-_BINDINGS = (ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
+_PUBLIC = Rule(("get",), paths=("/healthz", "/livez", "/readyz", "/version", "/version/"))
+_DISCOVERY = Rule(("get",), paths=("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"))
+_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
+_OF_GROUPS: dict[str, tuple[Rule, ...]] = {
+    AUTHENTICATED: (_PUBLIC, _DISCOVERY, Rule(("create",), ("authorization.k8s.io",), _REVIEWS)),
+    UNAUTHENTICATED: (_PUBLIC,),
+}
+"""What a new cluster's own roles give (system:discovery, system:basic-user, system:public-info-viewer)."""
 
 
 class Authorizer:
@@ -36,13 +37,13 @@ class Authorizer:
 
     def rules(self, user: User, namespace: str) -> Iterator[Rule]:
         """The rules of RBAC that the user has in a namespace, those of the whole cluster among them."""
-        for binding in self._store.list(CLUSTER_ROLE_BINDINGS).items:
-            if _binds(binding, user, ""):
-                yield from self._rules_of_reference(binding, "")
+        for group in user.groups:
+            yield from _OF_GROUPS.get(group, ())
         if namespace:
             for binding in self._store.list(ROLE_BINDINGS, namespace).items:
-                if _binds(binding, user, namespace):
-                    yield from self._rules_of_reference(binding, namespace)
+                if any(_is_subject(subject, user) for subject in binding.get("subjects") or []):
+                    role = self._store.find(ROLES, str(binding["roleRef"]["name"]), namespace)
+                    yield from rules_of(role or {})
 
     def check_grant(self, user: User, resource: Resource, document: Document, namespace: str) -> None:
         """Refuse a role or binding that gives rights which the user does not have.
@@ -50,23 +51,15 @@ class Authorizer:
         Raises:
             StatusError: 403.
         """
-        if MASTERS in user.groups:
+        if MASTERS in user.groups or resource not in (ROLES, ROLE_BINDINGS):
             return
-        name = str(document.get("metadata", {}).get("name", ""))
-        if resource in _ROLES:
-            escape = Attributes("escalate", RBAC, resource.plural, namespace=namespace, name=name)
-            wanted: Sequence[Rule] = rules_of(document)
-        elif resource in _BINDINGS:
-            reference = document.get("roleRef") or {}
-            target = CLUSTER_ROLES if reference.get("kind") == "ClusterRole" else ROLES
-            escape = Attributes("bind", RBAC, target.plural, namespace=namespace, name=str(reference.get("name", "")))
-            if self.allows(user, escape):
-                return
-            wanted = list(self._rules_of_reference(document, namespace, must_exist=True))
-        else:
+        name, verb = str(document["metadata"].get("name", "")), "escalate"
+        if resource == ROLE_BINDINGS:
+            name, verb = str((document.get("roleRef") or {}).get("name", "")), "bind"
+        if self.allows(user, Attributes(verb, RBAC, ROLES.plural, namespace=namespace, name=name)):
             return
-        if self.allows(user, escape):
-            return
+        role = document if resource == ROLES else self._store.get(ROLES, name, namespace)
+        wanted: Sequence[Rule] = rules_of(role)
         # Access policies of EKS give the user rights, and no rules that could be passed on.
         missing = uncovered(list(self.rules(user, namespace)), wanted)
         if missing:
@@ -76,32 +69,12 @@ class Authorizer:
                 f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
                 f"{listed}"
             )
-            raise forbidden(resource, name, why)
-
-    def _rules_of_reference(self, binding: Document, namespace: str, *, must_exist: bool = False) -> Iterator[Rule]:
-        reference = binding.get("roleRef") or {}
-        name = str(reference.get("name", ""))
-        if reference.get("kind") == "ClusterRole":
-            find, place = CLUSTER_ROLES, ""
-        else:
-            find, place = ROLES, namespace
-        role = self._store.get(find, name, place) if must_exist else self._store.find(find, name, place)
-        if role is not None:
-            yield from rules_of(role)
+            raise forbidden(resource, str(document["metadata"].get("name", "")), why)
 
 
-def _binds(binding: Document, user: User, namespace: str) -> bool:
-    return any(_is_subject(subject, user, namespace) for subject in binding.get("subjects") or [])
-
-
-def _is_subject(subject: Document, user: User, namespace: str) -> bool:
+def _is_subject(subject: Document, user: User) -> bool:
     kind, name = subject.get("kind"), subject.get("name")
-    if kind == "User":
-        return bool(name == user.name)
-    if kind == "Group":
-        return name in user.groups
-    place = subject.get("namespace") or namespace
-    return kind == "ServiceAccount" and user.name == f"system:serviceaccount:{place}:{name}"
+    return bool(kind == "User" and name == user.name) or (kind == "Group" and name in user.groups)
 
 
 def review(document: Document, user: User, authorizer: Authorizer) -> Document:

@@ -21,6 +21,7 @@ class Rule:
     resources: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    """Of requests for no resource; a role of a namespace has none."""
 
     @classmethod
     def of(cls, document: Document) -> Rule:
@@ -30,7 +31,6 @@ class Rule:
             groups=tuple(document.get("apiGroups") or ()),
             resources=tuple(document.get("resources") or ()),
             names=tuple(document.get("resourceNames") or ()),
-            paths=tuple(document.get("nonResourceURLs") or ()),
         )
 
     def allows(self, asked: Attributes) -> bool:
@@ -51,7 +51,6 @@ class Rule:
             ("APIGroups", self.groups),
             ("Resources", self.resources),
             ("ResourceNames", self.names),
-            ("NonResourceURLs", self.paths),
             ("Verbs", self.verbs),
         )
         shown = (f"{name}:{json.dumps(list(values))}" for name, values in parts if values)
@@ -70,17 +69,12 @@ def uncovered(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
     ]
     compact: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for rule in missing:
-        compact.setdefault((rule.groups, rule.resources, rule.names, rule.paths), []).append(rule.verbs[0])
-    return [
-        Rule(tuple(dict.fromkeys(verbs)), groups, resources, names, paths)
-        for (groups, resources, names, paths), verbs in compact.items()
-    ]
+        compact.setdefault((rule.groups, rule.resources, rule.names), []).append(rule.verbs[0])
+    return [Rule(tuple(dict.fromkeys(verbs)), *what) for what, verbs in compact.items()]
 
 
 def _singles(rule: Rule) -> Iterator[Rule]:
     for verb in rule.verbs:
-        for path in rule.paths:
-            yield Rule((verb,), paths=(path,))
         for group in rule.groups:
             for resource in rule.resources:
                 for name in rule.names or ("",):
@@ -88,13 +82,10 @@ def _singles(rule: Rule) -> Iterator[Rule]:
 
 
 def _covers(have: Rule, single: Rule) -> bool:
-    """Whether a rule gives a right of one verb to one resource or path."""
-    if not _has(have.verbs, single.verbs[0]):
-        return False
-    if single.paths:
-        return any(_path_covers(path, single.paths[0]) for path in have.paths)
+    """Whether a rule gives a right of one verb to one resource."""
     return (
-        _has(have.groups, single.groups[0])
+        _has(have.verbs, single.verbs[0])
+        and _has(have.groups, single.groups[0])
         and any(_resource_covers(resource, single.resources[0]) for resource in have.resources)
         and (not have.names or (bool(single.names) and single.names[0] in have.names))
     )

@@ -1,7 +1,7 @@
 """The schemas of the resources.
 
 That of HyperPodPyTorchJob is the committed one. Its pod template is that of Kubernetes, so the schema of pods follows
-from it. The others are short, and leave free what nothing here reads.
+from it. The others are short.
 """
 
 from __future__ import annotations
@@ -11,139 +11,81 @@ from typing import Any
 
 from muster.contract.hyperpod.job_schema import job_schema
 from muster.local.kubernetes.kinds import resources
-from muster.local.kubernetes.kinds.pods import PODS
-from muster.local.kubernetes.objects.resource import NAMESPACES, Resource
+from muster.local.kubernetes.objects.resource import Resource
+from muster.local.kubernetes.objects.status_errors import Document, bad_request
 from muster.local.kubernetes.schema.structural import Schema
 
 Node = dict[str, Any]
-TEXT: Node = {"type": "string"}
-NUMBER: Node = {"type": "integer"}
-FLAG: Node = {"type": "boolean"}
-FREE: Node = {"type": "object"}
+_TEXT: Node = {"type": "string"}
+_NUMBER: Node = {"type": "integer"}
+_FLAG: Node = {"type": "boolean"}
+_FREE: Node = {"type": "object"}
+_TIME: Node = {"type": ["string", "null"]}
+_MAP: Node = {"type": "object", "additionalProperties": _TEXT}
 
 
-def _texts(items: Node = TEXT) -> Node:
+def _list(items: Node = _TEXT) -> Node:
     return {"type": "array", "items": items}
 
 
-def _map(values: Node = TEXT) -> Node:
-    return {"type": "object", "additionalProperties": values}
+def _object(properties: Node) -> Node:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _object(properties: Node, *needed: str) -> Node:
-    return {"type": "object", "additionalProperties": False, "properties": properties, "required": list(needed)}
-
-
-_OWNER = _object(
+_METADATA = _object(
     {
-        "apiVersion": TEXT,
-        "kind": TEXT,
-        "name": TEXT,
-        "uid": TEXT,
-        "controller": FLAG,
-        "blockOwnerDeletion": FLAG,
-    }
-)
-METADATA = _object(
-    {
-        "name": TEXT,
-        "generateName": TEXT,
-        "namespace": TEXT,
-        "selfLink": TEXT,
-        "uid": TEXT,
-        "resourceVersion": TEXT,
-        "generation": NUMBER,
-        "creationTimestamp": {"type": ["string", "null"]},
-        "deletionTimestamp": {"type": ["string", "null"]},
-        "deletionGracePeriodSeconds": NUMBER,
-        "labels": _map(),
-        "annotations": _map(),
-        "ownerReferences": _texts(_OWNER),
-        "finalizers": _texts(),
-        "managedFields": _texts(FREE),
-    }
-)
-_REFERENCE = _object(
-    {
-        "apiVersion": TEXT,
-        "kind": TEXT,
-        "name": TEXT,
-        "namespace": TEXT,
-        "uid": TEXT,
-        "resourceVersion": TEXT,
-        "fieldPath": TEXT,
+        **dict.fromkeys(("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), _TEXT),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _TIME),
+        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _NUMBER),
+        **dict.fromkeys(("labels", "annotations"), _MAP),
+        **dict.fromkeys(("ownerReferences", "managedFields"), _list(_FREE)),
+        "finalizers": _list(),
     }
 )
 _RULE = _object(
-    {
-        "apiGroups": _texts(),
-        "resources": _texts(),
-        "resourceNames": _texts(),
-        "nonResourceURLs": _texts(),
-        "verbs": _texts(),
-    }
+    dict.fromkeys(("apiGroups", "resources", "resourceNames", "nonResourceURLs", "verbs"), _list()),
 )
-_SUBJECT = _object({"kind": TEXT, "name": TEXT, "namespace": TEXT, "apiGroup": TEXT})
-_ROLE_REFERENCE = _object({"apiGroup": TEXT, "kind": TEXT, "name": TEXT})
-_ROLE: Node = {"rules": _texts(_RULE)}
-_BINDING: Node = {"subjects": _texts(_SUBJECT), "roleRef": _ROLE_REFERENCE}
-_EVENT: Node = {
-    "involvedObject": _REFERENCE,
-    "related": _REFERENCE,
-    "reason": TEXT,
-    "message": TEXT,
-    "type": TEXT,
-    "action": TEXT,
-    "count": NUMBER,
-    "eventTime": {"type": ["string", "null"]},
-    "firstTimestamp": {"type": ["string", "null"]},
-    "lastTimestamp": {"type": ["string", "null"]},
-    "source": _object({"component": TEXT, "host": TEXT}),
-    "reportingComponent": TEXT,
-    "reportingInstance": TEXT,
-    "series": FREE,
-}
+_SUBJECT = _object(dict.fromkeys(("kind", "name", "namespace", "apiGroup"), _TEXT))
+_REFERENCE = _object(dict.fromkeys(("apiGroup", "kind", "name"), _TEXT))
+_SECRET = _object(
+    dict.fromkeys(("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion", "fieldPath"), _TEXT)
+)
 _BODIES: dict[Resource, Node] = {
-    NAMESPACES: {"spec": _object({"finalizers": _texts()}), "status": FREE},
-    PODS: {"spec": {"$ref": "#/$defs/Spec"}, "status": FREE},
-    resources.NODES: {
-        "spec": _object(
-            {
-                "providerID": TEXT,
-                "unschedulable": FLAG,
-                "podCIDR": TEXT,
-                "podCIDRs": _texts(),
-                "taints": _texts(_object({"key": TEXT, "value": TEXT, "effect": TEXT, "timeAdded": TEXT})),
-            }
-        ),
-        "status": FREE,
-    },
+    resources.PODS: {"spec": {"$ref": "#/$defs/Spec"}, "status": _FREE},
     resources.SERVICE_ACCOUNTS: {
-        "automountServiceAccountToken": FLAG,
-        "secrets": _texts(_REFERENCE),
-        "imagePullSecrets": _texts(_object({"name": TEXT})),
+        "automountServiceAccountToken": _FLAG,
+        "secrets": _list(_SECRET),
+        "imagePullSecrets": _list(_object({"name": _TEXT})),
     },
-    resources.CONFIG_MAPS: {"data": _map(), "binaryData": _map(), "immutable": FLAG},
-    resources.SECRETS: {"data": _map(), "stringData": _map(), "type": TEXT, "immutable": FLAG},
-    resources.EVENTS: _EVENT,
-    resources.ROLES: _ROLE,
-    resources.CLUSTER_ROLES: {**_ROLE, "aggregationRule": FREE},
-    resources.ROLE_BINDINGS: _BINDING,
-    resources.CLUSTER_ROLE_BINDINGS: _BINDING,
-    resources.PRIORITY_CLASSES: {"value": NUMBER, "globalDefault": FLAG, "description": TEXT, "preemptionPolicy": TEXT},
+    resources.ROLES: {"rules": _list(_RULE)},
+    resources.ROLE_BINDINGS: {"subjects": _list(_SUBJECT), "roleRef": _REFERENCE},
 }
 
 
 @cache
 def schema_of(resource: Resource) -> Schema:
-    """The schema of a resource; one that is not listed here takes any field beside its metadata."""
-    definitions = job_schema()["$defs"]
-    envelope: Node = {"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA}
-    if resource == resources.JOBS:
-        properties = job_schema()["properties"]
-        body: Node = {"spec": properties["spec"], "status": properties["status"]}
-    elif resource in _BODIES:
-        body = _BODIES[resource]
-    else:
-        return Schema({"type": "object", "properties": envelope, "additionalProperties": True})
-    return Schema(_object({**envelope, **body}), definitions)
+    """The schema of a resource."""
+    properties = job_schema()["properties"]
+    body = _BODIES.get(resource) or {"spec": properties["spec"], "status": properties["status"]}
+    return Schema(_object({"apiVersion": _TEXT, "kind": _TEXT, "metadata": _METADATA, **body}), job_schema()["$defs"])
+
+
+def completed(resource: Resource, document: Document) -> Document:
+    """A document as it will be kept: without unknown fields, with defaults.
+
+    Raises:
+        StatusError: 400 where a field of a wrong type makes a built-in object, or its metadata, unreadable.
+    """
+    schema = schema_of(resource)
+    pruned = schema.pruned(document)
+    for problem in schema.problems(pruned):
+        # Of a custom resource the metadata alone are read as a built-in type.
+        if problem.is_wrong_type and (not resource.custom or problem.path.startswith("metadata")):
+            message = (
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+                f"json: cannot unmarshal into Go struct field {resource.kind}.{problem.path}: {problem.text}"
+            )
+            raise bad_request(message)
+    found = schema.defaulted(pruned)
+    found.setdefault("metadata", {})  # it was null
+    return found

@@ -12,12 +12,13 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope, Send
 
 from muster.local.faults import KubernetesError
-from muster.local.kubernetes.kinds.resources import RESOURCES
+from muster.local.kubernetes.kinds.resources import JOBS, RESOURCES
 from muster.local.kubernetes.objects.status_errors import (
     Document,
     StatusError,
     method_not_allowed,
     no_such_path,
+    not_served,
     unauthorized,
 )
 from muster.local.kubernetes.objects.store import ObjectStore
@@ -129,7 +130,10 @@ class KubernetesApi:
             return Answer(review(document, user, self._authorizer), 201)
         resource = self._resources.get((info.group, info.version, info.resource))
         if resource is None:
-            raise no_such_path()
+            if info.group == JOBS.group:  # the operator has no other
+                raise no_such_path()
+            what = info.attributes.full_resource
+            raise not_served(what)
         return self._verbs.answer(resource, ApiRequest(info, incoming.query, incoming.headers, user, body))
 
     def _about(self, incoming: _Incoming) -> Document:
@@ -189,7 +193,6 @@ async def _fail(send: Send, fault: KubernetesError) -> None:
 async def _reply(send: Send, answer: Answer) -> None:
     kind, body = b"application/json", json.dumps(answer.document, separators=(",", ":")).encode() + b"\n"
     headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-    headers += [(b"warning", _warning(text)) for text in answer.warnings]
     headers += [
         (b"content-type", kind),
         (b"content-length", str(len(body)).encode()),
@@ -197,8 +200,3 @@ async def _reply(send: Send, answer: Answer) -> None:
     ]
     await send({"type": "http.response.start", "status": answer.code, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _warning(text: str) -> bytes:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{escaped}"'.encode("latin-1", "replace")

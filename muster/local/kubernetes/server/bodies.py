@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from muster.local.kubernetes.objects.resource import Resource
-from muster.local.kubernetes.objects.status_errors import Document, StatusError, bad_request, not_served
+from muster.local.kubernetes.objects.status_errors import Document, bad_request, not_served
 from muster.local.kubernetes.schema.schemas import schema_of
 
 BODY_BYTES_MAX = 3 * 1024 * 1024  # kube-apiserver: maxRequestBodyBytes
 OBJECT_BYTES_MAX = 1_572_864  # etcd: --max-request-bytes
 _JSON = "application/json"
-_VALIDATIONS = ("", "Ignore", "Warn", "Strict")
 
 
 class _Noted(dict[str, Any]):
@@ -56,39 +55,20 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(message)
 
 
-def field_validation(query: Mapping[str, str]) -> str:
-    """Ignore, Warn or Strict.
+def refuse_surplus(resource: Resource, document: Document) -> None:
+    """Refuse unknown and doubled fields, as `fieldValidation=Strict` asks for.
 
     Raises:
-        StatusError: 422 for another word.
+        StatusError: 400 with all of them.
     """
-    found = query.get("fieldValidation", "")
-    if found not in _VALIDATIONS:
-        message = (
-            f'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "{found}": '
-            'supported values: "", "Ignore", "Strict", "Warn"'
-        )
-        raise StatusError(422, "Invalid", message)
-    return found or "Warn"
-
-
-def check_fields(resource: Resource, document: Document, validation: str) -> list[str]:
-    """Warnings about the fields of a document.
-
-    Raises:
-        StatusError: 400 where they are refused.
-    """
-    if validation == "Ignore":
-        return []
     faults = [f'unknown field "{path}"' for path in schema_of(resource).unknown_fields(document)]
     faults += [f'duplicate field "{path}"' for path in _doubles(document, "")]
-    if faults and validation == "Strict":
+    if faults:
         message = (
             f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
             f"strict decoding error: {', '.join(faults)}"
         )
         raise bad_request(message)
-    return faults
 
 
 def _doubles(value: Any, path: str) -> Iterator[str]:

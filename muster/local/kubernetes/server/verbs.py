@@ -9,11 +9,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.local.kubernetes.kinds.pods import PODS
 from muster.local.kubernetes.kinds.resources import SERVICE_ACCOUNTS
-from muster.local.kubernetes.objects.ownership import DeleteOptions
+from muster.local.kubernetes.objects.metadata import parse_labels
 from muster.local.kubernetes.objects.resource import Resource
-from muster.local.kubernetes.objects.selectors import parse_labels
 from muster.local.kubernetes.objects.status_errors import (
     Document,
     StatusError,
@@ -24,9 +22,10 @@ from muster.local.kubernetes.objects.status_errors import (
     no_such_path,
     not_served,
 )
-from muster.local.kubernetes.objects.store import Listing, ObjectStore
+from muster.local.kubernetes.objects.store import DeleteOptions, Listing, ObjectStore
 from muster.local.kubernetes.rights.authorizer import Authorizer
 from muster.local.kubernetes.rights.users import User
+from muster.local.kubernetes.schema.schemas import completed
 from muster.local.kubernetes.server import bodies
 from muster.local.kubernetes.server.request_info import RequestInfo
 
@@ -37,8 +36,7 @@ _KNOWN: Mapping[str, frozenset[str]] = {
     "delete": frozenset(),
 }
 """The verbs that are served, with their parameters."""
-# Whose deletion is answered with the object, also when it is gone.
-_ANSWERED_WITH_OBJECT = (PODS, SERVICE_ACCOUNTS)
+_NEVER_GIVEN = ("generateName", "finalizers", "ownerReferences")
 _LISTS_MAX = 200
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -63,7 +61,6 @@ class Answer:
 
     document: Document
     code: int = 200
-    warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -84,13 +81,11 @@ class Verbs:
             StatusError: the request gets this instead.
         """
         info = request.info
-        if resource.namespaced and not info.namespace:
+        if not info.namespace:
             if info.verb == "create":
                 raise method_not_allowed()
             if info.name:
                 raise no_such_path()
-        if not resource.namespaced and info.namespace and resource.plural != "namespaces":
-            raise no_such_path()
         known = _KNOWN.get(info.verb)
         if known is None or info.subresource or (resource.read_only and info.verb not in ("get", "list")):
             what = f"{info.verb} of {info.attributes.full_resource}"
@@ -101,30 +96,38 @@ class Verbs:
                 raise not_served(what)
         if info.verb == "create":
             return self._create(resource, request)
-        place = info.namespace if resource.namespaced else ""
         if info.verb == "get":
-            return Answer(self._store.get(resource, info.name, place))
+            return Answer(self._store.get(resource, info.name, info.namespace))
         if info.verb == "list":
-            return Answer(self._list(resource, place or None, request.query))
-        document, gone = self._store.delete(resource, info.name, place, _delete_options(request))
-        return Answer(_deleted(resource, document) if gone and resource not in _ANSWERED_WITH_OBJECT else document)
+            return Answer(self._list(resource, info.namespace or None, request.query))
+        document, gone = self._store.delete(resource, info.name, info.namespace, _delete_options(request))
+        # The deletion of an account is answered with it also when it is gone.
+        return Answer(_deleted(resource, document) if gone and resource != SERVICE_ACCOUNTS else document)
 
     def _create(self, resource: Resource, request: ApiRequest) -> Answer:
         if request.info.name:
             raise method_not_allowed()
-        validation = bodies.field_validation(request.query)
-        what = f'{resource.kind} in version "{resource.version}"'
-        document = bodies.read_body(request.body, request.headers, what)
+        strict = request.query.get("fieldValidation", "")
+        if strict not in ("", "Strict"):
+            what = f"create with fieldValidation={strict}"
+            raise not_served(what)
+        kind = f'{resource.kind} in version "{resource.version}"'
+        document = bodies.read_body(request.body, request.headers, kind)
         _check_kind(resource, document)
-        warnings = bodies.check_fields(resource, document, validation)
+        if strict:
+            bodies.refuse_surplus(resource, document)
         if len(json.dumps(document, separators=(",", ":"))) > bodies.OBJECT_BYTES_MAX:
             message = "etcdserver: request is too large"
             raise internal(message)
-        place = request.info.namespace if resource.namespaced else ""
+        place = request.info.namespace
         # Rights that the caller lacks cannot be given, in the document as it will be kept.
-        completed = self._store.admission.complete(resource, document)
-        self._authorizer.check_grant(request.user, resource, completed, place)
-        return Answer(self._store.create(resource, document, place), 201, tuple(warnings))
+        kept = completed(resource, document)
+        for name in _NEVER_GIVEN:
+            if kept["metadata"].get(name):
+                what = f"create with metadata.{name}"
+                raise not_served(what)
+        self._authorizer.check_grant(request.user, resource, kept, place)
+        return Answer(self._store.create(resource, document, place), 201)
 
     def _list(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Document:
         """A list, or its next page.

@@ -37,7 +37,7 @@ def test_a_job_grows_when_a_node_comes_and_shrinks_when_one_is_lost(small: PodCl
     name = small.create("steps.py", "120", replicas=1, elastic=policy)
     small.wait(name, "Running")
     wait_until("the first world", lambda: world_sizes(small, name) == ["1"])
-    small.cluster.nodes.scale_later(2)
+    small.cluster.nodes.join(1)
     wait_until("the larger world", lambda: world_sizes(small, name) == ["1", "2"])
     assert "signal SIGUSR1" in small.log(name)
     assert small.status(name)["elasticScalingStatus"]["targetReplicas"] == {"pod": 2}

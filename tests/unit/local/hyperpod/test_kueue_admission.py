@@ -1,23 +1,22 @@
-"""Which workloads Kueue admits, and which give way."""
+"""Which jobs Kueue admits, and which give way."""
 
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from muster.local.hyperpod.kueue.admission import Claim, Quota, decide
+from muster.local.hyperpod.kueue import Claim, decide
 
-QUOTA = {"team": Quota({"cpu": Fraction(8)}, preempts=True)}
+QUOTA = {"cpu": Fraction(8)}
 
 
 def claim(key: str, pods: int = 2, *, priority: int = 0, granted: int = 0, **more: Any) -> Claim:
-    made = Claim(key, "team", priority, f"2026-01-01T00:00:0{len(key)}Z", {"cpu": Fraction(2)}, (pods,), granted)
+    made = Claim(key, priority, f"2026-01-01T00:00:0{len(key)}Z", {"cpu": Fraction(2)}, (pods,), granted)
     return replace(made, **more)
 
 
 def test_what_fits_is_admitted_in_the_order_of_priority_and_age() -> None:
     decision = decide([claim("aaa", 2), claim("a", 2, created="2026-01-02"), claim("b", 2, priority=5)], QUOTA)
     assert decision.grants == {"b": 2, "aaa": 2}
-    assert "insufficient unused quota for cpu" in decision.waiting["a"]
 
 
 def test_a_smaller_workload_passes_one_that_does_not_fit() -> None:
@@ -30,7 +29,6 @@ def test_a_lower_priority_gives_way_and_the_newest_of_them_first() -> None:
     decision = decide([*running, claim("vip", 2, priority=9)], QUOTA)
     assert decision.evictions == ["new"]
     assert decision.grants == {}
-    assert "preempting" in decision.waiting["vip"]
 
 
 def test_nothing_is_evicted_where_that_would_not_be_enough() -> None:
@@ -38,13 +36,9 @@ def test_nothing_is_evicted_where_that_would_not_be_enough() -> None:
     assert decision.evictions == []
 
 
-def test_the_same_priority_waits_and_without_preemption_a_higher_one_too() -> None:
-    running = claim("old", 4, granted=4)
-    decision = decide([running, claim("next", 1)], QUOTA)
-    assert decision.evictions == []
-    assert "next" in decision.waiting
-    quota = {"team": Quota({"cpu": Fraction(8)}, preempts=False)}
-    assert decide([running, claim("vip", 1, priority=9)], quota).evictions == []
+def test_the_same_priority_waits() -> None:
+    decision = decide([claim("old", 4, granted=4), claim("next", 1)], QUOTA)
+    assert (decision.evictions, decision.grants) == ([], {})
 
 
 def test_the_pods_of_an_evicted_workload_hold_its_quota_until_they_have_ended() -> None:
@@ -53,10 +47,9 @@ def test_the_pods_of_an_evicted_workload_hold_its_quota_until_they_have_ended() 
     assert decide([replace(evicted, releasing=0, held=True), claim("next", 1)], QUOTA).grants == {"next": 1}
 
 
-def test_a_resource_that_no_flavor_covers_and_a_queue_that_does_not_exist_admit_nothing() -> None:
+def test_a_resource_that_the_quota_does_not_cover_is_not_given() -> None:
     gpu = claim("gpu", 1, each={"cpu": Fraction(1), "nvidia.com/gpu": Fraction(1)})
-    assert "nvidia.com/gpu" in decide([gpu], QUOTA).waiting["gpu"]
-    assert "ClusterQueue other" in decide([claim("a", queue="other")], QUOTA).waiting["a"]
+    assert decide([gpu], QUOTA).grants == {}
 
 
 def test_an_elastic_workload_gets_what_there_is_and_more_when_more_comes() -> None:

@@ -5,24 +5,20 @@ from typing import Any
 
 import pytest
 
-from muster.local.hyperpod import node_documents, placement
+from muster.local.hyperpod import placement
+from muster.local.hyperpod.node import HOSTNAME, Health, Node
 from muster.local.hyperpod.quantities import quantity, requests_of
 
 
-def node(name: str = "a", **changes: Any) -> dict[str, Any]:
-    made = node_documents.node(f"i-{name}", 0, "ml.m5.xlarge", "workers", "us-east-1")
-    made["spec"].update(changes.get("spec", {}))
-    made["metadata"]["labels"].update(changes.get("labels", {}))
-    if "ready" in changes:
-        made["status"]["conditions"] = [node_documents.ready(changes["ready"])]
-    return made
+def node(name: str = "a", node_type: str = "ml.m5.xlarge", **changes: Any) -> Node:
+    return Node(f"i-{name}", 0, node_type, "workers", "us-east-1", **changes)
 
 
 def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
     return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec}
 
 
-def placed(spec: dict[str, Any], *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...] = ()) -> placement.Placement:
+def placed(spec: dict[str, Any], *nodes: Node, pods: tuple[dict[str, Any], ...] = ()) -> placement.Placement:
     return placement.place(spec, placement.rooms(list(nodes), list(pods)))
 
 
@@ -35,33 +31,30 @@ def test_the_node_with_the_fewest_pods_is_taken() -> None:
 
 def test_all_of_an_instance_cannot_be_asked_for() -> None:
     """A part is reserved for the node's own daemons."""
-    assert quantity(node()["status"]["allocatable"]["cpu"]) < 4
+    assert node().allocatable["cpu"] < 4
     found = placed(pod("4"), node())
     assert found.node is None
     assert found.message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_a_node_that_cannot_take_the_pod_says_why() -> None:
-    taints = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
-    for changes, reason in (
-        ({"ready": "Unknown"}, "not ready"),
-        ({"spec": {"unschedulable": True}}, "unschedulable"),
-        ({"spec": {"taints": taints}}, "untolerated taint {k: v}"),
-        ({"labels": {"node.kubernetes.io/instance-type": "ml.p5.48xlarge"}}, "node affinity/selector"),
+    for wrong, reason in (
+        (node(is_ready=False), "not ready"),
+        (node(health=Health.PENDING_REBOOT), "untolerated taint"),
+        (node(node_type="ml.p5.48xlarge"), "node affinity/selector"),
     ):
-        found = placed(pod(nodeSelector={"node.kubernetes.io/instance-type": "ml.m5.xlarge"}), node(**changes))
-        assert found.node is None, changes
+        found = placed(pod(nodeSelector={"node.kubernetes.io/instance-type": "ml.m5.xlarge"}), wrong)
+        assert found.node is None, reason
         assert reason in found.message
 
 
-def test_a_toleration_lets_the_pod_onto_a_tainted_node() -> None:
-    tainted = node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
-    assert placed(pod(tolerations=[{"key": "k", "operator": "Exists"}]), tainted).node is not None
-    assert placed(pod(tolerations=[{"key": "k", "value": "w"}]), tainted).node is None
+def test_nothing_lets_a_pod_onto_a_faulty_node() -> None:
+    faulty = node(health=Health.PENDING_REPLACEMENT)
+    assert placed(pod(tolerations=[{"operator": "Exists"}]), faulty).node is None
 
 
 def test_node_affinity_excludes_instances() -> None:
-    rule = {"key": node_documents.HOSTNAME, "operator": "NotIn", "values": ["hyperpod-i-a"]}
+    rule = {"key": HOSTNAME, "operator": "NotIn", "values": ["hyperpod-i-a"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     assert placed(pod(affinity=affinity), node("a"), node("b")).node == "hyperpod-i-b"

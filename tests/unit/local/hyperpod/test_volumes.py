@@ -1,29 +1,37 @@
 """The volumes of a pod."""
 
-import base64
 from pathlib import Path
 
 import pytest
 
 from muster.local.hyperpod.pods.container_values import MissingReferenceError
-from muster.local.hyperpod.pods.volumes import Places, mounts
-
-SECRET = {"data": {"key": base64.b64encode(b"a secret").decode()}}
+from muster.local.hyperpod.pods.volumes import mounts
 
 
-def test_a_secret_and_a_config_map_are_files(tmp_path: Path) -> None:
+def test_a_volume_is_a_folder_of_the_pod_or_of_its_node_and_what_is_not_there_is_waited_for(tmp_path: Path) -> None:
     spec = {
         "volumes": [
+            {"name": "e", "emptyDir": {}},
+            {"name": "h", "hostPath": {"path": "/mnt/../disk"}},
+            {"name": "o", "secret": {"secretName": "none", "optional": True}},
             {"name": "s", "secret": {"secretName": "keys"}},
-            {"name": "c", "configMap": {"name": "settings"}},
-            {"name": "n", "secret": {"secretName": "none", "optional": True}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "x", "ephemeral": {}},
         ]
     }
-    container = {"volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in "scn"]}
-    known = {("Secret", "keys"): SECRET, ("ConfigMap", "settings"): {"data": {"key": "plain"}}}
-    places = Places(*(tmp_path / name for name in ("pod", "node", "claims")))
-    found = mounts(spec, container, places, lambda kind, name: known.get((kind, name)))
-    assert [(found[path] / "key").read_text() for path in ("/s", "/c")] == ["a secret", "plain"]
-    assert list(found["/n"].iterdir()) == []
-    with pytest.raises(MissingReferenceError, match='secret "keys" not found'):
-        mounts(spec, container, places, lambda *_: None)
+
+    def mounted(*names: str) -> dict[str, Path]:
+        container = {"volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in names]}
+        return mounts(spec, container, tmp_path / "pod", tmp_path / "node")
+
+    found = mounted("e", "h", "o")
+    assert found["/h"] == tmp_path / "node" / "mnt" / "disk"
+    assert all(folder.is_dir() and not any(folder.iterdir()) for folder in found.values())
+    for name, words in (
+        ("s", 'secret "keys"'),
+        ("c", 'persistentvolumeclaim "data"'),
+        ("x", "ephemeral"),
+        ("y", '"y"'),
+    ):
+        with pytest.raises(MissingReferenceError, match=words):
+            mounted(name)

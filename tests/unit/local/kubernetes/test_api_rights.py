@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from muster.local.kubernetes.kinds import resources
 from tests.support.kubernetes_api import JOBS, PODS, RBAC, ApiClient, job, pod
 
 ROLES = f"{RBAC}/namespaces/team/roles"
@@ -23,10 +24,10 @@ def role(name: str, *rules: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "rules": list(rules)}
 
 
-def binding(name: str, target: str, kind: str = "Role", group: str = "developers") -> dict[str, Any]:
+def binding(name: str, target: str, group: str = "developers") -> dict[str, Any]:
     return {
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": target},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": target},
         "subjects": [{"kind": "Group", "name": group}],
     }
 
@@ -54,7 +55,7 @@ def test_a_right_comes_from_a_role_that_is_bound(api: ApiClient) -> None:
 
 def test_a_role_names_objects_and_subresources(api: ApiClient) -> None:
     for name in ("mine", "other"):
-        api.call("POST", PODS, pod(name))
+        api.store.create(resources.PODS, pod(name), "team")
     rule = {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["mine"], "verbs": ["get", "list"]}
     api.call("POST", ROLES, role("one", rule))
     api.call("POST", BINDINGS, binding("one", "one"))
@@ -75,9 +76,8 @@ def test_only_those_who_have_a_right_can_grant_it(api: ApiClient) -> None:
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     assert owner.call("GET", PODS).code == 200
     assert owner.call("POST", ROLES, role("pods", pods)).code == 403
-    api.call("POST", f"{RBAC}/clusterroles", role("grant", pods))
-    cluster_binding = binding("grant", "grant", "ClusterRole", "system:authenticated")
-    assert api.call("POST", f"{RBAC}/clusterrolebindings", cluster_binding).code == 201
+    api.call("POST", ROLES, role("grant", pods))
+    assert api.call("POST", BINDINGS, binding("grant", "grant", group="system:authenticated")).code == 201
     assert owner.call("POST", ROLES, role("pods", pods)).code == 201
     refused = owner.call("POST", ROLES, role("wider", {**pods, "verbs": ["get", "delete"]}))
     assert refused.code == 403
@@ -101,8 +101,9 @@ def test_a_policy_holds_in_its_namespaces_and_does_not_know_custom_resources(api
         assert user(api, token).call("GET", PODS).code == 200
         assert user(api, token).call("GET", JOBS).code == 403
     owner = user(api, "owner")
-    assert owner.call("POST", PODS, pod("worker")).code == 201
-    assert owner.call("POST", PODS.replace("/team/", "/default/"), pod("worker")).code == 403
+    accounts, account = "/api/v1/namespaces/team/serviceaccounts", {"metadata": {"name": "run"}}
+    assert owner.call("POST", accounts, account).code == 201
+    assert owner.call("POST", accounts.replace("/team/", "/default/"), account).code == 403
     assert owner.call("GET", "/api/v1/nodes").code == 403
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from muster.local.faults import KubernetesError
-from muster.local.kubernetes.kinds.pods import PODS as PODS_KIND
 from muster.local.kubernetes.kinds.resources import JOBS as JOBS_KIND
+from muster.local.kubernetes.kinds.resources import PODS as PODS_KIND
 from muster.local.kubernetes.kinds.resources import RESOURCES
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.rights.users import User
@@ -38,14 +38,11 @@ def test_a_job_is_created_read_listed_and_deleted(api: ApiClient) -> None:
     assert api.call("GET", f"{JOBS}/train").code == 404
 
 
-def test_what_the_operator_does_not_run_is_refused_and_a_secret_keeps_its_texts(api: ApiClient) -> None:
+def test_what_the_operator_does_not_run_is_refused(api: ApiClient) -> None:
     several = job()
     several["spec"]["replicaSpecs"] *= 2
     refused = api.call("POST", JOBS, several)
     assert (refused.code, refused.document["details"]["causes"][0]["field"]) == (422, "spec.replicaSpecs")
-    secret = {"metadata": {"name": "keys"}, "stringData": {"key": "a"}, "data": {"other": "Yg=="}}
-    created = api.call("POST", "/api/v1/namespaces/team/secrets", secret).document
-    assert (created["data"], "stringData" in created) == ({"other": "Yg==", "key": "YQ=="}, False)
 
 
 def test_a_list_is_read_in_pages_and_a_page_of_a_forgotten_list_is_gone(api: ApiClient) -> None:
@@ -75,10 +72,19 @@ def test_what_muster_never_sends_is_not_served(api: ApiClient) -> None:
         ("GET", f"{JOBS}?labelSelector=app+in+(a)"),
         ("GET", f"{JOBS}?labelSelector=app"),
         ("DELETE", f"{JOBS}/train?dryRun=All"),
+        ("DELETE", f"{PODS}/worker"),
+        ("GET", "/api/v1/namespaces/team/configmaps"),
+        ("GET", "/api/v1/nodes"),
     ):
         reply = api.call(method, target)
         assert (reply.code, reply.document["reason"]) == (501, "NotImplemented"), (method, target)
     assert api.call("POST", JOBS, b"{}", content_type="application/yaml").code == 501
+    assert api.call("POST", f"{JOBS}?fieldValidation=Ignore", job("other")).code == 501
+    assert api.call("POST", PODS, pod("worker")).code == 501
+    for name in ("finalizers", "ownerReferences", "generateName"):
+        document = job("other")
+        document["metadata"][name] = "a" if name == "generateName" else ["a/b"] if name == "finalizers" else [{}]
+        assert api.call("POST", JOBS, document).code == 501, name
     orphans = {"propagationPolicy": "Orphan"}
     assert api.call("DELETE", f"{JOBS}/train", orphans).code == 501
     assert api.call("GET", f"{JOBS}/train").code == 200
@@ -107,10 +113,9 @@ def test_an_unknown_field_is_refused_where_that_is_asked_for(api: ApiClient) -> 
     text = json.dumps(job()).replace('"replicas": 1', '"replicas": 1, "replicas": 2').encode()
     refused = api.call("POST", f"{JOBS}?fieldValidation=Strict", text)
     assert 'duplicate field "spec.replicaSpecs[0].replicas"' in refused.document["message"]
-    warned = api.call("POST", JOBS, document)
-    assert warned.code == 201
-    assert "surprise" not in warned.document["spec"]
-    assert warned.headers["warning"].startswith('299 - "unknown field')
+    pruned = api.call("POST", JOBS, document)
+    assert pruned.code == 201
+    assert "surprise" not in pruned.document["spec"]
 
 
 def test_everything_that_the_schema_refuses_is_said_at_once(api: ApiClient) -> None:
@@ -137,9 +142,6 @@ def test_a_body_that_is_no_job_is_refused(api: ApiClient) -> None:
     ):
         reply = api.call("POST", JOBS, body, content_type="application/json")
         assert (reply.code, reply.document["kind"]) == (code, "Status"), body[:80]
-    reply = api.call("POST", PODS, pod("worker", serviceAccountName="muster-run"))
-    assert (reply.code, reply.document["reason"]) == (403, "Forbidden")
-    assert "team/muster-run" in reply.document["message"]
 
 
 def test_a_path_without_a_resource_is_none(api: ApiClient) -> None:
@@ -186,7 +188,16 @@ KEYS = (
 )
 SCALARS = ("x", "a b", "", "../..", "0", 0, -1, 2**70, 1.5, None, True, False)
 QUERIES = (
-    *("", "", "?fieldValidation=Strict", "?limit=1", "?labelSelector=a%3Db", "?labelSelector=%28", "?continue=abc"),
+    *(
+        "",
+        "",
+        "?fieldValidation=Strict",
+        "?fieldValidation=x",
+        "?limit=1",
+        "?labelSelector=a%3Db",
+        "?labelSelector=%28",
+        "?continue=abc",
+    ),
     *("?propagationPolicy=Foreground", "?gracePeriodSeconds=x"),
 )
 
@@ -219,7 +230,7 @@ class Sender:
     def request(self) -> tuple[str, str, Any]:
         resource = self.pick(RESOURCES)
         root = f"/apis/{resource.group}" if resource.group else "/api"
-        place = f"/namespaces/{self.pick(['team', 'team', 'default', 'none'])}" if resource.namespaced else ""
+        place = f"/namespaces/{self.pick(['team', 'team', 'default', 'none'])}"
         path = f"{root}/{resource.version}{place}/{resource.plural}"
         method = self.pick(["GET", "POST", "POST", "DELETE"])
         if method == "POST":
@@ -233,7 +244,7 @@ class Sender:
 def test_no_request_is_an_error_of_the_server(seed: int) -> None:
     api, sender = ApiClient(), Sender(seed)
     codes = set()
-    for _ in range(300):
+    for _ in range(400):
         method, target, body = sender.request()
         reply = api.call(method, target, body, content_type="application/json")
         codes.add(reply.code)
