@@ -42,11 +42,6 @@ def documented_violations(request: CreateTrainingJobRequestTypeDef) -> list[str]
     ]
 
 
-def tag_violations(tags: Sequence[TagTypeDef]) -> list[str]:
-    """The documented limits of AddTags that `tags` break."""
-    return list(_tags(tags))
-
-
 def _algorithm(algorithm: AlgorithmSpecificationUnionTypeDef) -> Iterator[str]:
     named = [name for name, value in algorithm.items() if name in {"TrainingImage", "AlgorithmName"} and value]
     if len(named) != 1:

@@ -7,14 +7,13 @@ HubContentDocument. Files are read at every call.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from muster.local.sagemaker import service_errors
+from muster.local.sagemaker.answer_pages import page, refuse_others
 from muster.local.sagemaker.request_validation import operation_model
 
 if TYPE_CHECKING:
@@ -30,21 +29,6 @@ _SCHEMA = "2.4.0"
 _DEFAULT_PAGE = 10
 
 _Answer = Mapping[str, object]
-
-
-class _ListHubContents(TypedDict, total=False):
-    """The request as it comes over the wire: times in epoch seconds."""
-
-    HubName: str
-    HubContentType: str
-    NameContains: str
-    MaxSchemaVersion: str
-    CreationTimeBefore: float
-    CreationTimeAfter: float
-    SortBy: Literal["HubContentName", "CreationTime", "HubContentStatus"]
-    SortOrder: Literal["Ascending", "Descending"]
-    MaxResults: int
-    NextToken: str
 
 
 @dataclass(frozen=True)
@@ -82,25 +66,12 @@ class Hubs:
             "LastModifiedTime": file.stat().st_mtime,
         }
 
-    def _list(self, request: _ListHubContents, caller: Caller) -> _Answer:
+    def _list(self, request: Mapping[str, Any], caller: Caller) -> _Answer:
         hub, kind = _hub_name(request["HubName"]), request["HubContentType"]
         caller.authorise("sagemaker:ListHubContents", self._hub_arn(hub), {})
-        after, before = request.get("CreationTimeAfter"), request.get("CreationTimeBefore")
-        rows = [
-            self._summary(hub, kind, name, file)
-            for name, file in self._contents(hub, kind).items()
-            if request.get("NameContains", "").lower() in name.lower()
-            and (after is None or file.stat().st_mtime > after)
-            and (before is None or file.stat().st_mtime < before)
-        ]
-        by = request.get("SortBy", "HubContentName")
-        rows.sort(key=lambda row: (row[by], row["HubContentName"]), reverse=request.get("SortOrder") == "Descending")
-        start = _position(request.get("NextToken"))
-        end = start + request.get("MaxResults", _DEFAULT_PAGE)
-        answer: dict[str, object] = {"HubContentSummaries": rows[start:end]}
-        if end < len(rows):
-            answer["NextToken"] = base64.b64encode(str(end).encode()).decode()
-        return answer
+        refuse_others(request, "HubName", "HubContentType")
+        rows = [self._summary(hub, kind, name, file) for name, file in self._contents(hub, kind).items()]
+        return page("HubContentSummaries", rows, request, _DEFAULT_PAGE)
 
     def _contents(self, hub: str, kind: str) -> dict[str, Path]:
         """The files of a hub's contents of one type, by name.
@@ -142,13 +113,3 @@ class Hubs:
 def _hub_name(name: str) -> str:
     """A hub is named by its name or its ARN."""
     return name.rpartition("/")[2]
-
-
-def _position(token: str | None) -> int:
-    if token is None:
-        return 0
-    try:
-        return int(base64.b64decode(token, validate=True))
-    except (binascii.Error, ValueError) as error:
-        message = "The token is not from an answer of ListHubContents."
-        raise service_errors.invalid(message) from error

@@ -37,6 +37,11 @@ def unknown_operation(name: str) -> ServiceError:
     return ServiceError("UnknownOperationException", message, 404)
 
 
+def unsupported(what: str) -> ServiceError:
+    """A part of an operation that AWS has and the embedded cloud does not."""
+    return ServiceError("NotImplemented", f"The embedded cloud does not have {what}.", 501)
+
+
 def foreign_region(signed: str, home: str) -> ServiceError:
     """A call that is signed for another region than the cloud's: on AWS it goes to that region's own endpoint."""
     return ServiceError("InvalidSignatureException", f"Credential should be scoped to {home}, not to {signed}.", 403)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from muster.contract.names import TRAINING_LOG_GROUP
 from muster.local.faults import QuotaError
 from muster.local.ministack.host import Host
 from muster.local.ministack.role_sessions import RoleGrant, role_admits, role_session, session_may
 from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
+from muster.local.sagemaker.answer_pages import page, refuse_others
 from muster.local.sagemaker.container_credentials import CredentialEndpoint
 from muster.local.sagemaker.hubs import Hubs
 from muster.local.sagemaker.job_life import Lifecycle, Machine, Platform
@@ -29,7 +27,6 @@ from muster.local.sagemaker.training_job import Change, Job
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import (
-        AddTagsInputTypeDef,
         CreateTrainingJobRequestTypeDef,
         DescribeTrainingJobRequestTypeDef,
         ListTagsInputTypeDef,
@@ -41,26 +38,8 @@ if TYPE_CHECKING:
 SERVICE_PRINCIPAL = "sagemaker.amazonaws.com"
 _CONTAINER_SESSION = "SageMaker"
 _DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
-_MAX_TAGS = 50  # quota: tags per resource
 
 Document = Mapping[str, object]
-
-
-class _ListTrainingJobs(TypedDict, total=False):
-    """The request as it comes over the wire: times in epoch seconds."""
-
-    NextToken: str
-    MaxResults: int
-    CreationTimeAfter: float
-    CreationTimeBefore: float
-    LastModifiedTimeAfter: float
-    LastModifiedTimeBefore: float
-    NameContains: str
-    StatusEquals: str
-    SortBy: Literal["Name", "CreationTime", "Status"]
-    SortOrder: Literal["Ascending", "Descending"]
-    WarmPoolStatusEquals: str
-    TrainingPlanArnEquals: str
 
 
 class TrainingService:
@@ -86,7 +65,6 @@ class TrainingService:
             "StopTrainingJob": self._stop,
             "UpdateTrainingJob": self._update,
             "ListTrainingJobs": self._list,
-            "AddTags": self._add_tags,
             "ListTags": self._list_tags,
             **hubs.operations,
             **(further or {}),
@@ -159,36 +137,12 @@ class TrainingService:
         job.keep_pool(resources["KeepAlivePeriodInSeconds"])
         return {"TrainingJobArn": arn}
 
-    def _list(self, request: _ListTrainingJobs, caller: Caller) -> Document:
+    def _list(self, request: Mapping[str, Any], caller: Caller) -> Document:
+        """The jobs in the order of their creation, which is SageMaker's order unless another is asked for."""
         caller.authorise("sagemaker:ListTrainingJobs", "*", {})
-        if request.get("TrainingPlanArnEquals"):
-            return {"TrainingJobSummaries": []}
-        rows = [job for job in self._jobs.values() if _selected(job, request)]
-        key: Callable[[Job], tuple[str, float]] = {
-            "Name": lambda job: (job.name, 0.0),
-            "Status": lambda job: (job.status, job.created),
-            "CreationTime": lambda job: ("", job.created),
-        }[request.get("SortBy", "CreationTime")]
-        rows.sort(key=key, reverse=request.get("SortOrder") == "Descending")
-        start = _position(request.get("NextToken"))
-        end = start + request.get("MaxResults", _DEFAULT_PAGE)
-        answer: dict[str, object] = {"TrainingJobSummaries": [job.summary() for job in rows[start:end]]}
-        if end < len(rows):
-            answer["NextToken"] = base64.b64encode(json.dumps({"position": end}).encode()).decode()
-        return answer
-
-    def _add_tags(self, request: AddTagsInputTypeDef, caller: Caller) -> Document:
-        arn = request["ResourceArn"]
-        added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
-        caller.authorise("sagemaker:AddTags", arn, {**_tag_context(added), **self._resource_context(arn)})
-        request_validation.refuse(documented_limits.tag_violations(request["Tags"]))
-        job = self._job(arn)
-        merged = {**job.tags, **added}
-        if len(merged) > _MAX_TAGS:
-            message = f"A resource has at most {_MAX_TAGS} tags; this one would have {len(merged)}."
-            raise service_errors.invalid(message)
-        job.tags = merged
-        return {"Tags": _tag_list(merged)}
+        refuse_others(request, "NameContains", "StatusEquals", "WarmPoolStatusEquals")
+        rows = [job.summary() for job in self._jobs.values() if _selected(job, request)]
+        return page("TrainingJobSummaries", rows, request, _DEFAULT_PAGE)
 
     def _list_tags(self, request: ListTagsInputTypeDef, caller: Caller) -> Document:
         arn = request["ResourceArn"]
@@ -262,28 +216,12 @@ class TrainingService:
         return [job.name for job in self._jobs.values() if not job.status.is_terminal]
 
 
-def _selected(job: Job, request: _ListTrainingJobs) -> bool:
-    after, before = request.get("CreationTimeAfter"), request.get("CreationTimeBefore")
-    modified_after, modified_before = request.get("LastModifiedTimeAfter"), request.get("LastModifiedTimeBefore")
+def _selected(job: Job, request: Mapping[str, Any]) -> bool:
     return (
-        (after is None or job.created > after)
-        and (before is None or job.created < before)
-        and (modified_after is None or job.modified > modified_after)
-        and (modified_before is None or job.modified < modified_before)
-        and request.get("NameContains", "").lower() in job.name.lower()
+        request.get("NameContains", "").lower() in job.name.lower()
         and request.get("StatusEquals", job.status) == job.status
         and request.get("WarmPoolStatusEquals", job.pool_status) == job.pool_status
     )
-
-
-def _position(token: str | None) -> int:
-    if token is None:
-        return 0
-    try:
-        return int(json.loads(base64.b64decode(token, validate=True))["position"])
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        message = "The token is not from an answer of ListTrainingJobs."
-        raise service_errors.invalid(message) from error
 
 
 def _create_context(request: CreateTrainingJobRequestTypeDef) -> dict[str, object]:

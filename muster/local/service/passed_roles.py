@@ -12,9 +12,7 @@ from muster.local.ministack.eks.pod_identities import SERVICE_PRINCIPAL
 from muster.local.ministack.host import Account
 from muster.local.service.http_request import EndpointRequest
 
-_ASSOCIATIONS = frozenset(
-    {Call("eks", "CreatePodIdentityAssociation"), Call("eks", "UpdatePodIdentityAssociation")},
-)
+_ASSOCIATION = Call("eks", "CreatePodIdentityAssociation")
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class PassedRole:
 
 async def passed_role(request: EndpointRequest, call: Call) -> PassedRole | None:
     """The role that a call gives to the pods of a cluster; None for a call that gives none."""
-    if call not in _ASSOCIATIONS:
+    if call != _ASSOCIATION:
         return None
     try:
         document = json.loads(await request.body() or b"{}")

@@ -12,6 +12,7 @@ import botocore.session
 
 from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
+from muster.local.sagemaker.answer_pages import page
 
 TARGET = "ServiceQuotasV20190624."
 ACTION = "servicequotas:ListServiceQuotas"
@@ -30,18 +31,8 @@ def list_service_quotas(request: Mapping[str, object], account: Account) -> Mapp
     if request.get("ServiceCode") != _SERVICE:
         code, message = "NoSuchResourceException", "The embedded cloud has quotas of SageMaker only."
         raise service_errors.ServiceError(code, message)
-    token = str(request.get("NextToken", "0"))
-    if not token.isdecimal():
-        code, message = "InvalidPaginationTokenException", "Invalid token was provided."
-        raise service_errors.ServiceError(code, message)
-    start, size = int(token), min(int(str(request.get("MaxResults", _PAGE))), _PAGE)
-    names = _names()
-    answer: dict[str, object] = {
-        "Quotas": [_quota(number, name, account) for number, name in enumerate(names) if start <= number < start + size]
-    }
-    if start + size < len(names):
-        answer["NextToken"] = str(start + size)
-    return answer
+    rows = [_quota(number, name, account) for number, name in enumerate(_names())]
+    return page("Quotas", rows, request, _PAGE, "InvalidPaginationTokenException")
 
 
 def _names() -> list[str]:

@@ -96,11 +96,11 @@ def test_an_association_that_eks_refuses(workshop: Workshop, eks: Any, pod_role:
         association("Bad_Name", pod_role),
     ):
         assert code_of(eks.create_pod_identity_association, **asked) == "InvalidParameterException", asked
-    name = workshop.name("repeated")
-    asked = association(name, pod_role, clientRequestToken=f"token-of-{name}")
-    first, again = (eks.create_pod_identity_association(**asked)["association"]["associationId"] for _ in range(2))
-    assert again == first
-    assert code_of(eks.create_pod_identity_association, **association(name, pod_role)) == "ResourceInUseException"
+    asked = association(workshop.name("taken"), pod_role)
+    made = eks.create_pod_identity_association(**asked)["association"]
+    assert code_of(eks.create_pod_identity_association, **asked) == "ResourceInUseException"
+    one = {"clusterName": EKS, "associationId": made["associationId"]}
+    assert code_of(eks.update_pod_identity_association, **one, roleArn=pod_role) == "NotImplemented"
 
 
 def test_a_template_has_access_entries(workshop: Workshop, eks: Any, principal: str) -> None:

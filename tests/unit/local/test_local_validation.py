@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from muster.local.sagemaker.documented_limits import documented_violations, tag_violations
+from muster.local.sagemaker.documented_limits import documented_violations
 from muster.local.sagemaker.hubs import Hubs
 from muster.local.sagemaker.request_validation import operation_model, refuse, violations
 from muster.local.sagemaker.service_errors import ServiceError
@@ -128,18 +128,15 @@ def test_all_violations_are_told_at_once() -> None:
 
 
 def test_the_other_operations_are_checked_too() -> None:
-    arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/a"
     for operation, request, expected in (
         ("ListTrainingJobs", {"StatusEquals": "Done"}, "enum value set"),
         ("ListTrainingJobs", {"CreationTimeAfter": "yesterday"}, "must be a number"),
         ("DescribeTrainingJob", {}, "'trainingJobName'"),
-        ("AddTags", {"ResourceArn": arn}, "'tags'"),
+        ("ListTags", {}, "'resourceArn'"),
         ("DescribeHubContent", {"HubName": "a", "HubContentType": "Model"}, "'hubContentName'"),
     ):
         [violation] = violations(operation, request)
         assert expected in violation, operation
-    assert tag_violations([{"Key": "a", "Value": "1"}]) == []
-    assert len(tag_violations([{"Key": "aws:a", "Value": "1"}])) == 1
 
 
 def test_what_a_hub_answers_has_the_members_of_the_model_and_its_lists_have_pages(tmp_path: Path) -> None:
@@ -162,15 +159,19 @@ def test_what_a_hub_answers_has_the_members_of_the_model_and_its_lists_have_page
         assert refused.value.code == "ResourceNotFound", change
 
     def page(**more: Any) -> tuple[list[Any], Any]:
-        answer = hubs.operations["ListHubContents"]({**request, "HubName": found["HubArn"], **more}, caller)
+        asked_for = {"HubName": found["HubArn"], "HubContentType": "ModelReference", **more}
+        answer = hubs.operations["ListHubContents"](asked_for, caller)
         return answer["HubContentSummaries"], answer.get("NextToken")  # type: ignore[return-value]
 
     first, token = page()
     second, end = page(NextToken=token)
     listed = [one["HubContentName"] for one in (*first, *second)]
     assert (len(first), listed, end) == (10, [*names, "zlong"], None)
-    [last], _ = page(NameContains="a-1", SortOrder="Descending", MaxResults=1)
-    assert last["HubContentName"] == "llama-11"
+    for wrong, code in (({"NextToken": "x"}, "ValidationException"), ({"SortOrder": "Descending"}, "NotImplemented")):
+        with pytest.raises(ServiceError) as refused:
+            page(**wrong)
+        assert refused.value.code == code
+    [last], _ = page(NextToken="11", MaxResults=1)
     shape = operation_model("ListHubContents").output_shape
     assert shape is not None
     row: Any = shape.members["HubContentSummaries"]

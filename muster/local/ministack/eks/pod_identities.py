@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -40,9 +39,9 @@ class _Pod:
 
 
 def install(account: Account) -> None:
-    """Let MiniStack refuse what EKS refuses, and repeat the answer to a request that is repeated."""
+    """Let MiniStack refuse what EKS refuses, and what Muster never sends."""
     eks._create_pod_identity_association = _checked_creation(eks._create_pod_identity_association, account)
-    eks._update_pod_identity_association = _checked_update(eks._update_pod_identity_association, account)
+    eks._update_pod_identity_association = _not_served
     eks._pod_identity_association_arn = _arn(account)
 
 
@@ -56,45 +55,21 @@ def _arn(account: Account) -> Callable[[str, str], str]:
 def _checked_creation(
     create: Callable[[str, dict[str, Any]], Response], account: Account
 ) -> Callable[[str, dict[str, Any]], Response]:
-    repeated: dict[tuple[str, str], tuple[dict[str, Any], str]] = {}
-
     @functools.wraps(create)
     def created(cluster: str, body: dict[str, Any]) -> Response:
         if cluster not in eks._clusters:
             return create(cluster, body)
-        asked = {name: value for name, value in body.items() if name != "clientRequestToken"}
-        token = (cluster, str(body.get("clientRequestToken") or secrets.token_hex(16)))
-        if token in repeated:
-            before, identifier = repeated[token]
-            found = eks._pod_identity_associations.get(eks._pia_key(cluster, identifier))
-            if before == asked and found is not None:
-                return 200, {"Content-Type": "application/json"}, json.dumps({"association": found}).encode()
-            return refused("InvalidRequestException", "The clientRequestToken was used for another request.")
         for name in ("namespace", "serviceAccount"):
             value = str(body.get(name, ""))
             if value and not _NAME.fullmatch(value):
                 return refused("InvalidParameterException", f"{name} is not a valid name of Kubernetes: {value}")
-        if refusal := _problem(account, cluster, body):
-            return refusal
-        response = create(cluster, body)
-        if response[0] == 200:
-            repeated[token] = asked, json.loads(response[2])["association"]["associationId"]
-        return response
+        return _problem(account, cluster, body) or create(cluster, body)
 
     return created
 
 
-def _checked_update(
-    update: Callable[[str, str, dict[str, Any]], Response], account: Account
-) -> Callable[[str, str, dict[str, Any]], Response]:
-    @functools.wraps(update)
-    def updated(cluster: str, identifier: str, body: dict[str, Any]) -> Response:
-        found = eks._pod_identity_associations.get(eks._pia_key(cluster, identifier))
-        if found is not None and (refusal := _problem(account, cluster, {**found, **body})):
-            return refusal
-        return update(cluster, identifier, body)
-
-    return updated
+def _not_served(_cluster: str, _identifier: str, _body: dict[str, Any]) -> Response:
+    return refused("NotImplemented", "The embedded cloud does not have UpdatePodIdentityAssociation.", 501)
 
 
 def _problem(account: Account, cluster: str, body: Mapping[str, Any]) -> Response | None:

@@ -1,4 +1,4 @@
-"""On what resource the rights of a call of EKS are checked (Service Authorization Reference, EKS), and what has tags.
+"""On what resource the rights of a call of EKS are checked (Service Authorization Reference, EKS).
 
 MiniStack asks for the cluster every time.
 """
@@ -18,24 +18,6 @@ from muster.local.ministack.host import Account
 def install(account: Account) -> None:
     """Check calls about an association or an entry on its own ARN."""
     iam_actions.extract_resource_arn = _extended(iam_actions.extract_resource_arn, account)
-    eks._resolve_tag_resource_arn = _tagged(eks._resolve_tag_resource_arn)
-
-
-def _tagged(resolve: Callable[[str], tuple[str | None, object]]) -> Callable[[str], tuple[str | None, object]]:
-    """Tags of entries and associations, whose ARNs MiniStack does not know."""
-
-    @wraps(resolve)
-    def resolved(arn: str) -> tuple[str | None, object]:
-        kind = arn.partition(":eks:")[2].split(":")[-1].split("/")[0]
-        if kind == "access-entry":
-            known = {str(entry["accessEntryArn"]) for entry in eks._access_entries.values()}
-        elif kind == "podidentityassociation":
-            known = {str(found["associationArn"]) for found in eks._pod_identity_associations.values()}
-        else:
-            return resolve(arn)
-        return (arn, None) if arn in known else (None, eks._tag_resource_not_found(arn))
-
-    return resolved
 
 
 def _extended(extract: Callable[..., str], account: Account) -> Callable[..., str]:
@@ -48,8 +30,6 @@ def _extended(extract: Callable[..., str], account: Account) -> Callable[..., st
 
 
 def _own_arn(account: Account, path: str) -> str | None:
-    if path.startswith("/tags/"):
-        return unquote(path.removeprefix("/tags/"))
     parts = [unquote(part) for part in path.split("/") if part]
     if len(parts) < 2 or parts[0] != "clusters":
         return None
