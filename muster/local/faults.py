@@ -6,15 +6,18 @@ test can assert that the fault happened.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 
 class FaultBase(BaseModel):
-    """What every fault has. The commands of `muster faults` follow from the models: each field is an option."""
+    """What every fault has. The commands of `muster faults` follow from the models."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arguments: ClassVar[tuple[str, ...]] = ("job",)
+    """The fields that are arguments of the command; all others are options."""
 
     count: int | None = Field(default=1, ge=1, description="How often it fires.")
     """None for no limit."""
@@ -87,6 +90,7 @@ class QuotaError(_JobFault):
 class CallError(FaultBase):
     """Fail calls of any service, before their effect or after it."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("service", "operation")
     kind: Literal["call-error"] = "call-error"
     service: str = Field(default="*", description="Signing name, or a glob: s3, states, lambda, events, sagemaker.")
     operation: str = Field(default="*", description="Operation name, or a glob: CreateTrainingJob, PutObject.")
@@ -115,6 +119,7 @@ class RateLimit(FaultBase):
 class EventFault(_JobFault):
     """Drop, duplicate, delay or reorder a job's state-change events."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("action", "job")
     kind: Literal["event"] = "event"
     action: Literal["drop", "duplicate", "delay", "reorder"] = Field(description="What happens to an event.")
     status: str = Field(default="*", description="Glob over TrainingJobStatus or SecondaryStatus.")
@@ -167,6 +172,7 @@ class OperatorDown(_ClusterJobFault):
 class LostNotice(FaultBase):
     """Lose S3's event about a notice of a replica on the HyperPod cluster; the object is there."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("key",)
     kind: Literal["lost-notice"] = "lost-notice"
     key: str = Field(default="notices/*", description="Glob over the keys of notices.")
 
@@ -184,10 +190,11 @@ _KUBERNETES_ERRORS = {
 class KubernetesError(FaultBase):
     """Fail calls of the Kubernetes API of an embedded cluster, before their effect or after it."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("verb", "resource")
     kind: Literal["kubernetes-error"] = "kubernetes-error"
     cluster: str = Field(default="*", description="Name of the EKS cluster, or a glob.")
-    verb: str = Field(default="*", description="create, get, list, watch, update, patch, delete, or a glob.")
-    resource: str = Field(default="*", description="Plural of the resource, or a glob: hyperpodpytorchjobs, pods/log.")
+    verb: str = Field(default="*", description="create, get, list, delete, or a glob.")
+    resource: str = Field(default="*", description="Plural of the resource, or a glob: hyperpodpytorchjobs, pods.")
     namespace: str = Field(default="*", description="Namespace, or a glob.")
     name: str = Field(default="*", description="Name of the object, or a glob.")
     caller: str = Field(default="*", description="Glob over the caller: a role's name, root.")

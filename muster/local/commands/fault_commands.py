@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from pydantic import ValidationError
@@ -20,53 +20,9 @@ from muster.local.commands.command_answers import (
     print_answer,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
-from muster.local.faults import (
-    FAULT,
-    CallError,
-    CapacityError,
-    Crash,
-    DeletedJob,
-    EventFault,
-    FailedHealthCheck,
-    Fault,
-    FaultBase,
-    FaultReport,
-    KubernetesError,
-    LostInstance,
-    LostNode,
-    LostNotice,
-    OperatorDown,
-    Preemption,
-    QuotaError,
-    RuleIssue,
-    SlowStart,
-    SmallVolume,
-    SpotInterruption,
-    throttled,
-)
+from muster.local.faults import FAULT, Fault, FaultBase, FaultReport, RateLimit, throttled
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Inject faults into the embedded cloud.")
-
-# Models that are commands as they are, with those of their fields that are arguments; all others are options.
-_COMMANDS: tuple[tuple[type[FaultBase], tuple[str, ...]], ...] = (
-    (SpotInterruption, ("job",)),
-    (LostInstance, ("job",)),
-    (Crash, ("job",)),
-    (CapacityError, ("job",)),
-    (QuotaError, ("job",)),
-    (SlowStart, ("job",)),
-    (SmallVolume, ("job",)),
-    (RuleIssue, ("job",)),
-    (CallError, ("service", "operation")),
-    (EventFault, ("action", "job")),
-    (LostNode, ("job",)),
-    (FailedHealthCheck, ("job",)),
-    (Preemption, ("job",)),
-    (DeletedJob, ("job",)),
-    (OperatorDown, ("job",)),
-    (LostNotice, ("key",)),
-    (KubernetesError, ("verb", "resource")),
-)
 
 
 @app.command(name="list")
@@ -128,22 +84,22 @@ def throttle(
         _ask(state, as_json, throttled(service, operation, count))
 
 
-def _command(model: type[FaultBase], arguments: tuple[str, ...]) -> Callable[..., None]:
+def _command(model: type[FaultBase]) -> Callable[..., None]:
     """The function of the command that adds a fault of `model`; Typer reads its parameters from the signature."""
     kind = str(model.model_fields["kind"].default)
 
     def command(*, as_json: bool, state: Path | None, **fields: object) -> None:
         _add(state, as_json, kind=kind, **fields)
 
-    parameters = list(_parameters(model, arguments))
+    parameters = list(_parameters(model))
     command.__doc__ = model.__doc__
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(command)["__signature__"] = Signature(parameters)
     return command
 
 
-def _parameters(model: type[FaultBase], arguments: tuple[str, ...]) -> Iterator[Parameter]:
-    fields = model.model_fields
+def _parameters(model: type[FaultBase]) -> Iterator[Parameter]:
+    fields, arguments = model.model_fields, model.arguments
     for name in arguments:
         yield _parameter(name, fields[name], typer.Argument(help=fields[name].description), Parameter.empty)
     # The options of the model itself first, then those of every fault.
@@ -191,5 +147,7 @@ def _line(report: FaultReport) -> str:
     return f"{report.id}  {report.fault.kind}  {described}  fired {report.fired} of {count}"
 
 
-for _model, _arguments in _COMMANDS:
-    app.command(name=str(_model.model_fields["kind"].default))(_command(_model, _arguments))
+# `throttle` adds a rate limit, too.
+for _model in get_args(get_args(Fault)[0]):
+    if _model is not RateLimit:
+        app.command(name=str(_model.model_fields["kind"].default))(_command(_model))
