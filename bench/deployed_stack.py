@@ -71,7 +71,7 @@ def settings_with(cluster: ClusterSettings | None) -> StackSettings:
     replicas = ReplicasTable(image=LOCAL_IMAGE)
     if cluster is None:
         return StackSettings(replicas=replicas)
-    table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=list(cluster.namespaces))
+    table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=[cluster.namespace])
     return StackSettings(replicas=replicas, hyperpod_clusters={cluster.name: table})
 
 

@@ -96,7 +96,7 @@ class Stage:
         replicas, cluster = ReplicasTable(image=LOCAL_IMAGE), self._cluster
         if cluster is None:
             return StackSettings(replicas=replicas)
-        table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=list(cluster.namespaces))
+        table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=[cluster.namespace])
         return StackSettings(replicas=replicas, hyperpod_clusters={cluster.name: table})
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:

@@ -113,7 +113,7 @@ class Rights:
         }
 
     def roles(self) -> list[str]:
-        found = self.api.call("GET", f"{RBAC}/{CLUSTER.namespaces[0]}/roles").body["items"]
+        found = self.api.call("GET", f"{RBAC}/{CLUSTER.namespace}/roles").body["items"]
         return [item["metadata"]["name"] for item in found if "muster/stack" in item["metadata"].get("labels", {})]
 
     def entries(self) -> list[str]:
@@ -129,7 +129,7 @@ def test_the_functions_are_let_in_what_is_taken_from_them_is_found_and_a_deletio
     assert rights.failed_checks() == {}
     made = rights.roles()
     assert len(made) == 8
-    path = f"{RBAC}/{CLUSTER.namespaces[0]}/rolebindings/{made[0]}"
+    path = f"{RBAC}/{CLUSTER.namespace}/rolebindings/{made[0]}"
     assert rights.api.call("DELETE", path).status == 200
     assert [*rights.failed_checks()] == ["cluster-roles"]
     [*_, entry] = [

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.local.faults import KubernetesError
 from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
 from muster.local.kubernetes.server.application import KubernetesApi
+from muster.local.kubernetes.server.request_info import RequestInfo
 
 JOBS = "/apis/sagemaker.amazonaws.com/v1/namespaces/team/hyperpodpytorchjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -19,6 +21,18 @@ USERS = {
     "viewer": User("viewer", (AUTHENTICATED,), policies=(AccessPolicy("AmazonEKSViewPolicy"),)),
     "developer": User("developer", (AUTHENTICATED, "developers")),
 }
+
+
+class Unobserved:
+    """Counts nothing, and has no faults."""
+
+    def count(self, info: RequestInfo, user: User) -> None:
+        """Nothing."""
+
+    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
+        """None."""
+        _ = info, user
+        return None
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class ApiClient:
     """Who calls with the token that is their name."""
 
     store: ObjectStore = field(default_factory=cluster_store)
-    observer: Any = None
+    observer: Any = field(default_factory=Unobserved)
     token: str | None = "admin"
 
     def __post_init__(self) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from muster.contract.aws.cluster_instances import CLUSTER_INSTANCE_TYPES
-from muster.contract.hyperpod.clusters import Cluster, ClusterName, Clusters, DnsLabel, EksName
+from muster.contract.hyperpod.clusters import Cluster, ClusterName, Clusters
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 
 DEFAULT_CLUSTER = "muster-local"
 DEFAULT_NODES = 4
 NODES_MAX = 100
-_PREFIX = "hyperpod-ns-"
 
 
 class ClusterSettings(BaseModel):
@@ -22,14 +19,8 @@ class ClusterSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ClusterName = DEFAULT_CLUSTER
-    eks_name: EksName | None = None
-    """Default: the name with `-eks`."""
     node_type: str = DEFAULT_INSTANCE_TYPE
     nodes: int = Field(default=DEFAULT_NODES, ge=1, le=NODES_MAX)
-    teams: Annotated[tuple[DnsLabel, ...], Field(min_length=1, max_length=10)] = ("team",)
-    """Each has the namespace hyperpod-ns-TEAM, with a local queue and a cluster queue."""
-    quota_nodes: int | None = Field(default=None, ge=0)
-    """Nodes of each team's quota; default: all of the cluster."""
     node_seconds: float = Field(default=1.0, ge=0)
     """How long the cluster takes to notice that a node is gone (Kubernetes: 40 s)."""
     replace_seconds: float = Field(default=3.0, ge=0)
@@ -47,17 +38,17 @@ class ClusterSettings(BaseModel):
     @property
     def eks_cluster(self) -> str:
         """The name of the EKS cluster."""
-        return self.eks_name or f"{self.name}-eks"
+        return f"{self.name}-eks"
 
     @property
-    def namespaces(self) -> tuple[str, ...]:
-        """The namespaces of the teams."""
-        return tuple(f"{_PREFIX}{team}" for team in self.teams)
+    def namespace(self) -> str:
+        """The namespace of the one team, with a queue whose quota is that of all nodes."""
+        return "hyperpod-ns-team"
 
 
 def clusters_of(settings: ClusterSettings | None) -> Clusters:
     """What a stack has to know of the cluster; nothing where there is none."""
     if settings is None:
         return Clusters()
-    cluster = Cluster(name=settings.name, eks_cluster=settings.eks_cluster, namespaces=settings.namespaces)
+    cluster = Cluster(name=settings.name, eks_cluster=settings.eks_cluster, namespaces=(settings.namespace,))
     return Clusters(clusters=(cluster,))

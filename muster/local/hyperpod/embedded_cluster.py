@@ -44,7 +44,7 @@ class EmbeddedCluster:
     def __init__(self, parts: ClusterParts) -> None:
         settings = parts.settings
         self._store = parts.store
-        for namespace in (*_NAMESPACES, *settings.namespaces):
+        for namespace in (*_NAMESPACES, settings.namespace):
             self._store.add_namespace(namespace)
         self._kubelet = Kubelet(parts.store, parts.machine)
         self._kueue = Kueue(parts.store, settings, self._changed)

@@ -123,14 +123,13 @@ class _Workload:
 
 
 class Kueue:
-    """Looks at all jobs of all queues whenever one of them or a pod has changed. Thread-safe."""
+    """Looks at all jobs of the team's queue whenever one of them or a pod has changed. Thread-safe."""
 
     def __init__(self, store: ObjectStore, settings: ClusterSettings, changed: Callable[[], None]) -> None:
         """`changed` is called when a job has got quota, or lost it."""
         self._store = store
-        self._namespaces = settings.namespaces
-        nodes = settings.nodes if settings.quota_nodes is None else settings.quota_nodes
-        self._quota = _counted(times(allocatable(settings.node_type), nodes))
+        self._namespace = settings.namespace
+        self._quota = _counted(times(allocatable(settings.node_type), settings.nodes))
         self._changed = changed
         self._workloads: dict[str, _Workload] = {}
         """By the uids of their jobs."""
@@ -167,13 +166,12 @@ class Kueue:
                 if _queue_of(job) and not job["metadata"].get("deletionTimestamp") and not JobView(job).has_ended
             }
             self._workloads = {uid: self._workloads.get(uid) or _Workload() for uid in jobs}
-            for namespace in self._namespaces:
-                claims = [self._claim(uid, job) for uid, job in jobs.items() if _is_in(job, namespace)]
-                decision = decide(claims, self._quota)
-                for uid in decision.evictions:
-                    self._grant(jobs[uid], 0)
-                for uid, count in decision.grants.items():
-                    self._grant(jobs[uid], count)
+            claims = [self._claim(uid, job) for uid, job in jobs.items() if _is_in(job, self._namespace)]
+            decision = decide(claims, self._quota)
+            for uid in decision.evictions:
+                self._grant(jobs[uid], 0)
+            for uid, count in decision.grants.items():
+                self._grant(jobs[uid], count)
             for uid, job in jobs.items():
                 if not self._workloads[uid].granted:
                     self._suspend(job, suspended=True)

@@ -42,7 +42,7 @@ class KubernetesCluster:
         """The certificate of the cluster's authority, as DescribeCluster has it."""
         return base64.b64encode(self._certificates.authority.read_bytes()).decode()
 
-    async def serve(self, authenticate: Authenticate, observer: CallObserver | None = None) -> None:
+    async def serve(self, authenticate: Authenticate, observer: CallObserver) -> None:
         """Serve the API until the task is cancelled."""
         application = KubernetesApi(self.store, authenticate, observer)
         config = tls_config(self._listener, self._certificates.server, self._certificates.key)

@@ -20,7 +20,7 @@ from muster.local import LocalCloud
 from tests.plugins.cluster_stack import CLUSTER
 from tests.support.waiting import wait_until
 
-NAMESPACE = CLUSTER.namespaces[0]
+NAMESPACE = CLUSTER.namespace
 STACK = Cluster(name=CLUSTER.name, eks_cluster=CLUSTER.eks_cluster, namespaces=(NAMESPACE,))
 PREFIX = "client"
 _numbers = itertools.count(1)

@@ -10,7 +10,7 @@ from muster.local import LocalCloud
 from tests.plugins.cluster_stack import CLUSTER
 from tests.support.workshop import Workshop
 
-EKS, NAMESPACE = CLUSTER.eks_cluster, CLUSTER.namespaces[0]
+EKS, NAMESPACE = CLUSTER.eks_cluster, CLUSTER.namespace
 VERSION = "2012-10-17"
 TO_PODS = {"Effect": "Allow", "Principal": {"Service": "pods.eks.amazonaws.com"}, "Action": "sts:AssumeRole"}
 EVERYTHING_OF_S3 = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}

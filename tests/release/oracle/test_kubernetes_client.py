@@ -19,7 +19,7 @@ from tests.support.hyperpod.cluster import PROGRAMS
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / "build" / "kubernetes" / "bin" / "python"
 SETTINGS = ClusterSettings(nodes=1)
-EKS, NAMESPACE = SETTINGS.eks_cluster, SETTINGS.namespaces[0]
+EKS, NAMESPACE = SETTINGS.eks_cluster, SETTINGS.namespace
 # `hyp` reports each call to AWS, unless the context names a region that AWS does not have.
 CONTEXT = f"arn:aws:eks:xx-none-1:123456789012:cluster/{EKS}"
 

@@ -26,7 +26,7 @@ class RootApi:
     """Jobs and pods of a namespace, over TLS."""
 
     def __init__(self, cloud: LocalCloud, settings: ClusterSettings) -> None:
-        eks_cluster, namespace = settings.eks_cluster, settings.namespaces[0]
+        eks_cluster, namespace = settings.eks_cluster, settings.namespace
         self._cluster, self._logs = settings.name, cloud.client("logs")
         cluster = cloud.client("eks").describe_cluster(name=eks_cluster)["cluster"]
         authority = base64.b64decode(cluster["certificateAuthority"]["data"]).decode()

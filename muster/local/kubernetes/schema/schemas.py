@@ -67,7 +67,7 @@ def schema_of(resource: Resource) -> Schema:
     """The schema of a resource."""
     properties = job_schema()["properties"]
     body = _BODIES.get(resource) or {"spec": properties["spec"], "status": properties["status"]}
-    return Schema(_object({"apiVersion": _TEXT, "kind": _TEXT, "metadata": _METADATA, **body}), job_schema()["$defs"])
+    return Schema(_object({"apiVersion": _TEXT, "kind": _TEXT, "metadata": _METADATA, **body}))
 
 
 def completed(resource: Resource, document: Document) -> Document:

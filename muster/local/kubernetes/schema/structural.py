@@ -1,6 +1,6 @@
 """Structural schemas as a kube-apiserver uses them: unknown fields, pruning, defaults, validation.
 
-The keywords are those of the committed schema of HyperPodPyTorchJob; `Schema.definitions` resolves its references.
+The keywords are those of the committed schema of HyperPodPyTorchJob.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from muster.contract.hyperpod.job_schema import resolved_schema
 from muster.local.kubernetes.objects.status_errors import (
     Document,
     Problem,
@@ -22,7 +23,6 @@ from muster.local.kubernetes.objects.status_errors import (
 )
 
 Node = Mapping[str, Any]
-_DEFINITION = "#/$defs/"
 _KINDS: Mapping[type, str] = {
     type(None): "null",
     bool: "boolean",
@@ -36,18 +36,9 @@ _KINDS: Mapping[type, str] = {
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with the definitions that it refers to."""
+    """A schema, which may refer to the definitions of that of HyperPodPyTorchJob."""
 
     root: Node
-    definitions: Mapping[str, Node] = field(default_factory=dict)
-
-    def resolve(self, node: Node) -> Node:
-        """A part of the schema, with what it refers to."""
-        reference = node.get("$ref")
-        if reference is None:
-            return node
-        found = self.resolve(self.definitions[str(reference).removeprefix(_DEFINITION)])
-        return {**found, **{name: value for name, value in node.items() if name != "$ref"}}
 
     def unknown_fields(self, document: Document) -> list[str]:
         """The paths of all fields that the schema does not know."""
@@ -73,7 +64,7 @@ class Schema:
         return properties, node.get("additionalProperties", not properties)
 
     def _unknown(self, value: Any, node: Node, path: str) -> Iterator[str]:
-        node = self.resolve(node)
+        node = resolved_schema(node)
         if isinstance(value, dict):
             properties, others = self._members(node)
             for name, item in value.items():
@@ -88,12 +79,12 @@ class Schema:
                 yield from self._unknown(item, node.get("items", {}), f"{path}[{index}]")
 
     def _prune(self, value: Any, node: Node) -> Any:
-        node = self.resolve(node)
+        node = resolved_schema(node)
         if isinstance(value, dict):
             properties, others = self._members(node)
             kept = {}
             for name, item in value.items():
-                if item is None and name in properties and "null" not in _types(self.resolve(properties[name])):
+                if item is None and name in properties and "null" not in _types(resolved_schema(properties[name])):
                     continue
                 if name in properties:
                     kept[name] = self._prune(item, properties[name])
@@ -105,11 +96,11 @@ class Schema:
         return value
 
     def _default(self, value: Any, node: Node) -> Any:
-        node = self.resolve(node)
+        node = resolved_schema(node)
         if isinstance(value, dict):
             properties, others = self._members(node)
             for name, member in properties.items():
-                found = self.resolve(member)
+                found = resolved_schema(member)
                 if name not in value and "default" in found:
                     value[name] = copy.deepcopy(found["default"])
                 if name in value:
@@ -122,7 +113,7 @@ class Schema:
         return value
 
     def _problems(self, value: Any, node: Node, path: str) -> Iterator[Problem]:
-        node = self.resolve(node)
+        node = resolved_schema(node)
         allowed = _types(node)
         kind = _KINDS[type(value)]
         if allowed and kind not in allowed and not (kind == "integer" and "number" in allowed):

@@ -45,18 +45,6 @@ class CallObserver(Protocol):
         """The fault for a request, if any."""
 
 
-class Unobserved:
-    """Counts nothing, and has no faults."""
-
-    def count(self, info: RequestInfo, user: User) -> None:
-        """Nothing."""
-
-    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
-        """None."""
-        _ = info, user
-        return None
-
-
 @dataclass(frozen=True)
 class _Incoming:
     method: str
@@ -68,11 +56,11 @@ class _Incoming:
 class KubernetesApi:
     """An ASGI application."""
 
-    def __init__(self, store: ObjectStore, authenticate: Authenticate, observer: CallObserver | None = None) -> None:
+    def __init__(self, store: ObjectStore, authenticate: Authenticate, observer: CallObserver) -> None:
         self._authenticate = authenticate
         self._authorizer = Authorizer(store)
         self._verbs = Verbs(store, self._authorizer)
-        self._observer = observer or Unobserved()
+        self._observer = observer
         self._resources = {(item.group, item.version, item.plural): item for item in RESOURCES}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

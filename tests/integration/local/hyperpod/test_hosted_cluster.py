@@ -17,7 +17,7 @@ from tests.support.hyperpod.root_api import RootApi
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, fast_settings
 
-EKS, NAMESPACE = CLUSTER.eks_cluster, CLUSTER.namespaces[0]
+EKS, NAMESPACE = CLUSTER.eks_cluster, CLUSTER.namespace
 STEPS = ["hyperpodrun", "--nnodes=1", "steps.py", "60"]
 
 
@@ -168,7 +168,7 @@ def test_no_process_of_a_pod_outlives_the_cloud(tmp_path: Path) -> None:
         api = RootApi(own, FAST)
         api.create_job("left", ["sh", "-c", "echo pid $$$$; trap '' TERM; while true; do sleep 1; done"])
         pid = int(wait_until("the process", lambda: api.log().partition("pid ")[2].strip() or None))
-        assert own.cluster_jobs() == [f"{FAST.namespaces[0]}/left"]
+        assert own.cluster_jobs() == [f"{FAST.namespace}/left"]
         os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

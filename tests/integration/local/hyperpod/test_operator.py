@@ -72,7 +72,8 @@ def test_a_spare_takes_the_rank_of_a_pod_that_is_lost(cluster: PodCluster) -> No
     cluster.store.delete(PODS, f"{name}-pod-0", NAMESPACE)
     wait_until("a restart", lambda: cluster.status(name)["restartCount"] == 1)
     cluster.wait(name, "Running")
-    assert cluster.pod(name, 1)["status"]["podIP"] in cluster.log(name, 1)
+    address = cluster.pod(name, 1)["status"]["podIP"]
+    wait_until("the new rank 0", lambda: f'"MASTER_ADDR": "{address}"' in cluster.log(name, 1))
     wait_until("a new spare", lambda: len(cluster.pods(name)) == 2)
     cluster.remove(name)
 

@@ -12,9 +12,8 @@ from muster.local.kubernetes.kinds.resources import PODS as PODS_KIND
 from muster.local.kubernetes.kinds.resources import RESOURCES
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.rights.users import User
-from muster.local.kubernetes.server.application import Unobserved
 from muster.local.kubernetes.server.request_info import RequestInfo
-from tests.support.kubernetes_api import JOBS, PODS, ApiClient, job, pod
+from tests.support.kubernetes_api import JOBS, PODS, ApiClient, Unobserved, job, pod
 
 
 @pytest.fixture
