@@ -14,7 +14,7 @@ from typer.main import get_command
 from muster.contract.errors import MusterError
 
 EXTRAS = {
-    "local": ("hypercorn", "ministack", "numpy", "starlette", "trustme"),
+    "local": ("hypercorn", "ministack", "numpy", "starlette"),
     "deploy": ("aws_cdk", "constructs", "uv"),
 }
 """Modules that each extra of the distribution brings, and that something needs which a command starts."""

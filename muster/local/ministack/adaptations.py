@@ -29,7 +29,7 @@ from muster.local.ministack import (
     task_timeouts,
 )
 from muster.local.ministack.code_cache import CodeCache
-from muster.local.ministack.eks import installation as eks_installation
+from muster.local.ministack.eks import access_entries, access_entry_resources, pod_identities, resource_arns
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
 from muster.local.ministack.task_tokens import TaskTokens
@@ -90,7 +90,10 @@ def adapt(code_cache: Path, account: Account) -> None:
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
     iam_actions.extract_resource_arn = _with_log_streams(iam_actions.extract_resource_arn)
     policy_simulation.install()
-    eks_installation.install(account)
+    access_entries.install(account)
+    pod_identities.install(account)
+    resource_arns.install(account)
+    access_entry_resources.install()
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
     cloudwatch_logs._compile_filter_pattern = _with_regular_expressions(cloudwatch_logs._compile_filter_pattern)
 

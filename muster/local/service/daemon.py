@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from muster.contract.aws.partitions import dns_suffix
 from muster.local.calls import CallLog
+from muster.local.certificate_authority import ServerCertificates
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
 from muster.local.hyperpod.cluster_settings import clusters_of
@@ -32,7 +33,7 @@ from muster.local.ministack.partition_source import read_for_partition
 from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.region_partitions import partition_of
-from muster.local.service.certificates import Certificates, ensure_certificates
+from muster.local.service.certificates import bundle_in, ensure_certificates
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.rate_limiter import RateLimiter
 from muster.local.service.server_config import tls_config
@@ -75,7 +76,9 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _new_state(directory: StateDirectory, settings: Settings, certificates: Certificates, port: int) -> CloudState:
+def _new_state(
+    directory: StateDirectory, settings: Settings, certificates: ServerCertificates, port: int
+) -> CloudState:
     access_key, secret = directory.root_credentials()
     return CloudState(
         # An address, not a name: SDKs then put the bucket into the path and need no DNS.
@@ -87,8 +90,8 @@ def _new_state(directory: StateDirectory, settings: Settings, certificates: Cert
         access_key_id=access_key,
         secret_access_key=secret,
         admin_token=secrets.token_urlsafe(32),
-        ca_file=certificates.ca,
-        bundle_file=certificates.bundle,
+        ca_file=certificates.authority,
+        bundle_file=bundle_in(directory.certificates),
         clusters=clusters_of(settings.hyperpod),
     )
 
@@ -136,7 +139,7 @@ async def _serve(
     directory: StateDirectory,
     settings: Settings,
     state: CloudState,
-    certificates: Certificates,
+    certificates: ServerCertificates,
     listener: socket.socket,
 ) -> None:
     # Not before now: MiniStack reads the environment while it is imported.

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from xml.sax.saxutils import escape
 
 from ministack.app import app as ministack_application
@@ -42,6 +43,8 @@ _CALLBACKS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/")
 _OF_THE_BODY = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 _JSON = "application/x-amz-json-1.1"
 _XML_SERVICES = frozenset({"s3", "iam", "sts", "cloudformation", "sqs", "sns"})
+
+_Operation = Callable[[Any, Caller], Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,10 @@ class Gateway:
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
         target = request.headers.get("x-amz-target", "")
         if target.startswith("SageMaker."):
-            response = await self._train(request, call.operation)
+            response = await self._answer_here(request, call, partial(self._train, request, call.operation))
             await response(request.scope, request.receive, send)
         elif target == f"{service_quotas.TARGET}ListServiceQuotas":
-            response = await self._list_quotas(request)
+            response = await self._answer_here(request, call, self._list_quotas)
             await response(request.scope, request.receive, send)
         elif passed := await passed_role(request, call):
             await self._associate(request, call, passed, send)
@@ -141,8 +144,8 @@ class Gateway:
         bucket = f"arn:{self.account.partition}:s3:::{bucket_of(request)}"
         return callers.refusal_of(request, self.account, "s3:ListBucket", bucket, {}) is None
 
-    async def _train(self, request: EndpointRequest, operation: str) -> Response:
-        """The answer to a call of SageMaker in the JSON 1.1 protocol."""
+    async def _answer_here(self, request: EndpointRequest, call: Call, answer: _Operation) -> Response:
+        """The answer, in the JSON 1.1 protocol, to a call that MiniStack does not have."""
         await callers.admit(request, self.account)
 
         def authorise(action: str, resource: str, context: Mapping[str, object]) -> None:
@@ -150,32 +153,23 @@ class Gateway:
                 raise ServiceError(refusal.code, refusal.message)
 
         try:
-            region = signed_region(request)
-            if region and region != self.account.region:
-                raise service_errors.foreign_region(region, self.account.region)
             document = json.loads(await request.body() or b"{}")
-            caller = Caller(authorise, callers.session_tags_of(callers.access_key_of(request)))
-            answer = self.training.call(operation, document, caller)
-        except json.JSONDecodeError as error:
-            return _error(Call("sagemaker", operation), "SerializationException", str(error), 400)
-        except ServiceError as error:
-            return _error(Call("sagemaker", operation), error.code, error.message, error.status)
-        return Response(json.dumps(answer), 200, _headers(_JSON))
-
-    async def _list_quotas(self, request: EndpointRequest) -> Response:
-        """The answer to ListServiceQuotas, which MiniStack does not have."""
-        await callers.admit(request, self.account)
-        call = Call("servicequotas", "ListServiceQuotas")
-        if refusal := callers.refusal_of(request, self.account, service_quotas.ACTION, "*", {}):
-            return _error(call, refusal.code, refusal.message, 400)
-        try:
-            document = json.loads(await request.body() or b"{}")
-            answer = service_quotas.list_service_quotas(document, self.account)
+            found = answer(document, Caller(authorise, callers.session_tags_of(callers.access_key_of(request))))
         except json.JSONDecodeError as error:
             return _error(call, "SerializationException", str(error), 400)
         except ServiceError as error:
             return _error(call, error.code, error.message, error.status)
-        return Response(json.dumps(answer), 200, _headers(_JSON))
+        return Response(json.dumps(found), 200, _headers(_JSON))
+
+    def _train(self, request: EndpointRequest, operation: str, document: Any, caller: Caller) -> Mapping[str, object]:
+        region = signed_region(request)
+        if region and region != self.account.region:
+            raise service_errors.foreign_region(region, self.account.region)
+        return self.training.call(operation, document, caller)
+
+    def _list_quotas(self, document: Any, caller: Caller) -> Mapping[str, object]:
+        caller.authorise(service_quotas.ACTION, "*", {})
+        return service_quotas.list_service_quotas(document, self.account)
 
 
 def _needs_no_signature(request: EndpointRequest) -> bool:

@@ -9,7 +9,7 @@ from cryptography import x509
 from muster.local.cloud_errors import NotRunningError, OtherEndpointError
 from muster.local.cloud_state import StateDirectory
 from muster.local.commands.shell_cloud import shell_state
-from muster.local.service.certificates import ensure_certificates
+from muster.local.service.certificates import bundle_in, ensure_certificates
 from tests.support.local_samples import STATE
 
 
@@ -47,14 +47,14 @@ def test_certificates_are_made_once_and_anew_when_one_is_missing(tmp_path: Path)
 
 def test_the_authority_vouches_for_loopback_and_can_never_sign_again(tmp_path: Path) -> None:
     made = ensure_certificates(tmp_path)
-    authority = x509.load_pem_x509_certificate(made.ca.read_bytes())
+    authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
     server = x509.load_pem_x509_certificate(made.server.read_bytes())
     server.verify_directly_issued_by(authority)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "localhost" in names.get_values_for_type(x509.DNSName)
     assert "127.0.0.1" in [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     assert not [file for file in tmp_path.iterdir() if b"PRIVATE KEY" in file.read_bytes() and file != made.key]
-    assert len(ssl.create_default_context(cafile=str(made.bundle)).get_ca_certs()) > 100
+    assert len(ssl.create_default_context(cafile=str(bundle_in(tmp_path))).get_ca_certs()) > 100
 
 
 def running(place: Path, port: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials as BotoCredentials
 
-from muster.local.kubernetes.authority import create_certificates
+from muster.local.certificate_authority import create_certificates
 from muster.replica.store import s3_store
 from muster.replica.store.bulk import connections
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource

@@ -18,7 +18,6 @@ from muster.local.kubernetes.schema.structural import Schema
 Node = dict[str, Any]
 _TEXT: Node = {"type": "string"}
 _NUMBER: Node = {"type": "integer"}
-_FLAG: Node = {"type": "boolean"}
 _FREE: Node = {"type": "object"}
 _TIME: Node = {"type": ["string", "null"]}
 _MAP: Node = {"type": "object", "additionalProperties": _TEXT}
@@ -47,16 +46,9 @@ _RULE = _object(
 )
 _SUBJECT = _object(dict.fromkeys(("kind", "name", "namespace", "apiGroup"), _TEXT))
 _REFERENCE = _object(dict.fromkeys(("apiGroup", "kind", "name"), _TEXT))
-_SECRET = _object(
-    dict.fromkeys(("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion", "fieldPath"), _TEXT)
-)
 _BODIES: dict[Resource, Node] = {
     resources.PODS: {"spec": {"$ref": "#/$defs/Spec"}, "status": _FREE},
-    resources.SERVICE_ACCOUNTS: {
-        "automountServiceAccountToken": _FLAG,
-        "secrets": _list(_SECRET),
-        "imagePullSecrets": _list(_object({"name": _TEXT})),
-    },
+    resources.SERVICE_ACCOUNTS: {"automountServiceAccountToken": {"type": "boolean"}},
     resources.ROLES: {"rules": _list(_RULE)},
     resources.ROLE_BINDINGS: {"subjects": _list(_SUBJECT), "roleRef": _REFERENCE},
 }

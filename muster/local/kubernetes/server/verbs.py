@@ -14,7 +14,6 @@ from muster.local.kubernetes.objects.metadata import parse_labels
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import (
     Document,
-    StatusError,
     bad_request,
     expired,
     internal,
@@ -185,31 +184,21 @@ def _delete_options(request: ApiRequest) -> DeleteOptions:
     """The options of a deletion, from its body.
 
     Raises:
-        StatusError: 400 or 422 where they cannot be read.
+        StatusError: 400 where they cannot be read, 501 where they are not served.
     """
     found: Document = {}
     if request.body.strip():
         found = bodies.read_body(request.body, request.headers, "DeleteOptions")
-    for name in ("orphanDependents", "dryRun"):
-        if found.get(name):
+    for name in ("orphanDependents", "dryRun", "gracePeriodSeconds"):
+        if found.get(name) is not None:
             what = f"delete with {name}"
             raise not_served(what)
-    grace = found.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        message = f"json: cannot unmarshal {json.dumps(grace)} into Go struct field DeleteOptions.gracePeriodSeconds"
-        raise bad_request(message)
-    if grace is not None and grace < 0:
-        message = (
-            f'DeleteOptions.meta.k8s.io "" is invalid: gracePeriodSeconds: Invalid value: {grace}: '
-            "must be greater than or equal to 0"
-        )
-        raise StatusError(422, "Invalid", message)
     conditions = found.get("preconditions") or {}
     if not isinstance(conditions, dict):
         message = "json: cannot unmarshal into Go struct field DeleteOptions.preconditions"
         raise bad_request(message)
     policy = found.get("propagationPolicy")
-    return DeleteOptions(policy, grace, conditions.get("uid"), conditions.get("resourceVersion"))
+    return DeleteOptions(policy, None, conditions.get("uid"), conditions.get("resourceVersion"))
 
 
 def _deleted(resource: Resource, document: Document) -> Document:
@@ -221,16 +210,9 @@ def _deleted(resource: Resource, document: Document) -> Document:
 
 
 def _check_kind(resource: Resource, document: Document) -> None:
-    """A body must say what it is, and be what the path says."""
-    for name, expected, what in (
-        ("apiVersion", resource.api_version, "API version"),
-        ("kind", resource.kind, "kind"),
-    ):
-        found = document.get(name)
-        if not found and resource.custom:
+    """The body of a custom resource must say what it is; that it is what the path says, the store checks."""
+    for name, part in (("apiVersion", "apiVersion"), ("kind", "Kind")):
+        if resource.custom and not document.get(name):
             shown = json.dumps(document, separators=(",", ":"))[:200]
-            message = f"Object '{'Kind' if name == 'kind' else 'apiVersion'}' is missing in '{shown}'"
-            raise bad_request(message)
-        if found and found != expected:
-            message = f"the {what} in the data ({found}) does not match the expected {what} ({expected})"
+            message = f"Object '{part}' is missing in '{shown}'"
             raise bad_request(message)

@@ -1,4 +1,4 @@
-"""Access entries as EKS takes them: which principals, groups and usernames, and which are refused."""
+"""Access entries as EKS takes them: which principals and groups, and which are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PRINCIPAL = re.compile(r"arn:[^:]+:iam::(\d{12}):(role|user)/(?:.*/)?([^/]+)")
 
 
 def install(account: Account) -> None:
-    """Let MiniStack refuse what EKS refuses, and name users as EKS does."""
+    """Let MiniStack refuse what EKS refuses, and name entries as EKS does."""
     eks._create_access_entry = _checked_creation(eks._create_access_entry)
     eks._update_access_entry = _checked_update(eks._update_access_entry)
     eks._build_access_entry = _named(eks._build_access_entry, account)
@@ -46,9 +46,9 @@ def _checked_creation(
                     "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform "
                     "this operation.",
                 )
-            if wrong := _principal_problem(str(body.get("principalArn", ""))) or _name_problem(body):
+            if wrong := _principal_problem(str(body.get("principalArn", ""))):
                 return refused("InvalidParameterException", wrong)
-        return create(cluster, body)
+        return _problem(body) or create(cluster, body)
 
     return created
 
@@ -58,9 +58,7 @@ def _checked_update(
 ) -> Callable[[str, str, dict[str, Any]], Response]:
     @functools.wraps(update)
     def updated(cluster: str, principal: str, body: dict[str, Any]) -> Response:
-        if wrong := _name_problem(body):
-            return refused("InvalidParameterException", wrong)
-        return update(cluster, principal, body)
+        return _problem(body) or update(cluster, principal, body)
 
     return updated
 
@@ -95,36 +93,35 @@ def _principal_problem(arn: str) -> str | None:
     return None
 
 
-def _name_problem(body: Mapping[str, Any]) -> str | None:
+def _problem(body: Mapping[str, Any]) -> Response | None:
+    if body.get("username"):
+        return refused("NotImplemented", "The embedded cloud names the users of access entries by their sessions.", 501)
     for group in body.get("kubernetesGroups") or ():
         for prefix in _RESERVED:
             if str(group).startswith(prefix):
-                return f"The kubernetes group name {group} is invalid, it cannot start with {prefix}"
-    username = str(body.get("username") or "")
-    for prefix in _RESERVED:
-        if username.startswith(prefix):
-            return f"The username {username} is invalid, it cannot start with {prefix}"
+                message = f"The kubernetes group name {group} is invalid, it cannot start with {prefix}"
+                return refused("InvalidParameterException", message)
     return None
 
 
 def _named(
     build: Callable[[str, str, dict[str, Any]], dict[str, Any]], account: Account
 ) -> Callable[[str, str, dict[str, Any]], dict[str, Any]]:
-    """EKS names users: those of roles by their sessions. The ARN of an entry says whose it is."""
+    """The ARN of an entry says whose it is."""
 
     @functools.wraps(build)
     def built(cluster: str, principal: str, body: dict[str, Any]) -> dict[str, Any]:
         entry = build(cluster, principal, body)
-        parts = principal.split(":", 5)
-        kind, _, path = parts[5].partition("/")
-        name = path.rpartition("/")[2]
-        if not entry["username"]:
-            session = f"arn:{parts[1]}:sts::{parts[4]}:assumed-role/{name}/{{{{SessionName}}}}"
-            entry["username"] = session if kind == "role" else principal
-        identifier = responses.new_uuid()
-        entry["accessEntryArn"] = account.arn(
-            "eks", f"access-entry/{cluster}/{kind}/{parts[4]}/{name or 'root'}/{identifier}"
-        )
+        owner, kind, name = whose(principal)
+        mark = responses.new_uuid()
+        entry["accessEntryArn"] = account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name}/{mark}")
         return entry
 
     return built
+
+
+def whose(principal: str) -> tuple[str, str, str]:
+    """Account, kind and name of a principal, as in the ARN of its entry."""
+    parts = principal.split(":", 5)
+    kind, _, path = parts[-1].partition("/")
+    return parts[4] if len(parts) > 4 else "", kind, path.rpartition("/")[2] or "root"

@@ -26,7 +26,6 @@ def _create(_logical_id: str, properties: Mapping[str, Any], _stack: str) -> _Re
         "kubernetesGroups": list(properties.get("KubernetesGroups") or ()),
         "username": properties.get("Username", ""),
         "type": properties.get("Type", "STANDARD"),
-        "tags": {tag["Key"]: tag["Value"] for tag in properties.get("Tags") or ()},
     }
     _require(eks._create_access_entry(cluster, body))
     _associate(cluster, principal, properties.get("AccessPolicies") or ())
@@ -39,9 +38,7 @@ def _update(physical_id: str, old: Mapping[str, Any], new: Mapping[str, Any], st
         _delete(physical_id, old)
         return created
     cluster, principal = new["ClusterName"], new["PrincipalArn"]
-    body = {"kubernetesGroups": list(new.get("KubernetesGroups") or ()), "username": new.get("Username", "")}
-    if not body["username"]:
-        del body["username"]
+    body = {"kubernetesGroups": list(new.get("KubernetesGroups") or ())}
     _require(eks._update_access_entry(cluster, principal, body))
     kept = {policy["PolicyArn"] for policy in new.get("AccessPolicies") or ()}
     for policy in old.get("AccessPolicies") or ():

@@ -83,26 +83,13 @@ def _user(account: Account, cluster: str, principal: Principal) -> User | None:
         if owner == entry["principalArn"]
     )
     groups = (AUTHENTICATED, *dict.fromkeys(entry.get("kubernetesGroups") or ()))
-    return User(_username(entry, principal.arn), groups, principal.identifier, policies, _short(principal.arn))
+    name = principal.arn.replace("@", "-")  # the name of a session, as EKS writes it
+    return User(name, groups, principal.identifier, policies, _short(principal.arn))
 
 
 def _policy(arn: str, scope: dict[str, Any]) -> AccessPolicy:
     namespaces = tuple(scope.get("namespaces") or ()) if scope.get("type") == "namespace" else None
     return AccessPolicy(arn.rpartition("/")[2], namespaces)
-
-
-def _username(entry: dict[str, Any], arn: str) -> str:
-    """The username of an entry, in which the names of the session and the account may stand."""
-    found = _SESSION.fullmatch(arn)
-    session = found[3] if found else ""
-    name = str(entry.get("username") or arn)
-    for placeholder, value in (
-        ("{{SessionName}}", session.replace("@", "-")),
-        ("{{SessionNameRaw}}", session),
-        ("{{AccountID}}", arn.split(":")[4]),
-    ):
-        name = name.replace(placeholder, value)
-    return name
 
 
 def _short(arn: str) -> str:

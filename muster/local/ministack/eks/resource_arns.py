@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from ministack.core import iam_actions
 from ministack.services import eks
 
+from muster.local.ministack.eks.access_entries import whose
 from muster.local.ministack.host import Account
 
 
@@ -46,7 +47,5 @@ def _entry_arn(account: Account, cluster: str, principal: str) -> str:
     entry = eks._access_entries.get(eks._ae_key(cluster, principal))
     if entry:
         return str(entry["accessEntryArn"])
-    parts = principal.split(":", 5)
-    kind, _, name = parts[-1].partition("/")
-    owner = parts[4] if len(parts) > 4 else account.account_id
-    return account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name.rpartition('/')[2]}/unknown")
+    owner, kind, name = whose(principal)
+    return account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name}/unknown")

@@ -95,7 +95,7 @@ def test_options_of_a_deletion_are_obeyed(api: ApiClient) -> None:
         ({"preconditions": {"uid": "other"}}, 409),
         ({"preconditions": {"resourceVersion": "1"}}, 409),
         ({"propagationPolicy": "Sideways"}, 422),
-        ({"gracePeriodSeconds": -1}, 422),
+        ({"gracePeriodSeconds": 1}, 501),
         ({"propagationPolicy": "Foreground"}, 200),
     ):
         asked = {"kind": "DeleteOptions", "apiVersion": "v1", **options}

@@ -1,0 +1,102 @@
+"""Certificates of the servers of the embedded cloud, each from a certificate authority of its own."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_BEFORE = datetime.timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class ServerCertificates:
+    """Paths of the PEM files."""
+
+    authority: Path
+    server: Path
+    key: Path
+
+    @classmethod
+    def at(cls, directory: Path) -> ServerCertificates:
+        """Those in a directory, which need not exist yet."""
+        return cls(directory / "ca.pem", directory / "server.pem", directory / "server.key")
+
+
+def create_certificates(
+    directory: Path, *names: str, days: int = 3_650, key_identifiers: bool = False
+) -> ServerCertificates:
+    """A new authority, whose key is not kept, and the certificate of a server.
+
+    Args:
+        directory: for the files; created where it is missing.
+        names: host names and addresses of the server, at least one.
+        days: how long both are valid.
+        key_identifiers: whether they have any. Those of EKS have none: a client that checks chains strictly, as Python
+            3.13 does by default, refuses them.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths = ServerCertificates.at(directory)
+    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = _name("Muster embedded cloud CA")
+    authority = _builder(issuer, issuer, authority_key, days)
+    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    authority = authority.add_extension(_usage(signs_certificates=True), critical=True)
+    server = _builder(_name(names[0]), issuer, server_key, days)
+    server = server.add_extension(x509.SubjectAlternativeName([*map(_identity, names)]), critical=False)
+    server = server.add_extension(_usage(signs_certificates=False), critical=True)
+    server = server.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    if key_identifiers:
+        own = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+        authority = authority.add_extension(own, critical=False)
+        issuers = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+        server = server.add_extension(issuers, critical=False)
+    for path, builder in ((paths.authority, authority), (paths.server, server)):
+        certificate = builder.sign(authority_key, hashes.SHA256())
+        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    descriptor = os.open(paths.key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(server_key.private_bytes(serialization.Encoding.PEM, pkcs8, plain))
+    return paths
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _identity(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - _BEFORE).not_valid_after(now + datetime.timedelta(days))
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=True,
+        key_cert_sign=signs_certificates,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
