@@ -5,23 +5,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 from muster.local.hyperpod.nodes import Nodes
 from muster.local.ministack.host import Account
-from muster.local.sagemaker.service_errors import ServiceError
+from muster.local.sagemaker.service_errors import Caller, ServiceError
 
 _ID_CHARACTERS = 12
 Operation = Callable[[Any, Any], Mapping[str, object]]
-
-
-class Caller(Protocol):
-    """Who makes a call."""
-
-    @property
-    def authorise(self) -> Callable[[str, str, Mapping[str, object]], None]:
-        """Checks (action, resource ARN, condition keys); raises ServiceError."""
 
 
 def cluster_id(name: str) -> str:
@@ -66,15 +58,11 @@ class ClusterCalls:
         if not is_there:
             code, message = "ResourceNotFound", f"Cluster with name {asked} not found in your account."
             raise ServiceError(code, message, 400)
-        role = f"arn:{self._account.partition}:iam::{self._account.account_id}:role/{self._settings.name}-nodes"
         group = {
             "CurrentCount": len(self._nodes.all()),
             "TargetCount": self._settings.nodes,
             "InstanceGroupName": self._group,
             "InstanceType": self._settings.node_type,
-            "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-embedded/lifecycle", "OnCreate": "on_create.sh"},
-            "ExecutionRole": role,
-            "ThreadsPerCore": 1,
             "Status": "InService",
         }
         return {

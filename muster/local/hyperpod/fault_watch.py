@@ -16,8 +16,7 @@ from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.resources import JOBS, PODS
-from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore
+from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.service.fault_book import FaultBook
 
 _F = TypeVar("_F", LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)
@@ -74,11 +73,7 @@ class FaultWatch:
         for preemption in self._due(Preemption, view, seconds, lambda _fault: queued):
             cluster.kueue.preempt(dict(view.document), preemption.seconds)
         for _ in self._due(DeletedJob, view, seconds):
-            try:
-                cluster.store.delete(JOBS, view.name, view.namespace, DeleteOptions(uid=view.uid))
-            except StatusError as error:
-                if error.code not in {404, 409}:
-                    raise
+            cluster.store.discard(JOBS, view.document["metadata"])
         for down in self._due(OperatorDown, view, seconds):
             cluster.operator.pause(down.seconds)
 

@@ -17,7 +17,6 @@ from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.quantities import Amounts, lacking, requests_of, times, total
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.resources import JOBS, PODS
-from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore
 
 PRIORITIES = {"inference-priority": 100, "training-priority": 80, "experiments-priority": 50, "idle-priority": 0}
@@ -209,14 +208,10 @@ class Kueue:
 
         def change(document: Document) -> None:
             policy = document["spec"].setdefault("runPolicy", {})
-            if document["metadata"]["uid"] == job["metadata"]["uid"] and bool(policy.get("suspend")) is not suspended:
+            if bool(policy.get("suspend")) is not suspended:
                 policy["suspend"] = suspended
 
-        try:
-            self._store.change(JOBS, job["metadata"]["name"], change, job["metadata"]["namespace"])
-        except StatusError as error:
-            if error.code != 404:
-                raise
+        self._store.change(JOBS, job["metadata"], change)
 
 
 def _counted(amounts: Amounts) -> dict[str, Fraction]:

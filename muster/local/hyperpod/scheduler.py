@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from muster.local.hyperpod import placement
@@ -10,7 +11,6 @@ from muster.local.hyperpod.nodes import Nodes
 from muster.local.hyperpod.quantities import requests_of
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.resources import PODS
-from muster.local.kubernetes.objects.status_errors import StatusError
 from muster.local.kubernetes.objects.store import ObjectStore, timestamp
 
 _ALL = "pods"
@@ -42,10 +42,7 @@ class Scheduler:
                 self._say(pod, found.message)
                 continue
             next(room for room in rooms if room.node.name == found.node).take(requests_of(pod["spec"]))
-            self._bind(pod, found.node)
-
-    def _bind(self, pod: Mapping[str, Any], node: str) -> None:
-        self._change(pod, lambda document: document["spec"].update(nodeName=node))
+            self._store.change(PODS, pod["metadata"], partial(_put_on, found.node))
 
     def _say(self, pod: Mapping[str, Any], message: str) -> None:
         """The condition PodScheduled of a pod for which there is no node."""
@@ -59,18 +56,8 @@ class Scheduler:
             "message": message,
             "lastTransitionTime": timestamp(self._store.now()),
         }
-        self._change(pod, lambda document: document["status"].update(conditions=[condition]))
+        self._store.change(PODS, pod["metadata"], lambda document: document["status"].update(conditions=[condition]))
 
-    def _change(self, pod: Mapping[str, Any], change: Callable[[dict[str, Any]], None]) -> None:
-        """Change a pod that has no node; this thread alone gives it one."""
-        metadata = pod["metadata"]
 
-        def apply(document: dict[str, Any]) -> None:
-            if document["metadata"]["uid"] == metadata["uid"]:
-                change(document)
-
-        try:
-            self._store.change(PODS, metadata["name"], apply, metadata["namespace"])
-        except StatusError as error:
-            if error.code != 404:
-                raise
+def _put_on(node: str, document: dict[str, Any]) -> None:
+    document["spec"]["nodeName"] = node

@@ -20,7 +20,7 @@ from muster.local.hyperpod.operator.restarts import Remedy, RestartCounts, judge
 from muster.local.hyperpod.work_queue import WorkQueue
 from muster.local.kubernetes.kinds.resources import JOBS, PODS
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore
+from muster.local.kubernetes.objects.store import ObjectStore
 
 _ASK_SECONDS = 0.25  # between two looks at the agents of a job; AWS does not say how often the operator asks
 _SETTLE_SECONDS = 1.0
@@ -230,12 +230,7 @@ class JobRun:
     def _delete(self, pod: PodView, *, force: bool = False) -> None:
         self._created.discard(pod.index)
         self._leaving.add(pod.uid)
-        options = DeleteOptions(grace_seconds=0 if force else None, uid=pod.uid)
-        try:
-            self._store.delete(PODS, pod.name, self._namespace, options)
-        except StatusError as error:
-            if error.code not in {404, 409}:
-                raise
+        self._store.discard(PODS, pod.document["metadata"], 0 if force else None)
 
     # --- gathering and training ----------------------------------------------------------------
 
@@ -441,26 +436,16 @@ class JobRun:
         left = view.keep_seconds - seconds_between(str(view.status["completionTime"]), self._store.now())
         if left > 0:
             return left
-        try:
-            self._store.delete(JOBS, view.name, view.namespace, DeleteOptions(uid=view.uid))
-        except StatusError as error:
-            if error.code not in {404, 409}:
-                raise
+        self._store.discard(JOBS, view.document["metadata"])
         return None
 
     def _write(self, view: JobView, change: Callable[[dict[str, Any], str], None]) -> JobView:
         """Change the status; the job as it is then."""
 
         def apply(document: dict[str, Any]) -> None:
-            if document["metadata"]["uid"] == self._uid:
-                change(document.setdefault("status", {}), job_status.now(self._store))
+            change(document.setdefault("status", {}), job_status.now(self._store))
 
-        try:
-            return JobView(self._store.change(JOBS, view.name, apply, view.namespace))
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            return view
+        return JobView(self._store.change(JOBS, view.document["metadata"], apply) or view.document)
 
 
 def _owner(pod: Mapping[str, Any]) -> str:

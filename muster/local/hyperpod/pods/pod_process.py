@@ -19,8 +19,7 @@ from muster.local.hyperpod.pods.container_values import MissingReferenceError, c
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.hyperpod.quantities import quantity
 from muster.local.kubernetes.kinds.resources import PODS
-from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore, timestamp
+from muster.local.kubernetes.objects.store import ObjectStore, timestamp
 from muster.local.processes.process_pool import Child
 from muster.local.sagemaker.local_image import image_variables, is_local
 from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper
@@ -87,7 +86,8 @@ class PodProcess:
             self._ended.set()
             self._machine.addresses.give_back(self._address)
             if self._stop.is_set() and not self._lost:
-                self._remove()
+                # The object was waiting for the end of the container.
+                self._store.discard(PODS, self._pod["metadata"], grace_seconds=0)
             if self._forgotten:
                 shutil.rmtree(self.place, ignore_errors=True)
 
@@ -217,26 +217,13 @@ class PodProcess:
     # --- the object ----------------------------------------------------------------------------
 
     def _write(self, status: dict[str, Any]) -> None:
-        """Write the status, unless the pod of this name is gone or another one."""
+        """Write the status, unless the pod is gone."""
 
         def change(document: dict[str, Any]) -> None:
-            if document["metadata"]["uid"] == self.uid:
-                first = document["status"].get("startTime") or self._now()
-                document["status"] = {**document["status"], **status, "startTime": first}
+            first = document["status"].get("startTime") or self._now()
+            document["status"] = {**document["status"], **status, "startTime": first}
 
-        try:
-            self._pod = self._store.change(PODS, self._name, change, self._namespace)
-        except StatusError as error:
-            if error.code != 404:
-                raise
-
-    def _remove(self) -> None:
-        """The container has ended, and the object was waiting for that."""
-        try:
-            self._store.delete(PODS, self._name, self._namespace, DeleteOptions(grace_seconds=0, uid=self.uid))
-        except StatusError as error:
-            if error.code not in {404, 409}:
-                raise
+        self._pod = self._store.change(PODS, self._pod["metadata"], change) or self._pod
 
     def _now(self) -> str:
         return timestamp(self._store.now())

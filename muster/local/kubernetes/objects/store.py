@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from muster.local.kubernetes.kinds.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from muster.local.kubernetes.objects.metadata import has_labels, metadata_problems
@@ -153,19 +154,29 @@ class ObjectStore:
             found.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
             return Listing(copy.deepcopy(found), self._version)
 
-    def change(self, resource: Resource, name: str, change: Callable[[Document], None], namespace: str) -> Document:
+    def change(
+        self, resource: Resource, metadata: Mapping[str, Any], change: Callable[[Document], None]
+    ) -> Document | None:
         """Change an object in place, for the controllers in this process: `change` gets a copy of the newest one.
 
-        Raises:
-            StatusError: 404.
+        Nothing happens where the object with this name and uid is gone: then this is None.
         """
         with self._lock:
-            old = self._one(resource, name, namespace)
+            old = self._same(resource, metadata)
+            if old is None:
+                return None
             new = copy.deepcopy(old)
             change(new)
             if new != old:
-                self._put((resource, namespace, name), MODIFIED, new)
+                self._put((resource, metadata["namespace"], metadata["name"]), MODIFIED, new)
             return copy.deepcopy(new)
+
+    def discard(self, resource: Resource, metadata: Mapping[str, Any], grace_seconds: int | None = None) -> None:
+        """Delete an object, for the controllers in this process; nothing happens where it is gone."""
+        with self._lock:
+            if self._same(resource, metadata) is not None:
+                options = DeleteOptions(grace_seconds=grace_seconds)
+                self.delete(resource, metadata["name"], metadata["namespace"], options)
 
     def delete(
         self, resource: Resource, name: str, namespace: str, options: DeleteOptions | None = None
@@ -280,6 +291,10 @@ class ObjectStore:
         return copy.deepcopy(last)
 
     # -- the map itself --
+
+    def _same(self, resource: Resource, metadata: Mapping[str, Any]) -> Document | None:
+        found = self._objects.get((resource, metadata["namespace"], metadata["name"]))
+        return found if found is not None and found["metadata"]["uid"] == metadata["uid"] else None
 
     def _one(self, resource: Resource, name: str, namespace: str) -> Document:
         found = self._objects.get((resource, namespace, name))

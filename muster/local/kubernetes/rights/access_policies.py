@@ -19,23 +19,12 @@ _READ = ("get", "list", "watch")
 _WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _RBAC = ("rbac.authorization.k8s.io",)
 _CORE = ("",)
-_VIEW = (
-    Rule(_READ, _CORE, ("configmaps", "pods", "serviceaccounts", "services", "persistentvolumeclaims")),
-    Rule(_READ, _CORE, ("bindings", "events", "limitranges", "namespaces/status", "pods/log", "pods/status")),
-    Rule(_READ, _CORE, ("namespaces", "resourcequotas")),
-)
-_EDIT = (
-    *_VIEW,
-    Rule(_READ, _CORE, ("pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy")),
-    Rule(("impersonate",), _CORE, ("serviceaccounts",)),
-    Rule(_WRITE, _CORE, ("pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy")),
-    Rule(_WRITE, _CORE, ("configmaps", "events", "persistentvolumeclaims", "secrets", "serviceaccounts", "services")),
-)
+_VIEW = (Rule(_READ, _CORE, ("pods", "serviceaccounts")),)
+_EDIT = (*_VIEW, Rule(_WRITE, _CORE, ("pods", "serviceaccounts")))
 POLICIES: dict[str, tuple[Rule, ...]] = {
     CLUSTER_ADMIN: (Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))),
     "AmazonEKSAdminPolicy": (
         *_EDIT,
-        Rule(("create",), ("authorization.k8s.io",), ("localsubjectaccessreviews",)),
         Rule((*_WRITE, *_READ), _RBAC, ("rolebindings", "roles")),
     ),
     "AmazonEKSEditPolicy": _EDIT,

@@ -116,7 +116,8 @@ def test_each_namespace_gets_a_role_and_its_binding_to_the_group_of_the_function
 def test_what_a_person_has_changed_is_put_right(api: Api) -> None:
     ask(api, "Create")
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-    api.store.change(ROLES, NAME, lambda role: role.update(rules=everything), "team-a")
+    role = api.store.get(ROLES, NAME, "team-a")
+    api.store.change(ROLES, role["metadata"], lambda found: found.update(rules=everything))
     assert ask(api, "Update").Status == "SUCCESS"
     assert api.store.get(ROLES, NAME, "team-a")["rules"] == RULES
 

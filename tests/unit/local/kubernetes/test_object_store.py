@@ -84,7 +84,7 @@ def test_a_name_is_taken_once_in_a_namespace_that_exists(store: ObjectStore) -> 
 
 def test_a_write_that_changes_nothing_has_no_new_version(store: ObjectStore) -> None:
     created = store.create(JOBS, job(), "team")
-    assert store.change(JOBS, "train", lambda _: None, "team") == created
+    assert store.change(JOBS, created["metadata"], lambda _: None) == created
     assert store.list(JOBS).version == int(created["metadata"]["resourceVersion"])
     # What is handed out is a copy.
     created["spec"]["replicaSpecs"].append("changed")
@@ -105,9 +105,9 @@ def test_objects_are_chosen_by_labels(store: ObjectStore) -> None:
 def test_a_watch_begins_with_what_is_there_and_sees_what_follows(store: ObjectStore) -> None:
     store.create(JOBS, job("before"), "team")
     watch = store.watch()
-    store.create(JOBS, job(), "team")
+    made = store.create(JOBS, job(), "team")
     store.create(PODS, pod("other"), "team")
-    store.change(JOBS, "train", lambda found: found["spec"].update(nprocPerNode="2"), "team")
+    store.change(JOBS, made["metadata"], lambda found: found["spec"].update(nprocPerNode="2"))
     store.delete(JOBS, "before", "team")
     kinds = [("ADDED", "train"), ("ADDED", "other"), ("MODIFIED", "train"), ("DELETED", "before")]
     assert seen(watch) == [("ADDED", "default"), ("ADDED", "before"), *kinds]
@@ -187,15 +187,25 @@ def test_a_pod_needs_the_service_account_that_it_names(store: ObjectStore) -> No
     assert "team/muster-run" in error.message
 
 
-def test_changes_of_threads_are_all_kept(store: ObjectStore) -> None:
+def test_a_controller_changes_and_deletes_the_object_that_it_has_seen_alone(store: ObjectStore) -> None:
+    seen_before = store.create(JOBS, job(), "team")["metadata"]
+    store.delete(JOBS, "train", "team")
+    assert store.change(JOBS, seen_before, lambda found: found.clear()) is None
     store.create(JOBS, job(), "team")
+    assert store.change(JOBS, seen_before, lambda found: found.clear()) is None
+    store.discard(JOBS, seen_before)
+    assert store.get(JOBS, "train", "team")["metadata"]["uid"] != seen_before["uid"]
+
+
+def test_changes_of_threads_are_all_kept(store: ObjectStore) -> None:
+    metadata = store.create(JOBS, job(), "team")["metadata"]
 
     def add_one(found: dict[str, Any]) -> None:
         found["status"] = {"restartCount": found.get("status", {}).get("restartCount", 0) + 1}
 
     def count() -> None:
         for _ in range(50):
-            store.change(JOBS, "train", add_one, "team")
+            store.change(JOBS, metadata, add_one)
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
