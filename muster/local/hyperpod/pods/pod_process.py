@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from muster.local.hyperpod.agent.arguments import ENV_POD_ADDRESS
-from muster.local.hyperpod.pods import memory, pod_status, volumes
+from muster.local.hyperpod.pods import pod_status, volumes
 from muster.local.hyperpod.pods.container_values import MissingReferenceError, command_of, variables
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.hyperpod.quantities import quantity
@@ -31,6 +31,7 @@ _WAIT_SECONDS = 1.0  # between two looks for what a container waits for; a kubel
 ENV_TERMINATION_LOG = "MUSTER_LOCAL_TERMINATION_LOG"
 """The file that stands for terminationMessagePath."""
 _KILLED = 137
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TAIL_LINES, _TAIL_BYTES = 80, 2048  # kubelet: of the log, with FallbackToLogsOnError
 
 
@@ -193,7 +194,7 @@ class PodProcess:
                 child.signal(signal.SIGKILL)
             if limit_bytes is not None and now >= next_look and child.pid is not None:
                 next_look = now + _MEMORY_SECONDS
-                if memory.used_bytes(child.pid) > limit_bytes:
+                if _used_bytes(child.pid) > limit_bytes:
                     self._out_of_memory = True
                     child.signal(signal.SIGKILL)
 
@@ -227,3 +228,17 @@ class PodProcess:
 
     def _now(self) -> str:
         return timestamp(self._store.now())
+
+
+def _used_bytes(pid: int) -> int:
+    """Resident memory of a process and of what it has started, on Linux; elsewhere limits are not enforced."""
+    total, waiting = 0, [pid]
+    while waiting:
+        current = waiting.pop()
+        try:
+            total += int(Path(f"/proc/{current}/statm").read_text().split()[1]) * _PAGE_BYTES
+            for task in Path(f"/proc/{current}/task").iterdir():
+                waiting += [int(child) for child in (task / "children").read_text().split()]
+        except (OSError, IndexError):  # it has ended meanwhile
+            continue
+    return total
