@@ -11,7 +11,6 @@ from datetime import timedelta
 
 from muster.local.call_rates import CALL_RATES, CallRate
 from muster.local.calls import CALL_COUNTS, CallCount
-from muster.local.clock_advance import Advance
 from muster.local.cloud_errors import AdminError, DeadCloudError
 from muster.local.cloud_state import CloudState, StateDirectory
 from muster.local.faults import FAULT_REPORTS, Fault, FaultReport
@@ -131,8 +130,7 @@ class Clock:
         Raises:
             AdminError: a bucket has a rule that the embedded cloud cannot carry out.
         """
-        move = Advance(seconds=time.total_seconds())
-        return list(json.loads(self._admin.ask("POST", "clock", move.model_dump_json().encode()))["gone"])
+        return list(json.loads(self._admin.ask("POST", "clock", json.dumps(time.total_seconds()).encode()))["gone"])
 
 
 class Rates:

@@ -4,7 +4,7 @@
 |---|---|
 | `GET /_muster/status` | running jobs, and those of the HyperPod cluster |
 | `GET /_muster/faults`, `POST` (a fault), `DELETE`, `DELETE /_muster/faults/ID` | the faults |
-| `POST /_muster/clock` (`{"seconds": N}`) | lifecycle rules act as if so many more seconds had passed; what is gone |
+| `POST /_muster/clock` (a number of seconds) | lifecycle rules act as if so much more time had passed |
 | `GET /_muster/rates`, `PUT` (a list of rates), `DELETE` | the rates of calls |
 | `GET /_muster/calls`, `DELETE` | calls counted by service, operation and caller |
 """
@@ -16,9 +16,9 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,7 +28,6 @@ from starlette.types import Receive, Scope, Send
 
 from muster.local.call_rates import CALL_RATES
 from muster.local.calls import CallLog
-from muster.local.clock_advance import Advance
 from muster.local.faults import FAULT
 from muster.local.ministack.object_lifecycle import UnsupportedRuleError
 from muster.local.service.fault_book import FaultBook
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from muster.local.sagemaker.training_service import TrainingService
 
 PREFIX = "/_muster"
+_SECONDS: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(gt=0)])  # the clock never goes back
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,7 @@ class AdminApi:
         return JSONResponse({})
 
     async def _advance_clock(self, request: Request) -> Response:
-        advance = Advance.model_validate_json(await request.body())
-        self._ahead += timedelta(seconds=advance.seconds)
+        self._ahead += timedelta(seconds=_SECONDS.validate_json(await request.body()))
         now = datetime.now(UTC) + self._ahead
         try:
             # The host's calls are made on this loop: waiting for one here would wait for ever.

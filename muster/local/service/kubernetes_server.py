@@ -82,11 +82,6 @@ class KubernetesServer:
         """Its objects."""
         return self._cluster.store
 
-    @property
-    def endpoint(self) -> str:
-        """`https://127.0.0.1:PORT`."""
-        return self._cluster.endpoint
-
     def start(self) -> asyncio.Task[None]:
         """Serve the API in the loop that runs. Keep the task: the loop does not."""
         authenticate = clusters.authenticator(self._account, self._cluster.name)

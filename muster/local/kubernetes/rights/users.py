@@ -27,7 +27,6 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
-    uid: str = ""
     policies: tuple[AccessPolicy, ...] = ()
     principal: str = ""
     """The IAM role or user behind it, without account: for counts of calls."""

@@ -11,7 +11,7 @@ from ministack.core import responses
 from ministack.services import eks
 
 from muster.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
-from muster.local.ministack.eks.tokens import InvalidTokenError, Principal, principal_of
+from muster.local.ministack.eks.tokens import InvalidTokenError, principal_of
 from muster.local.ministack.host import Account
 
 _log = logging.getLogger("muster.local.eks")
@@ -69,11 +69,11 @@ def authenticator(account: Account, cluster: str) -> Callable[[str], User | None
     return authenticate
 
 
-def _user(account: Account, cluster: str, principal: Principal) -> User | None:
+def _user(account: Account, cluster: str, principal: str) -> User | None:
     """The user that an access entry makes of a principal; None without one: a right to eks:* is none in Kubernetes."""
     if cluster not in eks._clusters:
         return None
-    entry = eks._access_entry_for_principal(cluster, account.account_id, account.region, principal.arn)
+    entry = eks._access_entry_for_principal(cluster, account.account_id, account.region, principal)
     if entry is None:
         return None
     associations = eks._access_policy_associations(cluster, account.account_id, account.region)
@@ -83,8 +83,8 @@ def _user(account: Account, cluster: str, principal: Principal) -> User | None:
         if owner == entry["principalArn"]
     )
     groups = (AUTHENTICATED, *dict.fromkeys(entry.get("kubernetesGroups") or ()))
-    name = principal.arn.replace("@", "-")  # the name of a session, as EKS writes it
-    return User(name, groups, principal.identifier, policies, _short(principal.arn))
+    name = principal.replace("@", "-")  # the name of a session, as EKS writes it
+    return User(name, groups, policies, _short(principal))
 
 
 def _policy(arn: str, scope: dict[str, Any]) -> AccessPolicy:

@@ -41,15 +41,6 @@ class InvalidTokenError(Exception):
 
 
 @dataclass(frozen=True)
-class Principal:
-    """The IAM principal behind a token."""
-
-    arn: str
-    """Of a role it is the ARN of its session."""
-    identifier: str
-
-
-@dataclass(frozen=True)
 class _Signed:
     """The presigned request in a token."""
 
@@ -60,8 +51,8 @@ class _Signed:
     """By lower-case names."""
 
 
-def principal_of(token: str, cluster: str, now: datetime.datetime | None = None) -> Principal:
-    """Whose token for a cluster this is.
+def principal_of(token: str, cluster: str, now: datetime.datetime | None = None) -> str:
+    """The ARN of the IAM principal whose token for a cluster this is; of a role it is the ARN of its session.
 
     Raises:
         InvalidTokenError: no one's.
@@ -90,7 +81,7 @@ def principal_of(token: str, cluster: str, now: datetime.datetime | None = None)
     if not sigv4.signatures_match(expected, signed.values.get("x-amz-signature", "")):
         message = "the signature does not match: another cluster, another key, or a changed URL"
         raise InvalidTokenError(message)
-    return Principal(str(credential.principal_arn), str(credential.principal_id or credential.principal_arn))
+    return str(credential.principal_arn)
 
 
 def _presigned(token: str) -> _Signed:
