@@ -33,19 +33,9 @@ def status_of(address: str) -> AgentStatus | None:
         return None
 
 
-def start(address: str, body: Mapping[str, Any]) -> bool:
-    """POST /start; whether the agent has taken it."""
-    return _call(address, "POST", "/start", body) is not None
-
-
-def stop(address: str, body: Mapping[str, Any]) -> bool:
-    """POST /stop; whether the agent has taken it."""
-    return _call(address, "POST", "/stop", body) is not None
-
-
-def shut_down(address: str) -> bool:
-    """POST /shutdown; whether the agent has taken it."""
-    return _call(address, "POST", "/shutdown") is not None
+def tell(address: str, path: str, body: Mapping[str, Any] | None = None) -> bool:
+    """POST /start, /stop or /shutdown; whether the agent has taken it."""
+    return _call(address, "POST", path, body) is not None
 
 
 def _call(address: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes | None:

@@ -240,7 +240,7 @@ class JobRun:
         for pod in pods:
             state = states.get(pod.uid)
             busy = state is not None and state.state in {"running", "faulted", "completed"}
-            if busy and pod.uid not in self._stopped and agents.stop(pod.address, _RESTART):
+            if busy and pod.uid not in self._stopped and agents.tell(pod.address, "/stop", _RESTART):
                 self._stopped.add(pod.uid)
         ready = [pod for pod in pods if (state := states.get(pod.uid)) is not None and state.state == "ready"]
         self._shrink_if_late(view, len(ready))
@@ -279,8 +279,9 @@ class JobRun:
         addresses = [{"rank": rank, "ip": pod.address} for rank, pod in enumerate(chosen)]
         version = str(time.time_ns())
         for rank, pod in enumerate(chosen):
-            agents.start(
+            agents.tell(
                 pod.address,
+                "/start",
                 {
                     "rank": rank,
                     "nnodes": len(chosen),
@@ -367,7 +368,7 @@ class JobRun:
             graceful = int(policy.get("gracefulShutdownTimeoutInSeconds") or 0)
             body = {"is_graceful": graceful > 0, **({"timeout": graceful} if graceful else {})}
             for pod in self._active(pods):
-                if agents.stop(pod.address, {**_RESTART, **body}):
+                if agents.tell(pod.address, "/stop", {**_RESTART, **body}):
                     self._stopped.add(pod.uid)
             self._count, self._phase = self._grow_to, Phase.GATHERING
             self._write(view, lambda status, _: job_status.scaled(status, view, self._count))
@@ -430,7 +431,7 @@ class JobRun:
                 self._delete(pod)
             elif not ended and pod.address and pod.uid not in self._stopped:
                 self._stopped.add(pod.uid)
-                agents.shut_down(pod.address)
+                agents.tell(pod.address, "/shutdown")
         if view.keep_seconds == FOREVER:
             return None
         left = view.keep_seconds - seconds_between(str(view.status["completionTime"]), self._store.now())
