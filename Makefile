@@ -237,7 +237,11 @@ check-types:
 	node node_modules/pyright/index.js -p tests/unit/client --pythonpath $(BIN)/python
 
 check-gate:
-	$(BIN)/python -m muster.infra.gate
+	$(BIN)/vulture
+	node node_modules/.bin/asl-validator --json-path statemachine/run.asl.json
+	@mkdir -p build
+	$(BIN)/python -m muster.infra.gate 2> build/gate.log || { tail -n 20 build/gate.log; exit 1; }
+	$(BIN)/cfn-lint
 
 check-style:
 	$(BIN)/ruff check .

@@ -1,1 +1,1 @@
-"""The static gate of `make check`: what other people's checkers find in the stack and in the code."""
+"""The stack's variants under cdk-nag, for the checks of the template in `make check`."""

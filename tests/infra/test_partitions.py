@@ -9,10 +9,12 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.aws.stock_images import stock_registry
 from muster.infra.deploy.account import Account
 from muster.infra.deploy.preflight import Preflight
-from muster.infra.gate.variants import ACCOUNT, Resolved
 from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform
 from tests.infra.variants import Variant
+from tests.support.template import Template
+
+ACCOUNT = "123456789012"
 
 PARTITIONS = {
     "us-east-1": "aws",
@@ -26,8 +28,9 @@ PARTITIONS = {
 def test_the_example_names_awss_own_image_of_the_region(variant: Variant) -> None:
     body = variant("bare").body
     for region, partition in PARTITIONS.items():
-        resolved = Resolved(body, Locality(partition, region, ACCOUNT))
-        spec = json.loads(resolved.value(body["Outputs"]["ExampleInput"]["Value"]))
+        suffix = Locality(partition, region, ACCOUNT).dns_suffix
+        there = Template(body, {"AWS::Region": region, "AWS::Partition": partition, "AWS::URLSuffix": suffix})
+        spec = json.loads(there.resolve(body["Outputs"]["ExampleInput"]["Value"]))
         assert spec["image"].startswith(f"{stock_registry(region)}/pytorch-training:"), region
 
 

@@ -141,6 +141,9 @@ def test_the_definition_is_of_no_partition(template: Template) -> None:
     resources = re.findall(r'"Resource": ?"([^"]+)"', machine["DefinitionString"])
     assert resources
     assert all(resource.startswith("arn:${Partition}:states:::lambda:invoke") for resource in resources)
+    # So does one with a placeholder that nothing fills.
+    placeholders = {*re.findall(r"\$\{(\w+)\}", machine["DefinitionString"])}
+    assert placeholders <= machine["DefinitionSubstitutions"].keys()
 
 
 def test_no_state_gives_up_before_its_function_does(template: Template) -> None:

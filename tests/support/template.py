@@ -107,10 +107,11 @@ def _holds(operator: str, actual: str | None, wanted: str | Sequence[str]) -> bo
 
 
 class Template:
-    """A template; a logical id begins with the path of its construct."""
+    """A template in a region; a logical id begins with the path of its construct."""
 
-    def __init__(self, body: dict[str, Any]) -> None:
+    def __init__(self, body: dict[str, Any], pseudo: Mapping[str, str] = _PSEUDO) -> None:
         self.body = body
+        self._pseudo = pseudo
         self.resources: dict[str, dict[str, Any]] = body["Resources"]
 
     @classmethod
@@ -136,24 +137,28 @@ class Template:
             return value
         if len(value) == 1:
             [(function, argument)] = value.items()
-            if function in {"Ref", "Fn::GetAtt", "Fn::Join", "Fn::Sub", "Fn::FindInMap", "Fn::If"}:
+            if function == "Ref" or function.startswith("Fn::"):
                 return self._call(function, argument)
         return {key: self.resolve(item) for key, item in value.items()}
 
-    def _call(self, function: str, argument: Any) -> str:
+    def _call(self, function: str, argument: Any) -> Any:
         if function == "Ref":
-            return _PSEUDO.get(argument) or self._physical(argument, "Ref")
+            return self._pseudo.get(argument) or self._physical(argument, "Ref")
         if function == "Fn::GetAtt":
             return self._physical(*argument)
         if function == "Fn::If":
-            return str(
-                self.resolve(argument[2])
-            )  # no condition of the stack holds in the partition aws's first regions
+            condition, then, otherwise = argument
+            return self.resolve(then if self.resolve(self.body["Conditions"][condition]) else otherwise)
+        if function == "Fn::Equals":
+            return self.resolve(argument[0]) == self.resolve(argument[1])
+        if function == "Fn::Or":
+            return any(map(self.resolve, argument))
         if function == "Fn::FindInMap":
             name, first, second = argument
             return str(self.body["Mappings"][name][self.resolve(first)][self.resolve(second)])
         if function == "Fn::Sub":
-            return re.sub(r"\$\{([^}]+)\}", lambda found: _PSEUDO[found[1]], argument)
+            return re.sub(r"\$\{([^}]+)\}", lambda found: self._pseudo[found[1]], argument)
+        assert function == "Fn::Join", function
         separator, parts = argument
         return str(separator).join(str(self.resolve(part)) for part in parts)
 
