@@ -30,11 +30,11 @@ from muster.infra.places import PACKAGE, build_folder
 from muster.infra.settings.stack_settings import Platform
 
 _SOURCES = ("__init__.py", "contract", "control", "report", "lambdas")
-_DATA = ("report/assets", "contract/hyperpod")  # the parts of the page, and the schema of a job
+_DATA = ("report/assets", "contract/aws", "contract/hyperpod")  # the page's parts, instance types, a job's schema
 _HANDLERS = "muster/lambdas/"
 _REQUIREMENTS = "lambdas/requirements.txt"
 _REPLICA_PACKAGES = ("contract", "replica")
-_REPLICA_DATA = ("replica/kernel",)  # the kernel's source, and the libraries that this Muster has
+_REPLICA_DATA = ("replica/kernel", "contract/aws")  # the kernel's source and libraries; instance types
 _REPLICA_MAIN = "replica/entry/package_main.py"
 _REPLICA_REQUIREMENTS = "replica/requirements.txt"
 _OLDEST_TIME = (1980, 1, 1, 0, 0, 0)  # zip: the earliest

@@ -50,9 +50,9 @@ def unpacked(local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def house(folder: Path, local: Path) -> Path:
     """The folders of a package like Muster's, with little in them, and its dependencies, which are installed."""
-    files = ["__init__.py", "torch.py", "torchft.py", "contract/hyperpod/schema.json", "control/react.py"]
-    files += ["report/assets/page.html", "replica/entry/package_main.py", "replica/requirements.txt"]
-    for name in (*files, "replica/kernel/kernel.c", "lambdas/plan.py"):
+    files = ["__init__.py", "torch.py", "torchft.py", "contract/aws/types.csv", "contract/hyperpod/schema.json"]
+    files += ["control/react.py", "report/assets/page.html", "replica/entry/package_main.py"]
+    for name in (*files, "replica/requirements.txt", "replica/kernel/kernel.c", "lambdas/plan.py"):
         file = folder / "muster" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"# {name}\n", encoding="utf-8")

@@ -9,7 +9,7 @@ import typer
 from muster.client.cli.json_answers import GpuType, GpuTypes
 from muster.client.cli.option_groups import AccountOptions, Json, grouped
 from muster.client.cli.output import busy, print_answer, print_lines
-from muster.contract.aws.gpus import GPU_TYPES
+from muster.contract.aws.instance_types import GPU_TYPES
 from muster.contract.aws.prices import SHIPPED_PRICES
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import Field
 
+from muster.contract.aws.instance_types import USD_PER_HOUR
 from muster.contract.document import Document
 
 
@@ -43,45 +44,6 @@ SHIPPED_PRICES = PriceTable.model_construct(
     as_of="2026-11-21",
     region="us-west-2",
     source="public copies of the AWS price list: SageMaker training, on demand",
-    usd_per_hour={
-        "ml.c5.xlarge": 0.204,
-        "ml.c5.2xlarge": 0.408,
-        "ml.g4dn.xlarge": 0.7364,
-        "ml.g4dn.2xlarge": 0.94,
-        "ml.g4dn.4xlarge": 1.505,
-        "ml.g4dn.8xlarge": 2.72,
-        "ml.g4dn.12xlarge": 4.89,
-        "ml.g4dn.16xlarge": 5.44,
-        "ml.g5.xlarge": 1.408,
-        "ml.g5.2xlarge": 1.515,
-        "ml.g5.4xlarge": 2.03,
-        "ml.g5.8xlarge": 3.06,
-        "ml.g5.12xlarge": 7.09,
-        "ml.g5.16xlarge": 5.12,
-        "ml.g5.24xlarge": 10.18,
-        "ml.g5.48xlarge": 20.36,
-        "ml.g6.xlarge": 1.127,
-        "ml.g6.2xlarge": 1.222,
-        "ml.g6.4xlarge": 1.654,
-        "ml.g6.8xlarge": 2.518,
-        "ml.g6.12xlarge": 5.752,
-        "ml.g6.16xlarge": 4.246,
-        "ml.g6.24xlarge": 8.344,
-        "ml.g6.48xlarge": 16.688,
-        "ml.g6e.xlarge": 2.61,
-        "ml.g6e.2xlarge": 2.8,
-        "ml.g6e.4xlarge": 3.76,
-        "ml.g6e.8xlarge": 5.66,
-        "ml.g6e.12xlarge": 13.12,
-        "ml.g6e.24xlarge": 18.83,
-        "ml.g6e.48xlarge": 37.66,
-        "ml.m5.large": 0.115,
-        "ml.m5.xlarge": 0.23,
-        "ml.m5.2xlarge": 0.461,
-        "ml.m5.4xlarge": 0.922,
-        "ml.p4d.24xlarge": 25.251286,
-        "ml.p4de.24xlarge": 31.5641075,
-        "ml.p5.48xlarge": 63.296,
-    },
+    usd_per_hour=USD_PER_HOUR,
 )
 """The table of this release."""

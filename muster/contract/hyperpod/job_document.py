@@ -7,6 +7,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.errors import MusterError
 from muster.contract.hyperpod.cluster_fields import Elastic, HyperPod, LogRule, Topology, Volume
 from muster.contract.hyperpod.identity import ANNOTATION_PLAN, API_VERSION, KIND, job_labels, service_account
@@ -29,7 +30,7 @@ from muster.contract.run.job_request import (
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.training.channels import Channel
-from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE, has_own_disks
+from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 
 POD = "pod"
 """The name of the replicaSpec: the operator names pods `{job}-pod-{index}`."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from muster.contract.aws.cluster_instances import EFA, NVIDIA, ClusterInstance, accelerator_resource, cluster_instance
+from muster.contract.aws.instance_types import EFA, NVIDIA, ClusterInstance, accelerator_resource, cluster_instance
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import HyperPod
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.spec.sweep import with_sweep
 from muster.contract.training.overrides import Override, override_of
-from muster.contract.training.resources import has_own_disks
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec

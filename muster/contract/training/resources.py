@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.section import RequestPart, Section
@@ -17,18 +18,6 @@ from muster.contract.training.values import InstanceType, KmsKeyId, TrainingPlan
 DEFAULT_INSTANCE_TYPE = "ml.m5.xlarge"
 KEEP_ALIVE_MAX_SECONDS = 3_600  # ResourceConfig, documentation of warm pools (the model has 21,600)
 FALLBACKS_MAX = 10
-# EC2, "SSD instance store volumes": families of the training types that have disks of their own.
-_INSTANCE_STORE = frozenset(
-    {"c5d", "g4dn", "g5", "g6", "g6e", "g7", "g7e", "gr6", "m5d", "m6id", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en"}
-    | {"p6-b200", "p6-b300", "p6e-gb200", "r5d", "trn1", "trn1n", "trn2"}
-)
-
-
-def has_own_disks(instance_type: str) -> bool:
-    """Whether the type has local disks. Its hardware encrypts them, and SageMaker refuses a key for them."""
-    return instance_type.split(".")[1] in _INSTANCE_STORE
-
-
 INSTANCES_MAX = 256  # of one replica; a limit of Muster's. SageMaker's is the account's quota for the type
 PROCESSES_MAX = 256  # on one instance
 AUTO = "auto"

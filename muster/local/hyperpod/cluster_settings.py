@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from muster.contract.aws.cluster_instances import CLUSTER_INSTANCE_TYPES
+from muster.contract.aws.instance_types import CLUSTER_INSTANCE_TYPES
 from muster.contract.hyperpod.clusters import Cluster, ClusterName, Clusters
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 
-from muster.contract.aws.cluster_instances import EFA, accelerator_resource, cluster_instance
+from muster.contract.aws.instance_types import EFA, accelerator_resource, cluster_instance
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 HOSTNAME = "kubernetes.io/hostname"

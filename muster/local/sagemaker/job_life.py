@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.training.resources import has_own_disks
 from muster.local.cloud_settings import Settings
 from muster.local.faults import CapacityError, SlowStart, SmallVolume
 from muster.local.processes.process_pool import ProcessPool

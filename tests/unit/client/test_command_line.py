@@ -19,7 +19,6 @@ from muster.client.cli import program
 from muster.client.cli.silence import RareLines, telling_silence
 from muster.client.errors import FileTroubleError
 from muster.client.whole_file import write_whole
-from muster.contract.aws.cluster_instances import cluster_instance
 from muster.contract.aws.prices import SHIPPED_PRICES
 
 GOOD = "replicas: 2\ntrainer: package.module:train\n"
@@ -199,11 +198,9 @@ def test_silence_is_told_until_something_answers(capsys: pytest.CaptureFixture[s
     assert heard.is_set()
 
 
-def test_gpus_are_listed_with_memory_and_price_and_agree_with_the_clusters(muster: Muster) -> None:
+def test_gpus_are_listed_with_memory_and_price(muster: Muster) -> None:
     answer = muster("gpus", "--json")
     found = {one["instance_type"]: one for one in json.loads(answer.output)["types"]}
     assert (found["ml.g5.12xlarge"]["count"], found["ml.g5.12xlarge"]["memory_gib"]) == (4, 24)
     assert found["ml.p5.48xlarge"]["usd_per_hour"] == SHIPPED_PRICES.usd_per_hour["ml.p5.48xlarge"]
-    known = {name: kind.accelerators for name in found if (kind := cluster_instance(name)) is not None}
-    assert {name: found[name]["count"] for name in known} == known
     assert "ml.g5.12xlarge    4 A10G  24 GiB   7.09" in muster("gpus").output

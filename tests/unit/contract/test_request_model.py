@@ -6,12 +6,11 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
+from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES, has_own_disks
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import LEFT_OUT
-from muster.contract.training.resources import has_own_disks
 from muster.local.sagemaker.request_validation import operation_model
 from tests.support.full_specs import FULL_SPECS
 from tests.support.job_requests import refusals, requests
