@@ -44,7 +44,6 @@ SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 
 ANSWERS: dict[str, type[BaseModel]] = {
     "deploy": deploy_answers.Deployment,
-    "deploy --write": deploy_answers.SettingsWritten,
     "template": deploy_answers.TemplateWritten,
     "destroy": deploy_answers.Destruction,
     "init": answers.StarterWritten,
@@ -256,11 +255,8 @@ def _default(param: Any) -> str:
 def _prints(path: str) -> str:
     if path == PASSES_ON:
         return "Has no `--json`: it prints the output of the program, and ends with the exit code of the program.\n"
-    printed = [f"With `--json`: {_one(path)}"]
-    for option in ("--watch", "--write"):
-        if f"{path} {option}" in ANSWERS:
-            printed.append(f"with `{option}` {_one(f'{path} {option}')}")
-    return f"{'; '.join(printed)}.\n"
+    watched = f"{path} --watch"
+    return f"With `--json`: {_one(path)}{f'; with `--watch` {_one(watched)}' if watched in ANSWERS else ''}.\n"
 
 
 def _one(path: str) -> str:

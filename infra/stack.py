@@ -137,7 +137,7 @@ class MusterStack(Stack):
         for flag, value in _FEATURE_FLAGS.items():
             self.node.set_context(flag, value)
         # The next deployment shows what changes, and keeps what its settings file leaves out.
-        self.template_options.metadata = {SETTINGS_METADATA: settings.recorded}
+        self.template_options.metadata = {SETTINGS_METADATA: settings.tables}
         for key, value in settings.stack.tags.items():
             Tags.of(self).add(key, value)
         inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic

@@ -35,11 +35,7 @@ _GONE = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
 
 @dataclass(frozen=True)
 class DeployedStack:
-    """A stack as it is deployed.
-
-    `settings` are those that its template carries; None if a version made it that recorded none. `changed_at` is when
-    it was created or last changed.
-    """
+    """A stack as it is deployed. `changed_at` is when it was created or last changed."""
 
     name: str
     status: str
@@ -48,9 +44,9 @@ class DeployedStack:
     changed_at: datetime | None = None
 
     @property
-    def settings(self) -> Tables | None:
-        """The settings with which it was deployed."""
-        found: Tables | None = self.template.get("Metadata", {}).get(SETTINGS_METADATA)
+    def settings(self) -> Tables:
+        """The settings with which it was deployed, which its template carries."""
+        found: Tables = self.template.get("Metadata", {}).get(SETTINGS_METADATA, {})
         return found
 
     @property

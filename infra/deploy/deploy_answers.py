@@ -22,18 +22,10 @@ class Deployment(Document):
     account: str = Field(description="the account")
     region: str = Field(description="the region")
     settings: tuple[SettingChange, ...] = Field(description="the settings that change")
-    kept: tuple[str, ...] = Field(description="keys that the file leaves out and that keep their deployed values")
     resources: tuple[str, ...] = Field(description="the resources that are created (+), changed (~) or deleted (-)")
     commands: tuple[str, ...] = Field(description="commands that remain for you to run after the deployment")
     deployed: bool = Field(description="false with --diff, which changes nothing")
     outputs: dict[str, str] = Field(description="the outputs of the stack; empty with --diff")
-
-
-class SettingsWritten(Document):
-    """A settings file that was completed from the deployed stack."""
-
-    path: str = Field(description="the file")
-    keys: tuple[str, ...] = Field(description="the keys that were added")
 
 
 class TemplateWritten(Document):

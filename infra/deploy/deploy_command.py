@@ -17,22 +17,19 @@ from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
 from muster.client.errors import UsageError
-from muster.client.whole_file import write_whole
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.cdk_tools import DeployError, require_node
-from muster.infra.deploy.deploy_answers import Deployment, SettingChange, SettingsWritten
+from muster.infra.deploy.deploy_answers import Deployment, SettingChange
 from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from muster.infra.deploy.resource_changes import resource_changes
-from muster.infra.deploy.settings_changes import Merged, merge, shown, values, version_change
+from muster.infra.deploy.settings_changes import Change, setting_changes, shown, values, version_change
 from muster.infra.deploy.template_limits import oversized
 from muster.infra.settings.cluster_table import local_cluster_tables
-from muster.infra.settings.completed_file import completed
 from muster.infra.settings.settings_file import (
     SETTINGS_FILE,
-    Tables,
     parse_settings,
     parse_tables,
     read_settings_file,
@@ -51,40 +48,29 @@ def deploy(
     *,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would change, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Deploy without asking.")] = False,
-    reset: Annotated[
-        list[str] | None,
-        typer.Option("--reset", metavar="KEY", help="Give a deployed setting (table.key) its default again."),
-    ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Add the deployed settings that the file lacks to it; deploy nothing.")
-    ] = False,
     target: Annotated[
         Platform, typer.Option("--target", help="Deploy to AWS, or to the embedded cloud without asking.")
     ] = Platform.AWS,
     as_json: Json = False,
 ) -> None:
-    """Deploy the stack as a settings file says. A setting that the file leaves out is kept."""
+    """Deploy the stack as a settings file says. What the file leaves out has its default."""
     environment = environment_for(stack)
     check_endpoint(environment, target)
     require_node(environment.get("PATH", os.defpath))
     file = SettingsText.read(settings)
-    named = _with_name(file.tables, stack.stack)
+    tables = _with_name(file.tables, stack.stack)
     # By itself first: a mistake in the file needs no call to be found.
-    own = parse_settings(named, target, file.text, file.name)
+    own = parse_settings(tables, target, file.text, file.name)
     account = Account(open_session(stack.profile, stack.region or own.stack.region))
     with busy("reading the deployed stack"):
         place = account.place()
         deployed = account.stack(own.stack.name)
     environment |= {"AWS_REGION": place.region, "AWS_DEFAULT_REGION": place.region}
-    merged = merge(_settings_of(deployed), named, reset or [])
-    if write:
-        _write(file, merged, settings or Path(SETTINGS_FILE), as_json=as_json)
-        return
     if target is Platform.LOCAL:
-        merged.tables.setdefault("replicas", {}).setdefault("image", LOCAL_IMAGE)
-        merged.tables.setdefault("hyperpod_clusters", local_cluster_tables(environment))
-    new = parse_settings(merged.tables, target, file.text, file.name)
-    work = Work(account, place, deployed, new, merged, as_json)
+        tables["replicas"] = {"image": LOCAL_IMAGE, **tables.get("replicas", {})}
+        tables.setdefault("hyperpod_clusters", local_cluster_tables(environment))
+    new = parse_settings(tables, target, file.text, file.name)
+    work = Work(account, place, deployed, new, as_json)
     if as_json and not (yes or diff):
         message = "--json asks nothing: add --yes to deploy, or --diff to see what would change"
         raise UsageError(message)
@@ -169,28 +155,6 @@ def _with_name(tables: Mapping[str, Mapping[str, object]], name: str | None) -> 
     return {**tables, "stack": {**written, "name": name}}
 
 
-def _settings_of(deployed: DeployedStack | None) -> Tables | None:
-    if deployed is None:
-        return None
-    if deployed.settings is not None:
-        return deployed.settings
-    # A version that recorded no settings; its runs depend on this one.
-    return {"stack": {"job_prefix": deployed.outputs["JobPrefix"]}} if "JobPrefix" in deployed.outputs else {}
-
-
-def _write(file: SettingsText, merged: Merged, path: Path, *, as_json: bool) -> None:
-    tables: dict[str, dict[str, object]] = {}
-    for key in merged.kept:
-        table, _, name = key.partition(".")
-        tables.setdefault(table, {})[name] = merged.tables[table][name]
-    write_whole(path, completed(file.text, tables))
-    if as_json:
-        print_answer(SettingsWritten(path=str(path), keys=merged.kept))
-    else:
-        added = ", ".join(merged.kept) or "nothing; it was complete"
-        print_lines([f"Added to {path}: {added}."])
-
-
 def _ask() -> None:
     require_terminal("add --yes to deploy, or --diff to see what would change")
     if not typer.confirm("Deploy this?", default=False):
@@ -200,13 +164,12 @@ def _ask() -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """One call of the command, from the merged settings to its answer."""
+    """One call of the command, from its settings to its answer."""
 
     account: Account
     place: Locality
     deployed: DeployedStack | None
     settings: StackSettings
-    merged: Merged
     as_json: bool
 
     @property
@@ -214,6 +177,11 @@ class Work:
         """Where the files of the deployment lie."""
         place = f"{self.place.account}-{self.place.region}"
         return Path(".muster", "deploy", place, self.settings.stack.name).absolute()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The settings that change."""
+        return setting_changes({} if self.deployed is None else self.deployed.settings, self.settings.tables)
 
     @property
     def _preflight(self) -> Preflight:
@@ -257,8 +225,6 @@ class Work:
         verb = "New stack" if self.deployed is None else "Stack"
         yield f"{verb} {name} in {place.region}, account {place.account}."
         if self.deployed is not None:
-            if self.deployed.settings is None:
-                yield "A version that recorded no settings deployed it: what the file leaves out gets its default."
             line = version_change(self.deployed.outputs.get("Version"), muster.__version__)
             yield from [] if line is None else [line]
         yield from self._setting_lines()
@@ -277,15 +243,13 @@ class Work:
 
     def _setting_lines(self) -> Iterator[str]:
         """Every setting that differs from its default or from the deployed one, and how many have their defaults."""
-        changed = {change.key: change for change in self.merged.changes}
+        changed = {change.key: change for change in self.changes}
         defaults = dict(values(StackSettings()))
         unset = 0
         yield "Settings:"
         for key, value in values(self.settings):
             if key in changed:
                 yield f"  {'+' if changed[key].deployed is None else '~'} {changed[key]}"
-            elif key in self.merged.kept:
-                yield f"    {key} = {shown(key, value)} (kept from the deployment)"
             elif value != defaults.get(key):
                 yield f"    {key} = {shown(key, value)}"
             else:
@@ -304,9 +268,8 @@ class Work:
                     region=self.place.region,
                     settings=tuple(
                         SettingChange(key=change.key, deployed=change.deployed, new=change.new)
-                        for change in self.merged.changes
+                        for change in self.changes
                     ),
-                    kept=self.merged.kept,
                     resources=tuple(changes),
                     commands=tuple(bucket.later),
                     deployed=bool(outputs),
@@ -322,7 +285,7 @@ class Work:
         yield f"{name} is deployed. Its bucket is {outputs['BucketName']}."
         if "DashboardUrl" in outputs:
             yield f"Dashboard: {outputs['DashboardUrl']}"
-        if any(change.key == "notify.email" and change.new is not None for change in self.merged.changes):
+        if any(change.key == "notify.email" and change.new is not None for change in self.changes):
             yield f"A mail to {self.settings.notify.email} asks to confirm the subscription."
         yield from (f"Still to do: {command}" for command in bucket.later)
         if name != DEFAULT_STACK:

@@ -9,13 +9,7 @@ from muster.infra.settings.stack_settings import BucketTable
 
 Template = Mapping[str, Any]
 
-_LAUNCHER_ROLE = "MUSTER_LAUNCHER_ROLE_ARN"
 _TIMER_FUNCTION = "MUSTER_TIMER_FUNCTION_ARN"
-
-
-def has_launcher_role(template: Template) -> bool:
-    """Whether jobs are created with session tags. The replica role gives a session without them nothing of a run."""
-    return any(True for _ in _variables(template, _LAUNCHER_ROLE))
 
 
 def is_kept(resource: Mapping[str, Any]) -> bool:

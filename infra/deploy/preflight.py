@@ -18,7 +18,7 @@ from muster.contract.spec.foreign_resources import foreign_resources
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.bucket_requirements import Requirements
 from muster.infra.deploy.cluster_preflight import cluster_problems
-from muster.infra.deploy.deployed_template import has_launcher_role, new_bucket
+from muster.infra.deploy.deployed_template import new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from muster.infra.deploy.settings_changes import shown
@@ -136,10 +136,7 @@ class Preflight:
             yield "stack.job_prefix", f"{prefix} would become {self.settings.job_prefix}"
         if (bucket := self.new_bucket) is not None:
             yield "bucket", f"{self.deployed.outputs['BucketName']} would become {bucket}"
-        if not has_launcher_role(self.deployed.template):
-            yield "the deployed version", "replicas that it started would lose their access to the bucket"
-        recorded = self.deployed.settings
-        for item in [] if recorded is None else pinned_changes(recorded, self.settings.tables):
+        for item in pinned_changes(self.deployed.settings, self.settings.tables):
             yield item.key, f"{shown(item.key, item.deployed)} would become {shown(item.key, item.new)}"
 
     @property
@@ -160,8 +157,7 @@ class Preflight:
 
     def _former_key(self) -> Iterator[Problem]:
         """A key of the stack stays: the stack's roles may use one key, and what is stored needs the one it has."""
-        recorded = None if self.deployed is None else self.deployed.settings
-        change = None if recorded is None else stack_key_change(recorded, self.settings.tables)
+        change = None if self.deployed is None else stack_key_change(self.deployed.settings, self.settings.tables)
         if change is not None:
             becomes = f"{change.deployed} would become {change.new or 'no key'}"
             statement = f"{becomes}, and the stack could no longer read the objects under the former key"

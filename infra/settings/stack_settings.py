@@ -296,12 +296,6 @@ class StackSettings(SettingsTable):
         return self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
 
     @property
-    def recorded(self) -> dict[str, dict[str, Any]]:
-        """What the stack's template carries: the keys that are set, and the job prefix, which runs depend on."""
-        tables = self.tables
-        return {**tables, "stack": {**tables.get("stack", {}), "job_prefix": self.job_prefix}}
-
-    @property
     def job_prefix(self) -> str:
         """The first part of the name of every training job."""
         return self.stack.job_prefix or job_prefix_of(self.stack.name)

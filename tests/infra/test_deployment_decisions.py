@@ -1,96 +1,42 @@
-"""The decisions of a deployment without a cloud: what is kept, what changes, and what a bucket and a key lack."""
+"""The decisions of a deployment without a cloud: what changes, and what a bucket and a key lack."""
 
 import copy
-import re
-import tomllib
 from typing import Any
 
-import pytest
-
 from muster.contract.aws.partitions import Locality
-from muster.contract.errors import ConfigurationError, SettingsError
 from muster.infra.deploy.bucket_requirements import BucketState, Requirements
 from muster.infra.deploy.key_policy import key_statements, missing_statements
 from muster.infra.deploy.resource_changes import resource_changes
-from muster.infra.deploy.settings_changes import merge, version_change
-from muster.infra.settings.completed_file import completed
+from muster.infra.deploy.settings_changes import setting_changes, version_change
 
 PLACE = Locality("aws-us-gov", "us-gov-west-1", "123456789012")
 SPEC = {"replicas": 1, "trainer": "a:b", "environment": {"TOKEN": "a-secret"}}
 
 
-def test_a_key_that_the_file_leaves_out_is_kept_and_a_key_that_it_sets_is_changed() -> None:
-    deployed = {"stack": {"name": "A", "job_prefix": "a"}, "runs": {"sweep_hours": 12}, "notify": {"email": "x@y.z"}}
-    merged = merge(deployed, {"runs": {"sweep_hours": 6, "launches_per_second": 2}}, [])
-    assert merged.tables == {
-        "stack": {"job_prefix": "a"},
-        "runs": {"sweep_hours": 6, "launches_per_second": 2},
-        "notify": {"email": "x@y.z"},
-    }
-    assert merged.kept == ("stack.job_prefix", "notify.email")
-    assert [str(change) for change in merged.changes] == [
+def test_a_key_that_the_file_leaves_out_gets_its_default_and_a_key_that_it_sets_is_changed() -> None:
+    deployed = {"stack": {"name": "A"}, "runs": {"sweep_hours": 12}, "notify": {"email": "x@y.z"}}
+    new = {"stack": {"name": "B"}, "runs": {"sweep_hours": 6, "launches_per_second": 2}}
+    assert [str(change) for change in setting_changes(deployed, new)] == [
         "runs.sweep_hours: 12 -> 6",
+        "notify.email: x@y.z -> the default",
         "runs.launches_per_second: the default -> 2",
     ]
+    assert setting_changes(deployed, deployed) == ()
 
 
-def test_a_reset_key_gets_its_default_and_a_schedule_is_one_key() -> None:
+def test_a_schedule_is_one_key_and_shows_none_of_its_values() -> None:
     deployed = {"schedules": {"nightly": {"at": "rate(1 day)", "spec": SPEC}, "weekly": {"at": "rate(7 days)"}}}
-    merged = merge(deployed, {}, ["schedules.nightly"])
-    assert merged.kept == ("schedules.weekly",)
-    [change] = merged.changes
+    [change] = setting_changes(deployed, {"schedules": {"weekly": {"at": "rate(7 days)"}}})
     assert (change.key, change.new) == ("schedules.nightly", None)
     # A spec's environment may hold a password: only the names of its fields are shown.
     assert "a-secret" not in str(change)
     assert "a spec of environment, replicas, trainer" in str(change)
 
 
-def test_a_key_that_cannot_be_reset_is_refused() -> None:
-    refusals = {"notify.emial": "notify.email?", "runs.sweep_hours": "the file sets it", "stack.name": "unknown key"}
-    for key, said in refusals.items():
-        with pytest.raises(SettingsError, match=re.escape(said)):
-            merge({}, {"runs": {"sweep_hours": 6}}, [key])
-
-
-def test_a_deployed_setting_of_a_newer_version_is_not_taken_for_a_mistake_in_the_file() -> None:
-    deployed = {
-        "runs": {"sweep_hours": 12, "patience": 3},
-        "quotas": {"gpus": 8},
-        "schedules": {"nightly": {"at": "rate(1 day)", "spec_key": "inbox/a.yaml", "zone": "utc"}},
-    }
-    with pytest.raises(SettingsError, match=r"^The deployed settings: 3 problems; nothing was changed") as refused:
-        merge(deployed, {"runs": {"sweep_hours": 6}}, [])
-    text = str(refused.value)
-    for key in ("runs.patience", "quotas.gpus", "schedules.nightly"):
-        assert f"{key}: another version deployed this setting" in text
-        assert f"--reset {key}\n" in f"{text}\n"
-    given_up = merge(deployed, {}, ["runs.patience", "quotas.gpus", "schedules.nightly"])
-    assert given_up.tables == {"runs": {"sweep_hours": 12}}
-
-
-def test_an_existing_bucket_replaces_a_name_and_an_older_version_is_said_loudly() -> None:
+def test_an_older_version_is_said_loudly() -> None:
     assert version_change(None, "0.9.2") is version_change("0.9.2", "0.9.2") is None
     assert version_change("0.9.1", "0.9.2") == "Version: 0.9.1 -> 0.9.2"
     assert (version_change("0.10.0", "0.9.2") or "").startswith("WARNING: version 0.10.0 is deployed")
-    taken = merge({"bucket": {"name": "one", "access_logs_bucket": "l"}}, {"bucket": {"existing": "one"}}, [])
-    assert taken.tables == {"bucket": {"existing": "one"}}
-    back = merge({"bucket": {"existing": "one"}}, {"bucket": {"name": "two"}}, [])
-    assert back.tables == {"bucket": {"name": "two"}}
-
-
-def test_a_file_is_completed_without_losing_its_lines() -> None:
-    text = "# ours\n[runs]\nsweep_hours = 6  # often\n"
-    kept = {"runs": {"launches_per_second": 2}, "schedules": {"nightly": {"at": "rate(1 day)", "spec": SPEC}}}
-    whole = completed(text, kept)
-    assert "# ours" in whole
-    assert "sweep_hours = 6  # often" in whole
-    assert tomllib.loads(whole) == {
-        "runs": {"sweep_hours": 6, "launches_per_second": 2},
-        **kept | {"runs": {"sweep_hours": 6, "launches_per_second": 2}},
-    }
-    assert tomllib.loads(completed("", kept)) == kept
-    with pytest.raises(ConfigurationError, match="launches_per_second = 2"):
-        completed("runs.sweep_hours = 6\n", kept)
 
 
 def test_resources_are_listed_by_what_happens_to_them() -> None:

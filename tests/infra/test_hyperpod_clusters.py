@@ -13,9 +13,8 @@ from muster.contract.hyperpod.wake_events import CLUSTER_EVENTS
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.infra.deploy.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
 from muster.infra.deploy.pinned_settings import pinned_changes
-from muster.infra.deploy.settings_changes import merge
+from muster.infra.deploy.settings_changes import setting_changes
 from muster.infra.settings.cluster_table import ClusterTable
-from muster.infra.settings.completed_file import completed
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform
 from muster.infra.settings.toml_text import toml_text
@@ -68,15 +67,11 @@ def test_a_cluster_that_cannot_be_is_refused_by_its_place() -> None:
         assert field in refused_fields(tables), tables
 
 
-def test_clusters_survive_their_file_and_keep_what_a_file_leaves_out() -> None:
+def test_clusters_survive_their_file_and_each_is_one_setting() -> None:
     tables = clusters(research=NETWORK, prod={"eks_cluster": "prod-eks"})
     assert parse_tables(toml_text(tables)) == tables
-    merged = merge(tables, clusters(prod={"eks_cluster": "prod-eks"}), [])
-    assert merged.kept == ("hyperpod_clusters.research",)
-    assert parse_tables(completed("[stack]\n", tables))["hyperpod_clusters"] == tables["hyperpod_clusters"]
-    assert "hyperpod_clusters.research" in [
-        change.key for change in merge(tables, {}, ["hyperpod_clusters.research"]).changes
-    ]
+    [change] = setting_changes(tables, clusters(prod={"eks_cluster": "prod-eks"}))
+    assert (change.key, change.new) == ("hyperpod_clusters.research", None)
 
 
 def test_running_runs_keep_their_clusters() -> None:

@@ -20,17 +20,12 @@ from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.deploy_command import Work, check_unchanged
 from muster.infra.deploy.key_policy import key_statements, role_trust
 from muster.infra.deploy.preflight import BucketCheck, Preflight
-from muster.infra.deploy.settings_changes import merge
 from muster.infra.settings.settings_file import Tables, parse_settings
 from muster.infra.settings.stack_settings import SETTINGS_METADATA, Platform
 
 PLACE = Locality("aws", "us-east-1", "123456789012")
 KEY = "arn:aws:kms:us-east-1:123456789012:key/one"
 GENERATED = "muster-rendezvousbucket-abc"
-LAUNCHER = {
-    "Type": "AWS::Lambda::Function",
-    "Properties": {"Environment": {"Variables": {"MUSTER_LAUNCHER_ROLE_ARN": {"Fn::GetAtt": ["LauncherRole", "Arn"]}}}},
-}
 
 
 class QuietAccount(Account):
@@ -65,12 +60,10 @@ class QuietAccount(Account):
         return BucketState() if name in self.buckets else None
 
 
-def stack(settings: Tables | None = None, *, launcher: bool = True, bucket: Mapping[str, Any] | None = None) -> Any:
+def stack(settings: Tables | None = None, *, bucket: Mapping[str, Any] | None = None) -> Any:
     """A deployed stack; `bucket` are the properties of the bucket that it makes."""
     resources = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": bucket or {}}}
-    template = {"Resources": resources | ({"Attempt": LAUNCHER} if launcher else {})}
-    if settings is not None:
-        template["Metadata"] = {SETTINGS_METADATA: settings}  # type: ignore[dict-item]
+    template = {"Resources": resources, "Metadata": {SETTINGS_METADATA: settings or {}}}
     name = (bucket or {}).get("BucketName", GENERATED)
     outputs = {"BucketName": name, "JobPrefix": "muster", "StateMachineArn": "arn:machine"}
     return DeployedStack("Muster", "UPDATE_COMPLETE", outputs, template)
@@ -85,17 +78,10 @@ BUSY = QuietAccount(["night"])
 QUIET = QuietAccount()
 
 
-def test_the_step_to_session_tags_waits_for_the_replicas_of_an_older_version() -> None:
-    old = stack({}, launcher=False)
-    [problem] = refused(old, {}, BUSY)
-    assert problem.startswith("the deployed version: replicas that it started would lose their access to the bucket")
-    assert "while night is running; wait until they end, or cancel them" in problem
-    # A job without a running execution counts, too.
-    orphan = JobName("muster", "gone", 0, 1)
-    [problem] = refused(old, {}, QuietAccount(jobs=[orphan]))
+def test_a_job_without_a_running_execution_counts_as_a_run() -> None:
+    on = {"runs": {"snap_start": True}}
+    [problem] = refused(stack(on), {}, QuietAccount(jobs=[JobName("muster", "gone", 0, 1)]))
     assert "while muster-gone-r0-a1 is running" in problem
-    assert refused(old, {}, QUIET) == []
-    assert refused(stack({}), {}, BUSY) == []
 
 
 def test_running_runs_call_the_functions_as_they_did_when_they_began() -> None:
@@ -117,7 +103,7 @@ def test_snapshots_are_refused_in_the_region_to_which_the_credentials_lead() -> 
 
 def test_a_bucket_is_not_replaced_under_unfinished_runs() -> None:
     named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
-    [problem] = refused(named, {}, BUSY)  # --reset bucket.name, or a name that an older version took from elsewhere
+    [problem] = refused(named, {}, BUSY)  # the file has lost the name
     assert "bucket: ours would become a new bucket with a generated name while night is running" in problem
     # A generated name that is written down is another property, so CloudFormation replaces the bucket.
     [problem] = refused(stack({}), {"bucket": {"name": GENERATED}}, QuietAccount(buckets=[GENERATED]))
@@ -138,7 +124,7 @@ def test_a_bucket_outside_the_stack_is_compared_by_its_name() -> None:
         Preflight(QUIET, PLACE, parse_settings({"bucket": {"existing": "ours"}}, Platform.AWS), guest).new_bucket
         is None
     )
-    lost = Preflight(QUIET, PLACE, parse_settings({}, Platform.AWS), guest).new_bucket  # --reset bucket.existing
+    lost = Preflight(QUIET, PLACE, parse_settings({}, Platform.AWS), guest).new_bucket
     assert lost == "a new bucket with a generated name"
 
 
@@ -154,7 +140,7 @@ def test_the_key_of_a_stack_stays_even_while_nothing_runs() -> None:
     encrypted, plain = stack({"stack": {"kms_key_arn": KEY}}), stack({})
     [problem] = refused(encrypted, {"stack": {"kms_key_arn": KEY.replace("one", "two")}}, QUIET)
     assert problem.startswith(f"stack.kms_key_arn: {KEY} would become {KEY.replace('one', 'two')}, and the stack could")
-    [problem] = refused(encrypted, {}, QUIET)  # --reset stack.kms_key_arn
+    [problem] = refused(encrypted, {}, QUIET)
     assert "would become no key" in problem
     assert "deploy a second stack" in problem
     assert refused(encrypted, {"stack": {"kms_key_arn": KEY}}, QUIET) == []
@@ -189,8 +175,7 @@ def test_a_stack_that_another_deployment_has_changed_is_not_deployed_over() -> N
 
 def test_the_replacement_of_a_bucket_is_shown_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:
     named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
-    merged = merge({"bucket": {"name": "ours"}}, {}, ["bucket.name"])
-    work = Work(QUIET, PLACE, named, parse_settings(merged.tables, Platform.AWS), merged, as_json=False)
+    work = Work(QUIET, PLACE, named, parse_settings({}, Platform.AWS), as_json=False)
     work.show([], BucketCheck())
     assert "WARNING: the bucket ours is replaced by a new bucket with a generated name." in capsys.readouterr().out
 
