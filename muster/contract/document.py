@@ -17,10 +17,10 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from muster.contract.errors import DocumentError, NewerDocumentError
 
@@ -28,6 +28,7 @@ Fields = dict[str, object]
 """A document as parsed JSON."""
 
 _PLACE_MAX, _WORDS_MAX = 120, 300  # of a field's path and of an error's words
+_Member = TypeVar("_Member", bound=StrEnum)
 _VERSION_TEXT_MAX = 32  # of a version of Muster in a document that cannot be trusted yet
 
 
@@ -123,11 +124,15 @@ class StoredDocument(StoredPart):
         return {**fields, **cls.current_form()}
 
 
-def known_member(kind: type[StrEnum], value: object, otherwise: StrEnum) -> object:
-    """The member of `kind` with this value; `otherwise` for a text that only another version of Muster knows."""
-    if not isinstance(value, str):
-        return value
+def known_member(value: str, otherwise: _Member) -> _Member:
+    """The member of the enumeration with this value; `otherwise` for one that only another version of Muster knows."""
+    kind = type(otherwise)
     return kind(value) if value in set(kind) else otherwise
+
+
+def else_unknown(otherwise: StrEnum) -> BeforeValidator:
+    """For a field of a stored document: a text that only another version of Muster knows is read as `otherwise`."""
+    return BeforeValidator(lambda value: known_member(value, otherwise) if isinstance(value, str) else value)
 
 
 def canonical_json(value: object) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
 from muster.contract.hyperpod.clusters import ClusterName, DnsLabel
@@ -55,22 +55,12 @@ class TopologyLevel(StrEnum):
 class Topology(Document):
     """Kueue's topology-aware scheduling (kueue.x-k8s.io/podset-*-topology)."""
 
-    level: TopologyLevel = Field(description="within one node of this layer of the network")
+    level: TopologyLevel = Field(strict=False, description="within one node of this layer of the network")
     mode: TopologyMode = Field(
-        default=TopologyMode.PREFERRED, description="`required`: the job waits until there is such a place"
+        default=TopologyMode.PREFERRED,
+        strict=False,
+        description="`required`: the job waits until there is such a place",
     )
-
-    @field_validator("level", mode="before")
-    @classmethod
-    def _level(cls, value: object) -> object:
-        known = {item.value: item for item in TopologyLevel}
-        return known.get(value, value) if isinstance(value, str) else value
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _mode(cls, value: object) -> object:
-        known = {item.value: item for item in TopologyMode}
-        return known.get(value, value) if isinstance(value, str) else value
 
 
 class Elastic(Document):
@@ -153,14 +143,10 @@ class LogRule(Document):
         le=2**63 - 1,
         description="what the metric is compared with; a whole number (metricThreshold)",
     )
-    operator: LogOperator | None = Field(default=None, description="a metric for which this holds is a fault")
+    operator: LogOperator | None = Field(
+        default=None, strict=False, description="a metric for which this holds is a fault"
+    )
     data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")
-
-    @field_validator("operator", mode="before")
-    @classmethod
-    def _operator(cls, value: object) -> object:
-        known = {item.value: item for item in LogOperator}
-        return known.get(value, value) if isinstance(value, str) else value
 
 
 Fragment = dict[str, JsonValue]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
-from muster.contract.document import StoredPart, known_member
+from muster.contract.document import StoredPart, else_unknown
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.run.job_details import JobDetails
 from muster.contract.timestamps import Timestamp
@@ -50,7 +50,7 @@ class Attempt(StoredPart):
     status: str = ""
     secondary: str = ""
     history: tuple[Transition, ...] = ()
-    failure_class: FailureClass | None = None
+    failure_class: Annotated[FailureClass | None, else_unknown(FailureClass.UNKNOWN)] = None
     reason: str = ""
     artifacts: str | None = None
     details: JobDetails | None = Field(
@@ -60,11 +60,6 @@ class Attempt(StoredPart):
     last_lines: tuple[str, ...] = Field(
         default=(), description="the last lines of its log, for some of the attempts that failed"
     )
-
-    @field_validator("failure_class", mode="before")
-    @classmethod
-    def _known_class(cls, value: object) -> object:
-        return known_member(FailureClass, value, FailureClass.UNKNOWN)
 
     @property
     def was_created(self) -> bool:

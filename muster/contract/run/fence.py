@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import field_validator
-
-from muster.contract.document import Fields, FormStep, StoredDocument, known_member
+from muster.contract.document import Fields, FormStep, StoredDocument, else_unknown
 from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.contract.timestamps import Timestamp
@@ -48,7 +46,7 @@ class Fence(StoredDocument):
     version: int = 2
     readable_from: str | None = "0.1.0"
     verdict: Verdict
-    cause: FenceCause
+    cause: Annotated[FenceCause, else_unknown(FenceCause.UNKNOWN)]
     reason: str
     at: Timestamp
 
@@ -63,8 +61,3 @@ class Fence(StoredDocument):
             return self
         reason = f"{by.reason} while the run was stopping: {self.reason}"
         return self.model_copy(update={"verdict": by.verdict, "cause": by.cause, "reason": reason, "at": by.at})
-
-    @field_validator("cause", mode="before")
-    @classmethod
-    def _known_cause(cls, value: object) -> object:
-        return known_member(FenceCause, value, FenceCause.UNKNOWN)

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from muster.contract import timestamps
-from muster.contract.document import StoredPart, known_member
+from muster.contract.document import StoredPart, else_unknown, known_member
 from muster.contract.names import JOB_NAME_MAX
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp
@@ -53,15 +53,10 @@ class PoolState(StrEnum):
 class WarmPool(StoredPart):
     """The instances that a job keeps after its end, billed until another job takes them or their time ends."""
 
-    state: PoolState
+    state: Annotated[PoolState, else_unknown(PoolState.UNKNOWN)]
     kept_seconds: int | None = Field(default=None, ge=0, description="billed so far after the job's end, per instance")
     until: Timestamp | None = Field(default=None, description="when it ends, unless a job takes it or it is ended")
     reused_by: str | None = Field(default=None, description="the job that took it")
-
-    @field_validator("state", mode="before")
-    @classmethod
-    def _known_state(cls, value: object) -> object:
-        return known_member(PoolState, value, PoolState.UNKNOWN)
 
 
 class RuleVerdict(StoredPart):
@@ -169,7 +164,7 @@ def _warm_pool(found: Mapping[str, object]) -> WarmPool | None:
     end = found.get("TrainingEndTime")
     until = end + timedelta(seconds=keep) if isinstance(end, datetime) and keep is not None else None
     return WarmPool(
-        state=known_member(PoolState, state, PoolState.UNKNOWN),  # type: ignore[arg-type]
+        state=known_member(state, PoolState.UNKNOWN),
         kept_seconds=_count(pool.get("ResourceRetainedBillableTimeInSeconds")),
         until=_time(until),
         reused_by=_text(pool.get("ReusedByJob"), JOB_NAME_MAX) or None,

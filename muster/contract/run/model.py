@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator
 
-from muster.contract.document import StoredDocument, StoredPart, known_member
+from muster.contract.document import StoredDocument, StoredPart, else_unknown
 from muster.contract.names import RUN_MAX
 from muster.contract.run.round_values import ROUND_MAX, Metrics
 
@@ -58,7 +58,7 @@ class ModelManifest(StoredDocument):
 
     run: str = Field(max_length=RUN_MAX)
     round: int = Field(ge=0, le=ROUND_MAX, description="the round whose global parameters it has")
-    kind: ModelKind
+    kind: Annotated[ModelKind, else_unknown(ModelKind.UNKNOWN)]
     checksum: str = Field(max_length=64, description="SHA-256 of the global parameters, as the replicas report it")
     rank: int = Field(ge=0, description="the replica that wrote it")
     files: tuple[ModelFile, ...] = Field(min_length=1, max_length=FILES_MAX)
@@ -75,11 +75,6 @@ class ModelManifest(StoredDocument):
             message = "a name is there twice, or is also that of a folder"
             raise ValueError(message)
         return files
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _known_kind(cls, value: object) -> object:
-        return known_member(ModelKind, value, ModelKind.UNKNOWN)
 
     @property
     def total_bytes(self) -> int:
@@ -99,7 +94,7 @@ class ModelResult(StoredPart):
     """The model of a run in its result."""
 
     uri: str = Field(description="the folder with its files; `muster model RUN` fetches them")
-    kind: ModelKind
+    kind: Annotated[ModelKind, else_unknown(ModelKind.UNKNOWN)]
     round: int = Field(ge=0, description="the round whose global parameters it has")
     bytes: int = Field(ge=0, description="of all files together")
     files: int = Field(ge=0, description="how many files it has")
@@ -107,8 +102,3 @@ class ModelResult(StoredPart):
     manifest: str = Field(description="the URI of the list of the files, with the SHA-256 of each")
     manifest_sha256: Sha256 = Field(description="of that list")
     evaluation: Metrics = Field(default_factory=dict, description="what the trainer measured on the model, by name")
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _known_kind(cls, value: object) -> object:
-        return known_member(ModelKind, value, ModelKind.UNKNOWN)

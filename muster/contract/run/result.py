@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue
 
-from muster.contract.document import StoredDocument, StoredPart, known_member
+from muster.contract.document import StoredDocument, StoredPart, else_unknown
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
@@ -31,7 +32,7 @@ class ReplicaResult(StoredPart):
     """One replica in the settlement."""
 
     rank: int
-    outcome: ReplicaOutcome
+    outcome: Annotated[ReplicaOutcome, else_unknown(ReplicaOutcome.UNKNOWN)]
     attempts: tuple[Attempt, ...] = ()
     artifacts: str | None = None
     checkpoint_uri: str | None = Field(
@@ -66,11 +67,6 @@ class ReplicaResult(StoredPart):
     ended: str | None = Field(
         default=None, description="how its trainer ended, if it neither returned nor left the run itself"
     )
-
-    @field_validator("outcome", mode="before")
-    @classmethod
-    def _known_outcome(cls, value: object) -> object:
-        return known_member(ReplicaOutcome, value, ReplicaOutcome.UNKNOWN)
 
 
 class Result(StoredDocument):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -26,12 +25,6 @@ def section_at(location: Sequence[int | str], model: type[BaseModel]) -> type[Ba
     """The model of the mapping that holds the last part of `location`; None where the mapping may hold any key."""
     *_, (annotation, _) = _steps(location[:-1], model)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def choices_at(location: Sequence[int | str], model: type[BaseModel]) -> type[StrEnum] | None:
-    """The values of which one stands at `location`; None where the model takes others."""
-    *_, (annotation, _) = _steps(location, model)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, StrEnum) else None
 
 
 # An annotation can be a type, a union, a generic alias or None: typing has no name for all of them.

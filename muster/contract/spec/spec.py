@@ -78,6 +78,7 @@ class Spec(
     ] = Field(default=None, description="the function that trains, as `package.module:function`")
     backend: Backend = Field(
         default=Backend.TRAINING_JOB,
+        strict=False,
         description="where replicas run: `training-job`, or `hyperpod`, a cluster of the stack's settings",
     )
     hyperpod: HyperPod | None = Field(default=None, description="the jobs of replicas whose backend is `hyperpod`")
@@ -124,6 +125,7 @@ class Spec(
     )
     on_replica_failure: OnReplicaFailure = Field(
         default=OnReplicaFailure.TERMINATE,
+        strict=False,
         description="what the loss of a replica means for the run; with `sweep` the default is `continue`",
     )
     min_replicas: int | None = Field(
@@ -134,6 +136,7 @@ class Spec(
     )
     on_early_finish: OnEarlyFinish = Field(
         default=OnEarlyFinish.CONTINUE,
+        strict=False,
         description="what follows when a trainer returns while other replicas train on: `continue`: they go on "
         "without it; `stop`: they end after their next round",
     )
@@ -175,24 +178,6 @@ class Spec(
             return value
         remedy = "start the run with `muster launch`, which resolves it, or see it with `muster recipe resolve`"
         raise InconsistentSpecError([StatedProblem("recipe", "not resolved yet", remedy)])
-
-    @field_validator("on_replica_failure", mode="before")
-    @classmethod
-    def _policy_name(cls, value: object) -> object:
-        known = {item.value: item for item in OnReplicaFailure}
-        return known.get(value, value) if isinstance(value, str) else value
-
-    @field_validator("backend", mode="before")
-    @classmethod
-    def _backend_name(cls, value: object) -> object:
-        known = {item.value: item for item in Backend}
-        return known.get(value, value) if isinstance(value, str) else value
-
-    @field_validator("on_early_finish", mode="before")
-    @classmethod
-    def _finish_rule_name(cls, value: object) -> object:
-        known = {item.value: item for item in OnEarlyFinish}
-        return known.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _fields_fit_together(self, info: ValidationInfo) -> Spec:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.spec.consistency import InconsistentSpecError
-from muster.contract.spec.field_wording import KEY, choices_at, section_at, wording_at
+from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
@@ -105,14 +104,16 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     if kind == "string_pattern_mismatch":
         allowed = f"allowed: {wording.allowed}" if wording.allowed else ""
         return [Problem(field, words, wording.remedy or "correct it", allowed)]
-    return [Problem(field, words, _remedy(kind, context, choices_at(location, model)))]
+    return [Problem(field, words, _remedy(kind, context))]
 
 
-def _remedy(kind: str, context: Mapping[str, object], known: type[StrEnum] | None) -> str:
+def _remedy(kind: str, context: Mapping[str, object]) -> str:
     if kind in _TYPES:
         return f"write {_TYPES[kind]}"
-    if kind in {"enum", "is_instance_of", "literal_error"}:
-        return f"choose one of {_choices(kind, context, known)}"
+    if kind in {"enum", "literal_error"}:
+        return "choose one of " + str(context["expected"]).replace("'", "").replace(" or ", ", ")
+    if kind == "is_instance_of":  # a key of `reruns`, whose type has more members than have a budget
+        return f"choose one of {', '.join(DEFAULT_BUDGETS)}"
     return "it cannot be stored as JSON" if "json" in kind else f"it is not allowed ({kind})"
 
 
@@ -129,14 +130,6 @@ def _bound(item: ErrorDetails, field: str, words: str, wording: Wording) -> Prob
 def _singular(text: str) -> str:
     """`at least 1 entries` -> `at least 1 entry`."""
     return re.sub(r" 1 characters$", " 1 character", re.sub(r" 1 entries$", " 1 entry", text))
-
-
-def _choices(kind: str, context: Mapping[str, object], known: type[StrEnum] | None) -> str:
-    if kind == "literal_error":
-        return str(context["expected"]).replace("'", "").replace(" or ", ", ")
-    # Only the keys of `reruns` have a type that the model does not say.
-    choices: Iterable[StrEnum] = DEFAULT_BUDGETS if known in {None, FailureClass} else known or ()
-    return ", ".join(choice.value for choice in choices)
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:

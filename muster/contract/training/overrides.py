@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from muster.contract.backend import Backend
 from muster.contract.document import Document
@@ -21,7 +21,9 @@ from muster.contract.training.values import EnvironmentKey, EnvironmentValue, In
 class Override(Document):
     """Values for some ranks, which replace the run's values or are added to them."""
 
-    backend: Backend | None = Field(default=None, description="replaces backend: these ranks run elsewhere")
+    backend: Backend | None = Field(
+        default=None, strict=False, description="replaces backend: these ranks run elsewhere"
+    )
     hyperpod: HyperPod | None = Field(default=None, description="replaces hyperpod as a whole")
     instance_type: InstanceType | None = Field(
         default=None, description="replaces instance_type and with it the run's fallbacks or preferences"
@@ -46,12 +48,6 @@ class Override(Document):
         max_length=CHANNELS_MAX,
         description="added to the channels; replaces channels of the same name",
     )
-
-    @field_validator("backend", mode="before")
-    @classmethod
-    def _backend_name(cls, value: object) -> object:
-        known = {item.value: item for item in Backend}
-        return known.get(value, value) if isinstance(value, str) else value
 
     @property
     def changes_instance(self) -> bool:
