@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from muster.contract import timestamps
+from muster.contract.answer_values import count_of, line_of, mapping_of, mappings_of
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
 from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
 from muster.contract.hyperpod.notices import EndNotice
@@ -84,12 +85,12 @@ def job_state(document: Mapping[str, object], pods: Iterable[object] = (), notic
     `pods` are its pods, where they were asked for. The words of `notice`, which anyone may have written who can write
     notices of the run, count only where the job has failed by itself.
     """
-    metadata, status = _mapping(document.get("metadata")), _mapping(document.get("status"))
+    metadata, status = mapping_of(document.get("metadata")), mapping_of(document.get("status"))
     conditions = _conditions(status)
     seen = JobState(
         JobStatus.IN_PROGRESS,
         PENDING,
-        restarts=_count(status.get("restartCount")) or 0,
+        restarts=count_of(status.get("restartCount")) or 0,
         instances=_instances(document, status),
         started_at=_time(status.get("startTime")),
     )
@@ -113,16 +114,16 @@ def job_state(document: Mapping[str, object], pods: Iterable[object] = (), notic
 
 def all_run(pods: Iterable[object], instances: int | None) -> bool:
     """Whether all pods of a job run, which trains on so many instances, as far as the cluster knows."""
-    found = _mappings(list(pods))
+    found = mappings_of(list(pods))
     return len(found) >= (instances or 1) and all(_runs(pod) for pod in found)
 
 
 def _runs(pod: Mapping[str, object]) -> bool:
     """Its node answers as well: of a node that is lost, Kubernetes says that its pods are not ready."""
-    states = [_mapping(one.get("state")) for one in _containers(pod)]
-    ready = [one for one in _mappings(_mapping(pod.get("status")).get("conditions")) if one.get("type") == "Ready"]
+    states = [mapping_of(one.get("state")) for one in _containers(pod)]
+    ready = [one for one in mappings_of(mapping_of(pod.get("status")).get("conditions")) if one.get("type") == "Ready"]
     return (
-        "deletionTimestamp" not in _mapping(pod.get("metadata"))
+        "deletionTimestamp" not in mapping_of(pod.get("metadata"))
         and bool(states)
         and all("running" in state for state in states)
         and all(one.get("status") == "True" for one in ready)
@@ -139,11 +140,11 @@ class _Condition:
 def _conditions(status: Mapping[str, object]) -> dict[str, _Condition]:
     """The conditions that hold, by type."""
     found = {}
-    for item in _mappings(status.get("conditions")):
+    for item in mappings_of(status.get("conditions")):
         if item.get("status") == "True":
-            words = _line(item.get("message"), FAILURE_CHARACTERS)
+            words = line_of(item.get("message"), FAILURE_CHARACTERS)
             at = _time(item.get("lastTransitionTime"))
-            found[_line(item.get("type"), _WORD_MAX)] = _Condition(_line(item.get("reason"), _WORD_MAX), words, at)
+            found[line_of(item.get("type"), _WORD_MAX)] = _Condition(line_of(item.get("reason"), _WORD_MAX), words, at)
     return found
 
 
@@ -151,7 +152,7 @@ def _phase(
     document: Mapping[str, object], conditions: Mapping[str, _Condition], pods: Iterable[object]
 ) -> tuple[str, Timestamp | None, str]:
     """The secondary status of a job that has not ended, since when, and why."""
-    policy = _mapping(_mapping(document.get("spec")).get("runPolicy"))
+    policy = mapping_of(mapping_of(document.get("spec")).get("runPolicy"))
     suspended = conditions.get("Suspended")
     if policy.get("suspend") is True or suspended is not None:
         words = suspended.message if suspended is not None else ""
@@ -162,14 +163,14 @@ def _phase(
     running = conditions.get("Running")
     if running is not None:
         return TRAINING, running.at, _shown(running.message)
-    image = next((words for pod in _mappings(list(pods)) for words in _image_waits(pod)), "")
+    image = next((words for pod in mappings_of(list(pods)) for words in _image_waits(pod)), "")
     created = conditions.get("PodsRunning") or conditions.get("Created")
     return PENDING, created.at if created else None, _shown(image or (created.message if created else ""))
 
 
 def _failure(failed: _Condition, pods: Iterable[object], notice: EndNotice | None) -> tuple[str, str, bool]:
     """Secondary status and reason of a failure, and whether the job's own program failed."""
-    found = _mappings(list(pods))
+    found = mappings_of(list(pods))
     secondary = _kind(failed)
     if secondary in {STARTUP_DEADLINE, None} and any(True for pod in found for _ in _image_waits(pod)):
         secondary = IMAGE_ERROR
@@ -227,36 +228,36 @@ def _written_code(words: str) -> int | None:
 def _image_waits(pod: Mapping[str, object]) -> Iterable[str]:
     """Why the images of a pod cannot be pulled."""
     for container in _containers(pod):
-        waiting = _mapping(_mapping(container.get("state")).get("waiting"))
-        reason = _line(waiting.get("reason"), _WORD_MAX)
+        waiting = mapping_of(mapping_of(container.get("state")).get("waiting"))
+        reason = line_of(waiting.get("reason"), _WORD_MAX)
         if reason in _IMAGE_WAITS:
-            yield ": ".join(part for part in (reason, _line(waiting.get("message"), FAILURE_CHARACTERS)) if part)
+            yield ": ".join(part for part in (reason, line_of(waiting.get("message"), FAILURE_CHARACTERS)) if part)
 
 
 def _exit_codes(pod: Mapping[str, object]) -> Iterable[int]:
     for container in _containers(pod):
-        code = _count(_mapping(_mapping(container.get("state")).get("terminated")).get("exitCode"))
+        code = count_of(mapping_of(mapping_of(container.get("state")).get("terminated")).get("exitCode"))
         if code is not None:
             yield code
 
 
 def _out_of_memory(pod: Mapping[str, object]) -> bool:
-    states = (_mapping(_mapping(one.get("state")).get("terminated")) for one in _containers(pod))
+    states = (mapping_of(mapping_of(one.get("state")).get("terminated")) for one in _containers(pod))
     return any(state.get("reason") == "OOMKilled" for state in states)
 
 
 def _containers(pod: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    return _mappings(_mapping(pod.get("status")).get("containerStatuses"))
+    return mappings_of(mapping_of(pod.get("status")).get("containerStatuses"))
 
 
 def _instances(document: Mapping[str, object], status: Mapping[str, object]) -> int | None:
     """How many pods train: what the operator scales to, otherwise what the job asks for."""
-    targets = _mapping(_mapping(status.get("elasticScalingStatus")).get("targetReplicas"))
-    counts = [count for value in targets.values() if (count := _count(value)) is not None]
+    targets = mapping_of(mapping_of(status.get("elasticScalingStatus")).get("targetReplicas"))
+    counts = [count for value in targets.values() if (count := count_of(value)) is not None]
     if counts:
         return sum(counts)
-    specs = _mappings(_mapping(document.get("spec")).get("replicaSpecs"))
-    counts = [count for spec in specs if (count := _count(spec.get("replicas"))) is not None]
+    specs = mappings_of(mapping_of(document.get("spec")).get("replicaSpecs"))
+    counts = [count for spec in specs if (count := count_of(spec.get("replicas"))) is not None]
     return sum(counts) if counts else None
 
 
@@ -267,23 +268,6 @@ def waits_for_image(words: str) -> bool:
 
 def _shown(words: str) -> str:
     return shortened(words, _MESSAGE_MAX)
-
-
-def _line(value: object, most: int) -> str:
-    """One line of at most `most` characters."""
-    return shortened(" ".join(value.split()), most) if isinstance(value, str) else ""
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, object]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _time(value: object) -> Timestamp | None:

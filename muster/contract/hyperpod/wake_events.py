@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_plus
 
+from muster.contract.answer_values import mapping_of, mappings_of
 from muster.contract.hyperpod.notices import Notice
 
 CLUSTER_EVENTS = (
@@ -34,9 +35,9 @@ def is_of_cluster(event: Mapping[str, object]) -> bool:
 
 def cluster_of(event: Mapping[str, object]) -> str | None:
     """The name of the HyperPod cluster that such an event is about."""
-    detail = _mapping(event.get("detail"))
-    inner = _mapping(detail.get("EventDetails"))
-    for part in (detail, inner, _mapping(inner.get("EventMetadata"))):
+    detail = mapping_of(event.get("detail"))
+    inner = mapping_of(detail.get("EventDetails"))
+    for part in (detail, inner, mapping_of(inner.get("EventMetadata"))):
         name = part.get("ClusterName")
         if isinstance(name, str) and 0 < len(name) <= _NAME_MAX:
             return name
@@ -44,18 +45,18 @@ def cluster_of(event: Mapping[str, object]) -> str | None:
 
 
 def _messages(event: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    for record in _mappings(event.get("Records")):
+    for record in mappings_of(event.get("Records")):
         # Lambda gets the topic's notification as it is, or as the body of a message of a queue.
-        notification = _mapping(record.get("Sns")) or _document(record.get("body"))
+        notification = mapping_of(record.get("Sns")) or _document(record.get("body"))
         yield _document(notification.get("Message"))
 
 
 def _keys(message: Mapping[str, object], bucket: str) -> Iterator[str]:
     """The keys of S3's event; none in its test event, which has no records."""
-    for record in _mappings(message.get("Records")):
-        where = _mapping(record.get("s3"))
-        key = _mapping(where.get("object")).get("key")
-        is_ours = _mapping(where.get("bucket")).get("name") == bucket
+    for record in mappings_of(message.get("Records")):
+        where = mapping_of(record.get("s3"))
+        key = mapping_of(where.get("object")).get("key")
+        is_ours = mapping_of(where.get("bucket")).get("name") == bucket
         is_new = str(record.get("eventName", "")).startswith("ObjectCreated:")
         if is_ours and is_new and isinstance(key, str) and len(key) <= _KEY_MAX:
             # S3 writes keys as in a URL's query.
@@ -64,14 +65,6 @@ def _keys(message: Mapping[str, object], bucket: str) -> Iterator[str]:
 
 def _document(text: object) -> Mapping[str, object]:
     try:
-        return _mapping(json.loads(text)) if isinstance(text, str) else {}
+        return mapping_of(json.loads(text)) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
         return {}
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, object]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

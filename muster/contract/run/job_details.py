@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field
 
 from muster.contract import timestamps
+from muster.contract.answer_values import count_of, line_of, mapping_of, mappings_of
 from muster.contract.document import StoredPart, else_unknown, known_member
 from muster.contract.names import JOB_NAME_MAX
-from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ def asks_for_details(spec: Spec) -> bool:
 
 def job_details(found: Mapping[str, object]) -> JobDetails:
     """The details in an answer of DescribeTrainingJob. Pure."""
-    resources = _mapping(found.get("ResourceConfig"))
-    instances = _count(resources.get("SelectedInstanceCount")) or _count(resources.get("InstanceCount"))
+    resources = mapping_of(found.get("ResourceConfig"))
+    instances = count_of(resources.get("SelectedInstanceCount")) or count_of(resources.get("InstanceCount"))
     return JobDetails(
         instances=instances or None,
-        training_seconds=_count(found.get("TrainingTimeInSeconds")),
+        training_seconds=count_of(found.get("TrainingTimeInSeconds")),
         metrics=tuple(_metrics(found)),
         warm_pool=_warm_pool(found),
         rules=tuple(_rules(found))[:_RULES_MAX],
@@ -144,8 +144,8 @@ def job_details(found: Mapping[str, object]) -> JobDetails:
 
 def _metrics(found: Mapping[str, object]) -> Iterator[FinalMetric]:
     room = _METRIC_NAMES_MAX
-    for item in _mappings(found.get("FinalMetricDataList"))[:METRICS_MAX]:
-        name, value = _text(item.get("MetricName"), _NAME_MAX), item.get("Value")
+    for item in mappings_of(found.get("FinalMetricDataList"))[:METRICS_MAX]:
+        name, value = line_of(item.get("MetricName"), _NAME_MAX), item.get("Value")
         # A regular expression can find `nan` in the log, which no JSON document may hold.
         if not name or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             continue
@@ -156,72 +156,55 @@ def _metrics(found: Mapping[str, object]) -> Iterator[FinalMetric]:
 
 
 def _warm_pool(found: Mapping[str, object]) -> WarmPool | None:
-    pool = _mapping(found.get("WarmPoolStatus"))
-    state = _text(pool.get("Status"), _STATUS_MAX)
+    pool = mapping_of(found.get("WarmPoolStatus"))
+    state = line_of(pool.get("Status"), _STATUS_MAX)
     if not state:
         return None
-    keep = _count(_mapping(found.get("ResourceConfig")).get("KeepAlivePeriodInSeconds"))
+    keep = count_of(mapping_of(found.get("ResourceConfig")).get("KeepAlivePeriodInSeconds"))
     end = found.get("TrainingEndTime")
     until = end + timedelta(seconds=keep) if isinstance(end, datetime) and keep is not None else None
     return WarmPool(
         state=known_member(state, PoolState.UNKNOWN),
-        kept_seconds=_count(pool.get("ResourceRetainedBillableTimeInSeconds")),
+        kept_seconds=count_of(pool.get("ResourceRetainedBillableTimeInSeconds")),
         until=_time(until),
-        reused_by=_text(pool.get("ReusedByJob"), JOB_NAME_MAX) or None,
+        reused_by=line_of(pool.get("ReusedByJob"), JOB_NAME_MAX) or None,
     )
 
 
 def _rules(found: Mapping[str, object]) -> Iterator[RuleVerdict]:
     for tool, name in (("debugger", "DebugRuleEvaluationStatuses"), ("profiler", "ProfilerRuleEvaluationStatuses")):
-        for item in _mappings(found.get(name)):
+        for item in mappings_of(found.get(name)):
             yield RuleVerdict(
                 tool=tool,
-                rule=_text(item.get("RuleConfigurationName"), _NAME_MAX),
-                status=_text(item.get("RuleEvaluationStatus"), _STATUS_MAX),
-                words=_text(item.get("StatusDetails"), _WORDS_MAX),
+                rule=line_of(item.get("RuleConfigurationName"), _NAME_MAX),
+                status=line_of(item.get("RuleEvaluationStatus"), _STATUS_MAX),
+                words=line_of(item.get("StatusDetails"), _WORDS_MAX),
                 at=_time(item.get("LastModifiedTime")),
             )
 
 
 def _mlflow(found: Mapping[str, object]) -> MlflowRun | None:
-    details = _mapping(found.get("MlflowDetails"))
-    run = _text(details.get("MlflowRunId"), _NAME_MAX)
+    details = mapping_of(found.get("MlflowDetails"))
+    run = line_of(details.get("MlflowRunId"), _NAME_MAX)
     if not run:
         return None
     return MlflowRun(
-        resource=_text(_mapping(found.get("MlflowConfig")).get("MlflowResourceArn"), _ARN_MAX),
-        experiment_id=_text(details.get("MlflowExperimentId"), _NAME_MAX),
+        resource=line_of(mapping_of(found.get("MlflowConfig")).get("MlflowResourceArn"), _ARN_MAX),
+        experiment_id=line_of(details.get("MlflowExperimentId"), _NAME_MAX),
         run_id=run,
     )
 
 
 def _progress(found: Mapping[str, object]) -> JobProgress | None:
-    info = _mapping(found.get("ProgressInfo"))
+    info = mapping_of(found.get("ProgressInfo"))
     if not info:
         return None
     return JobProgress(
-        step=_count(info.get("CurrentStep")),
-        steps=_count(info.get("TotalStepCountPerEpoch")),
-        epoch=_count(info.get("CurrentEpoch")),
-        epochs=_count(info.get("MaxEpoch")),
+        step=count_of(info.get("CurrentStep")),
+        steps=count_of(info.get("TotalStepCountPerEpoch")),
+        epoch=count_of(info.get("CurrentEpoch")),
+        epochs=count_of(info.get("MaxEpoch")),
     )
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, object]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _text(value: object, most: int) -> str:
-    """One line of at most `most` characters."""
-    return shortened(" ".join(value.split()), most) if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _time(value: object) -> Timestamp | None:
