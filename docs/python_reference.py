@@ -100,8 +100,12 @@ def _find(root: Path, name: str, module: str) -> _Public:
     path = root.joinpath(*module.split(".")).with_suffix(".py")
     if not path.exists():
         path = root.joinpath(*module.split("."), "__init__.py")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            node.body[1:1] = _inherited(root, node, body)
+            return _Public(name, module, node)
+        if isinstance(node, ast.FunctionDef) and node.name == name:
             return _Public(name, module, node)
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return _Public(name, module, node)
@@ -109,6 +113,15 @@ def _find(root: Path, name: str, module: str) -> _Public:
             return _find(root, name, node.module or "")
     message = f"{module} does not define {name}"
     raise LookupError(message)
+
+
+def _inherited(root: Path, node: ast.ClassDef, body: list[ast.stmt]) -> list[ast.stmt]:
+    """The fields of the one model that a model is based on; those of several are a page of their own (docs/spec.md)."""
+    imports = [item for item in body if isinstance(item, ast.ImportFrom) and item.module != "muster.contract.document"]
+    modules = {alias.name: item.module or "" for item in imports for alias in item.names}
+    bases = [base for base in map(ast.unparse, node.bases) if modules.get(base, "").startswith("muster.")]
+    found = _find(root, bases[0], modules[bases[0]]).node if len(bases) == 1 else None
+    return [item for item in found.body if isinstance(item, ast.AnnAssign)] if isinstance(found, ast.ClassDef) else []
 
 
 def _definition(found: _Public, prefix: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.run.ended_run import FailureCount
+from muster.contract.run.ended_run import RunLine
 from muster.contract.timestamps import Timestamp
 from muster.report.html_file import FileParts, html_file
 
@@ -16,21 +16,11 @@ RUNS_PAGE_VERSION = 1
 _PARTS = FileParts(template="runs.html", scripts=("data.js", "runs.js"), styles=("page.css", "runs.css"))
 
 
-class RunRow(Document):
+class RunRow(RunLine):
     """One run."""
 
-    run: str
     state: str
-    started_at: Timestamp
     seconds: float = Field(description="until its end, or until the page was made")
-    reason: str = ""
-    replicas: int | None = None
-    rounds: int | None = None
-    reruns: int | None = None
-    failures: tuple[FailureCount, ...] = ()
-    usd: float | None = None
-    parent: str | None = None
-    continued_by: str | None = None
     link: str = Field(description="its page in the S3 console; of a run that has none its execution")
 
 

@@ -18,8 +18,7 @@ from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSumm
 from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
-from muster.contract.document import Document
-from muster.contract.run.ended_run import FailureCount
+from muster.contract.run.ended_run import RunLine
 from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.timestamps import Timestamp
 
@@ -36,26 +35,11 @@ _MAY_DIFFER = {ExecutionStatus.ABORTED, ExecutionStatus.FAILED, ExecutionStatus.
 _STOPPED, _ENDED_BY_MUSTER = "Muster.RunStopped", ("Muster.RunStopped", "Muster.RunFailed")
 
 
-class RunSummary(Document):
-    """A run as a list shows it."""
+class RunSummary(RunLine):
+    """A run as a list shows it. What a run has made and cost is known when it has ended."""
 
-    run: str
     state: RunState
-    started_at: Timestamp
     ended_at: Timestamp | None = Field(default=None, description="none while it runs")
-    reason: str = Field(default="", description="why it ended so, shortened")
-    replicas: int | None = Field(default=None, description="none where it is not known")
-    rounds: int | None = Field(default=None, description="the last committed round; none until it has ended")
-    reruns: int | None = Field(default=None, description="attempts beyond the first; none until it has ended")
-    failures: tuple[FailureCount, ...] = Field(
-        default=(), description="why attempts did not succeed, the most frequent first; none until it has ended"
-    )
-    usd: float | None = Field(
-        default=None, description="what its instances cost, at on-demand prices; none where not known, or until it ends"
-    )
-    parent: str | None = Field(default=None, description="the run that it continues")
-    continued_by: str | None = Field(default=None, description="the run that continues it")
-    recipe: str | None = Field(default=None, description="the name of the recipe that it started from")
 
 
 def list_runs(cloud: Cloud, wanted: RunFilter, limit: int) -> list[RunSummary]:
@@ -103,18 +87,9 @@ def _summary(cloud: Cloud, item: ExecutionSummary, ended: Mapping[str, EndedRun]
 
 def _of_entry(item: ExecutionSummary, entry: EndedRun) -> RunSummary:
     differs = item.status in _MAY_DIFFER
+    known = {name: getattr(entry, name) for name in RunLine.model_fields.keys() - {"run", "started_at"}}
     return _bare(item, state_of_verdict(entry.verdict) if differs else execution_state(item.status)).model_copy(
-        update={
-            "reason": entry.reason,
-            "replicas": entry.replicas,
-            "rounds": entry.rounds,
-            "reruns": entry.reruns,
-            "failures": entry.failures,
-            "usd": entry.usd,
-            "parent": entry.parent,
-            "continued_by": entry.continued_by,
-            "recipe": entry.recipe,
-        }
+        update=known
     )
 
 

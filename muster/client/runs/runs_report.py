@@ -11,6 +11,7 @@ from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout, s3_uri
 from muster.contract.names import run_name
+from muster.contract.run.ended_run import RunLine
 from muster.report.links import console_links, object_link
 from muster.report.runs_page import RunRow, RunsPage
 
@@ -30,18 +31,9 @@ def runs_page(stack: Stack, runs: Sequence[RunSummary], *, more: bool) -> RunsPa
 
 def _row(stack: Stack, run: RunSummary, now: str) -> RunRow:
     return RunRow(
-        run=run.run,
+        **{name: getattr(run, name) for name in RunLine.model_fields},
         state=run.state,
-        started_at=run.started_at,
         seconds=max(0.0, timestamps.seconds_between(run.started_at, run.ended_at or now)),
-        reason=run.reason,
-        replicas=run.replicas,
-        rounds=run.rounds,
-        reruns=run.reruns,
-        failures=run.failures,
-        usd=run.usd,
-        parent=run.parent,
-        continued_by=run.continued_by,
         link=_link(stack, run),
     )
 

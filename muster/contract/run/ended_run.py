@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import Field
 
-from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.document import Document, StoredDocument, StoredPart
 from muster.contract.run.verdict import Verdict
 from muster.contract.timestamps import Timestamp
 
@@ -29,17 +29,15 @@ class FailureCount(StoredPart):
     reruns: int = Field(default=0, ge=0, description="how many of them were followed by another attempt")
 
 
-class EndedRun(StoredPart):
-    """What a list shows of a run that has ended."""
+class RunLine(Document):
+    """What a list shows of a run. Of one that has not ended, most of it is not known."""
 
     run: str
-    execution_arn: str
-    started_at: Timestamp = Field(description="when it was planned")
-    verdict: Verdict
-    reason: str = Field(default="", description="why, shortened")
-    replicas: int = Field(ge=0)
+    started_at: Timestamp
+    reason: str = Field(default="", description="why it ended so, shortened")
+    replicas: int | None = Field(default=None, ge=0, description="none where it is not known")
     rounds: int | None = Field(default=None, description="the last round committed, those of the runs before included")
-    reruns: int = Field(default=0, ge=0, description="attempts beyond the first, all replicas together")
+    reruns: int | None = Field(default=None, ge=0, description="attempts beyond the first, all replicas together")
     failures: tuple[FailureCount, ...] = Field(
         default=(), description="why attempts did not succeed, the most frequent first"
     )
@@ -49,6 +47,13 @@ class EndedRun(StoredPart):
     parent: str | None = Field(default=None, description="the run that it continues")
     continued_by: str | None = Field(default=None, description="the run that continues it")
     recipe: str | None = Field(default=None, description="the name of the recipe that it started from")
+
+
+class EndedRun(RunLine, StoredPart):
+    """A run that has ended. It started when it was planned."""
+
+    execution_arn: str
+    verdict: Verdict
 
 
 class EndedRuns(StoredDocument):
