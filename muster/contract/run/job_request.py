@@ -20,7 +20,11 @@ from muster.contract.run.replica_variables import (
 )
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.spec.spec import Spec
-from muster.contract.training.channels import Channel, channels_request
+from muster.contract.training.channels import Channel
+from muster.contract.training.model_package import ModelPackageFields
+from muster.contract.training.network_access import AccessFields
+from muster.contract.training.observation import ObservationFields
+from muster.contract.training.section import members
 from muster.contract.training.source_channels import delivered_channel, delivery_channels
 from muster.contract.training.source_delivery import BOOTSTRAP, BOOTSTRAP_NAME
 
@@ -41,7 +45,7 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
             container_entrypoint(spec), container_arguments(spec), spec.metrics.definitions
         ),
         "HyperParameters": spec.hyper_parameters,
-        "InputDataConfig": channels_request(job_channels(plan, rank)),
+        "InputDataConfig": [channel.request() for channel in job_channels(plan, rank)],
         "OutputDataConfig": spec.output_request(s3_uri(place.bucket, layout.output.rstrip("/"))),
         "CheckpointConfig": spec.checkpoint_request(checkpoints, plan.shared_layout.run, rank),
         "ResourceConfig": spec.resource_request(shortages),
@@ -50,16 +54,14 @@ def training_job_request(plan: Plan, rank: int, attempt: int, shortages: int = 0
         "RetryStrategy": spec.retry_strategy and spec.retry_strategy.request(),
         # The job's sessions get the tags of the session that creates it (contract.run.session_tags).
         "SessionChainingConfig": {"EnableSessionTagChaining": True},
-        **spec.access_request(),
-        **spec.observation_request(),
-        **spec.model_package_request(),
+        **members(spec, AccessFields, ObservationFields, ModelPackageFields),
         "Environment": job_environment(plan, spec, rank, attempt),
         "Tags": [{"Key": key, "Value": value} for key, value in job_tags(plan, rank, attempt).items()],
     }
     # SageMaker refuses an empty InputDataConfig, so empty members are left out. False is a value.
-    members = {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
+    filled = {name: value for name, value in request.items() if value is not None and value not in ({}, [])}
     # Every member comes from a document, so it is JSON.
-    return cast("dict[str, JsonValue]", members)
+    return cast("dict[str, JsonValue]", filled)
 
 
 def job_channels(plan: Plan, rank: int) -> list[Channel]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.algorithm_specification import InputMode
-from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.section import Section
 from muster.contract.training.values import LINE, S3Uri, Wording
 
 CHANNELS_MAX = 20  # CreateTrainingJob: InputDataConfig has 1-20 channels
@@ -145,8 +145,3 @@ def _mode_problems(channel: Channel, mode: str, where: str) -> Iterator[Problem]
         value = getattr(channel, name)
         if value not in {None, "None"}:
             yield Problem(f"{where}.{name}", repr(value), "leave it out", "allowed only in Pipe mode")
-
-
-def channels_request(channels: Sequence[Channel]) -> list[RequestPart]:
-    """InputDataConfig."""
-    return [channel.request() for channel in channels]

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.section import Section
 from muster.contract.training.values import Wording
 
 _PACKAGE = r"^arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]{9,16}:[0-9]{12}:"
@@ -34,8 +34,3 @@ class ModelPackageFields(Document):
     model_package_config: ModelPackageConfig | None = Field(
         default=None, description="model packages to start from and to register, for recipes of such models"
     )
-
-    def model_package_request(self) -> RequestPart:
-        """The member of the request."""
-        config = self.model_package_config
-        return {} if config is None else {"ModelPackageConfig": config.request()}

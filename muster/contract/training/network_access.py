@@ -9,7 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.section import Section
 from muster.contract.training.values import RoleArnOrName, Wording
 
 _NetworkId = Annotated[
@@ -81,16 +81,3 @@ class AccessFields(Document):
         if private_registry and self.vpc_config is None:
             field = "training_image_config.training_repository_access_mode"
             yield Problem(field, "'Vpc'", "set vpc_config", "allowed only with vpc_config")
-
-    def access_request(self) -> RequestPart:
-        """The members of the request other than RoleArn."""
-        sections = {
-            "VpcConfig": self.vpc_config,
-            "RemoteDebugConfig": self.remote_debug_config,
-            "SessionChainingConfig": self.session_chaining_config,
-            "InfraCheckConfig": self.infra_check_config,
-        }
-        members: RequestPart = {name: section.request() for name, section in sections.items() if section is not None}
-        if self.enable_inter_container_traffic_encryption is not None:
-            members["EnableInterContainerTrafficEncryption"] = self.enable_inter_container_traffic_encryption
-        return {**members, "EnableNetworkIsolation": self.enable_network_isolation}

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import RequestPart, Section
+from muster.contract.training.section import Section
 from muster.contract.training.values import (
     Image,
     InstanceType,
@@ -137,21 +137,3 @@ class ObservationFields(Document):
             for name, count in counts.items():
                 if count > 1:
                     yield Problem(field, f"{count} rules named {name!r}", "rename all but one", "names must be unique")
-
-    def observation_request(self) -> RequestPart:
-        """The members of the request."""
-        sections: dict[str, Section | None] = {
-            "DebugHookConfig": self.debug_hook_config,
-            "ProfilerConfig": self.profiler_config,
-            "TensorBoardOutputConfig": self.tensor_board_output_config,
-            "ExperimentConfig": self.experiment_config,
-            "MlflowConfig": self.mlflow_config,
-        }
-        rules = {
-            "DebugRuleConfigurations": self.debug_rule_configurations,
-            "ProfilerRuleConfigurations": self.profiler_rule_configurations,
-        }
-        return {
-            **{name: section.request() for name, section in sections.items() if section is not None},
-            **{name: [rule.request() for rule in listed] for name, listed in rules.items() if listed},
-        }

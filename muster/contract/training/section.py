@@ -19,6 +19,12 @@ class Section(Document):
         return {camel_case(name): _plain(value) for name, value in self if value is not None}
 
 
+def members(document: Document, *parts: type[Document]) -> RequestPart:
+    """The members of the request that the fields of `parts` are, each under its own name, without those not set."""
+    named = ((name, getattr(document, name)) for part in parts for name in part.model_fields)
+    return {camel_case(name): _plain(value) for name, value in named if value is not None}
+
+
 def camel_case(name: str) -> str:
     """`s3_output_path` -> `S3OutputPath`."""
     return "".join(_SPELLINGS.get(word, word[:1].upper() + word[1:]) for word in name.split("_"))

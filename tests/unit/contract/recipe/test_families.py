@@ -306,7 +306,7 @@ def test_an_open_model_is_read_from_its_channel() -> None:
 
 def test_a_job_in_which_nothing_of_muster_runs_may_be_isolated() -> None:
     document = {**SPEC, "enable_network_isolation": True}
-    assert expanded(VERL, document).access_request()["EnableNetworkIsolation"] is True
+    assert expanded(VERL, document).enable_network_isolation is True
     assert list(refused("lr: 0.1\n", {**document, "entrypoint": ["python"]})) == ["enable_network_isolation"]
 
 
