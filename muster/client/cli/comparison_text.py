@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from muster.client.cli.columns import columns
 from muster.contract.text import shortened
 from muster.report.figures import dollars
 from muster.report.words import duration, rate_number
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _ROUNDS_SHOWN = 8
 _VALUE_MAX = 48  # characters of a value of a spec
 _NONE = "–"
+_FIGURES = (1, 2, 3)
 
 
 def comparison_lines(found: Comparison) -> Iterator[str]:
@@ -31,14 +33,14 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
     yield ""
     if found.spec:
         rows = [(one.field, _value(one.a), _value(one.b)) for one in found.spec]
-        yield from _table([("spec", "A", "B"), *rows])
+        yield from columns([("spec", "A", "B"), *rows])
     else:
         yield "Their specs are the same."
     yield ""
-    yield from _table([("", "A", "B", "B / A"), *(_figure_row(one) for one in found.figures)], right=True)
+    yield from columns([("", "A", "B", "B / A"), *(_figure_row(one) for one in found.figures)], right=_FIGURES)
     for metric in found.metrics:
         yield ""
-        yield from _table(list(_metric_rows(metric)), right=True)
+        yield from columns(list(_metric_rows(metric)), right=_FIGURES)
 
 
 def _outcome(run: ComparedOutcome) -> str:
@@ -81,12 +83,3 @@ def _metric_rows(metric: ComparedMetric) -> Iterator[tuple[str, ...]]:
 
 def _number(value: float | None) -> str:
     return _NONE if value is None else f"{value:.4g}"
-
-
-def _table(rows: Sequence[tuple[str, ...]], *, right: bool = False) -> Iterator[str]:
-    """Columns two spaces apart; `right`: all but the first are figures."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *others = zip(row, widths, strict=True)
-        cells = [cell.rjust(width) if right else cell.ljust(width) for cell, width in others]
-        yield "  ".join([first[0].ljust(first[1]), *cells]).rstrip()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from muster.client.cli.columns import columns
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
@@ -116,10 +117,7 @@ def _sweep_lines(dry: DryRun) -> Iterator[str]:
     yield "Sweep: each replica trains by itself, with its own values:"
     shown = [tuple(short_names(dry.sweep[0]).values()), *(tuple(map(value_text, own.values())) for own in dry.sweep)]
     rows = [("rank", *shown[0]), *((str(rank), *own) for rank, own in enumerate(shown[1:]))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for rank, *values in rows:
-        cells = [rank.rjust(widths[0]), *(value.ljust(width) for value, width in zip(values, widths[1:], strict=True))]
-        yield f"  {'  '.join(cells)}".rstrip()
+    yield from (f"  {line}" for line in columns(rows, right=(0,)))
 
 
 def _size(group: RankGroup) -> str:

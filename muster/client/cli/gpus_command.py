@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.client.cli.columns import columns
 from muster.client.cli.json_answers import GpuType, GpuTypes
 from muster.client.cli.option_groups import AccountOptions, Json, grouped
 from muster.client.cli.output import busy, print_answer, print_lines
@@ -82,6 +83,4 @@ def _lines(found: GpuTypes) -> list[str]:
         rows.append((one.instance_type, f"{one.count} {one.gpu}", f"{one.memory_gib} GiB", price, *whole))
     if all(row[4:] == ("–", "–") for row in rows[1:]):
         rows = [row[:4] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, f"Memory is that of one GPU. {found.prices[0].upper()}{found.prices[1:]}."]
+    return [*columns(rows), f"Memory is that of one GPU. {found.prices[0].upper()}{found.prices[1:]}."]

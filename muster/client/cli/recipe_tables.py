@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from muster.client.cli.columns import columns
 from muster.client.recipes.recipe_values import DIGEST_SHOWN, source_lines
 from muster.contract.recipe.recipe_text import is_plain
 from muster.contract.recipe.resolved_recipe import Origin
@@ -155,7 +156,7 @@ def _values(count: int) -> str:
 
 
 def _table(
-    rows: Sequence[tuple[str, ...]], width: int | None, *, cut: int = 0, right: Iterable[int] = ()
+    rows: Sequence[tuple[str, ...]], width: int | None, *, cut: int = 0, right: Collection[int] = ()
 ) -> Iterator[str]:
     """Columns two spaces apart. `cut` of them, from the second on, are shortened so that a line has at most `width`
     characters, where that leaves room for them. None: nothing is shortened, and a long value moves what follows it."""
@@ -166,12 +167,7 @@ def _table(
         others = widths[0] + sum(widths[1 + cut :]) + 2 * (len(widths) - 1)
         widths[1 : 1 + cut] = _fitted(widths[1 : 1 + cut], width - others)
         rows = [tuple(map(shortened, row, widths)) for row in rows]
-    for row in rows:
-        cells = [
-            cell.rjust(size) if index in right else cell.ljust(size)
-            for index, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+    return columns(rows, right=right, widths=widths)
 
 
 def _fitted(widths: Sequence[int], left: int) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from muster.client.cli.columns import columns
 from muster.client.runs.run_state import elapsed
 from muster.contract.text import shortened
 from muster.report.figures import dollars
@@ -16,21 +17,9 @@ _REASON_MIN = 24  # characters: a narrower column says nothing, so the line beco
 _NONE = "–"
 
 
-class _Row(NamedTuple):
-    run: str
-    state: str
-    started: str
-    time: str
-    replicas: str
-    rounds: str
-    reruns: str
-    cost: str
-    recipe: str
-    reason: str
-
-
-_HEADINGS = _Row("run", "state", "started (UTC)", "time", "replicas", "rounds", "reruns", "cost", "recipe", "reason")
-_NUMBERS = {"time", "replicas", "rounds", "reruns", "cost"}
+_HEADINGS = ("run", "state", "started (UTC)", "time", "replicas", "rounds", "reruns", "cost", "recipe", "reason")
+_NUMBERS = range(3, 8)
+_RECIPE = 8
 
 
 def list_lines(runs: Sequence[RunSummary], *, more: bool, width: int | None) -> Iterator[str]:
@@ -38,34 +27,29 @@ def list_lines(runs: Sequence[RunSummary], *, more: bool, width: int | None) -> 
     if not runs:
         yield "No runs found. Start one with `muster launch SPEC`."
         return
-    rows = [_row(run) for run in runs]
-    # Few stacks have runs with recipes: the others have room for reasons.
-    columns = [name for name in _Row._fields[:-1] if name != "recipe" or any(run.recipe for run in runs)]
-    widths = {name: max(len(getattr(row, name)) for row in (_HEADINGS, *rows)) for name in columns}
-    left = None if width is None else max(_REASON_MIN, width - sum(widths.values()) - 2 * len(widths))
-    for row in (_HEADINGS, *rows):
-        cells = [
-            getattr(row, name).rjust(size) if name in _NUMBERS else getattr(row, name).ljust(size)
-            for name, size in widths.items()
-        ]
-        reason = row.reason if left is None else shortened(row.reason, left)
-        yield "  ".join([*cells, reason]).rstrip()
+    rows = [_HEADINGS, *map(_row, runs)]
+    if not any(run.recipe for run in runs):  # few stacks have runs with recipes: the others have room for reasons
+        rows = [(*row[:_RECIPE], *row[_RECIPE + 1 :]) for row in rows]
+    others = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
+    if width is not None:
+        rows = [(*row[:-1], shortened(row[-1], max(_REASON_MIN, width - others))) for row in rows]
+    yield from columns(rows, right=_NUMBERS)
     if more:
         yield f"There are more: these are the newest {len(runs):,}. Show more with --limit, or fewer with --since."
 
 
-def _row(run: RunSummary) -> _Row:
-    return _Row(
-        run=run.run,
-        state=run.state,
-        started=f"{run.started_at[:10]} {run.started_at[11:16]}",
-        time=elapsed(run.started_at, run.ended_at),
-        replicas=_number(run.replicas),
-        rounds=_number(run.rounds),
-        reruns=_number(run.reruns),
-        cost=_NONE if run.usd is None else dollars(run.usd),
-        recipe=run.recipe or _NONE,
-        reason=" ".join(" ".join([*_classes(run), run.reason]).split()),
+def _row(run: RunSummary) -> tuple[str, ...]:
+    return (
+        run.run,
+        run.state,
+        f"{run.started_at[:10]} {run.started_at[11:16]}",
+        elapsed(run.started_at, run.ended_at),
+        _number(run.replicas),
+        _number(run.rounds),
+        _number(run.reruns),
+        _NONE if run.usd is None else dollars(run.usd),
+        run.recipe or _NONE,
+        " ".join(" ".join([*_classes(run), run.reason]).split()),
     )
 
 
