@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
-from muster.contract.document import Fields, FormStep, StoredDocument, else_unknown
+from muster.contract.document import StoredDocument, else_unknown
 from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.contract.timestamps import Timestamp
@@ -28,23 +28,9 @@ class FenceCause(StrEnum):
         return self in {FenceCause.LAUNCH_GATE, FenceCause.DEADLINE, FenceCause.UNKNOWN}
 
 
-def _with_cause(fields: Fields) -> Fields:
-    """Form 2 of a fence. Form 1 may have no cause: its reason began with the limit that the run had reached."""
-    if "cause" in fields:
-        return fields
-    limits = {"launch gate": FenceCause.LAUNCH_GATE, "deadline": FenceCause.DEADLINE}
-    beginning = str(fields.get("reason")).partition(":")[0]
-    stopped = FenceCause.EXECUTION_STOPPED if fields.get("verdict") == Verdict.STOPPED else FenceCause.QUORUM_LOST
-    return {**fields, "cause": limits.get(beginning, stopped).value}
-
-
 class Fence(StoredDocument):
     """Why a run is stopping. The first fence that is written is valid, except that a cancellation replaces others."""
 
-    steps: ClassVar[tuple[FormStep, ...]] = (FormStep("0.1.0", _with_cause),)
-
-    version: int = 2
-    readable_from: str | None = "0.1.0"
     verdict: Verdict
     cause: Annotated[FenceCause, else_unknown(FenceCause.UNKNOWN)]
     reason: str

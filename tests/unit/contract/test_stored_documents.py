@@ -19,7 +19,7 @@ import muster.replica.store
 import muster.replica.tiers
 import muster.replica.wire
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.document import Fields, FormStep, StoredDocument
+from muster.contract.document import FormStep, StoredDocument
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
@@ -150,17 +150,6 @@ def test_all_steps_that_a_document_lacks_are_applied_in_order() -> None:
     assert read(Third, {"version": 3, "seconds": 7, "label": "a"}).label == "a"
     upgraded = {"version": 3, "readable_from": "0.3.0", "seconds": 120, "label": "NONE", "minutes": 2, "other": 1}
     assert written(read(Third, {"minutes": 2, "other": 1})) == upgraded
-
-
-def test_a_fence_of_the_first_form_gets_its_cause_from_its_reason() -> None:
-    for reason, verdict, cause in (
-        ("launch gate: only 1 of 2", "failed", FenceCause.LAUNCH_GATE),
-        ("deadline: the run was not over", "failed", FenceCause.DEADLINE),
-        ("stopped by its owner", "stopped", FenceCause.EXECUTION_STOPPED),
-        ("replica 1 was lost", "failed", FenceCause.QUORUM_LOST),
-    ):
-        fields: Fields = {"reason": reason, "verdict": verdict, "at": "2026-01-01T00:00:00.000Z"}
-        assert read(Fence, fields).cause is cause, reason
 
 
 def test_a_value_that_a_newer_version_has_added_is_unknown_and_no_error() -> None:
