@@ -86,9 +86,9 @@ def test_a_job_without_a_running_execution_counts_as_a_run() -> None:
 
 def test_running_runs_call_the_functions_as_they_did_when_they_began() -> None:
     on, off = {"runs": {"snap_start": True}}, {"runs": {"snap_start": False}}
-    for deployed, new, change in ((on, {}, "True would become False"), ({}, on, "False would become True")):
+    for deployed, new, change in ((on, {}, "true would become the default"), ({}, on, "the default would become true")):
         [problem] = refused(stack(deployed), new, BUSY)
-        assert problem.startswith(f"runs.snap_start: {change.lower()} while night is running; wait until they end")
+        assert problem.startswith(f"runs.snap_start: {change} while night is running; wait until they end")
         assert refused(stack(deployed), new, QUIET) == []
     assert refused(stack(on), on, BUSY) == []
     assert refused(stack({}), off, BUSY) == []
