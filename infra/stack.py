@@ -136,7 +136,7 @@ class MusterStack(Stack):
         # The same template in every app, whatever flags that app has.
         for flag, value in _FEATURE_FLAGS.items():
             self.node.set_context(flag, value)
-        # The next deployment shows what changes, and keeps what its settings file leaves out.
+        # The next deployment shows what changes.
         self.template_options.metadata = {SETTINGS_METADATA: settings.tables}
         for key, value in settings.stack.tags.items():
             Tags.of(self).add(key, value)
