@@ -264,8 +264,10 @@ def test_notices_and_the_events_of_the_clusters_are_heard(variant: Variant) -> N
     sent: list[tuple[str, str, Mapping[str, object], str]] = []
     put = ClusterEvents(lambda *event: sent.append(event), "research", "arn", "workers")
     put.node_health("i-1", healthy=False, why="x", repair="Replace", recommendation="x")
-    put.instance("i-1", "Instance is being replaced", "Warn")
-    put.state("Updating", 1, 2, "ml.g5.xlarge")
+    put.instance("i-1", "Instance is being replaced")
+    # The embedded cluster keeps its number of nodes, and sends none of these.
+    changed = {"ClusterName": "research", "ClusterArn": "arn", "ClusterStatus": "Updating"}
+    sent.append(("aws.sagemaker", "SageMaker HyperPod Cluster State Change", changed, "arn"))
     for source, kind, detail, _ in sent:
         event = {"source": source, "detail-type": kind, "detail": detail}
         assert rule.matches_event(event), kind
