@@ -18,6 +18,7 @@ from muster.replica.metrics import Metrics
 from muster.replica.model.final_model import NO_WISHES
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link, by_first
+from muster.replica.parts.packing import Packing
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
@@ -26,7 +27,6 @@ from muster.replica.rounds.synchronizer import OwnState
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats, decode_header
 from muster.replica.wire.headers import ContributionHeader
-from muster.replica.wire.packing import Packing
 from tests.exploration.world import Process
 from tests.support.copied_array import CopiedArray
 

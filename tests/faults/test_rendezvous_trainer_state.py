@@ -11,9 +11,9 @@ import pytest
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
-from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.metrics import Metrics
+from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.wire import keys

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from muster.replica.parts.link import Link
+from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.wire.binary_format import Floats
-from muster.replica.wire.packing import WHOLE, Packing
 
 
 class CopiedArray(Packing):

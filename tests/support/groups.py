@@ -11,11 +11,11 @@ from muster.replica.errors import GroupError
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.metrics import Metrics
+from muster.replica.parts.packing import Packing
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.wire.binary_format import Floats
-from muster.replica.wire.packing import Packing
 from tests.support.copied_array import CopiedArray
 from tests.support.peers import PATIENT_SECONDS, run_all
 

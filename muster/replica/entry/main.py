@@ -178,7 +178,7 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     round_context = _round_context(environment, document, process)
     trainer = load_trainer(document.trainer or "", document.kwargs)
     # The first process of a replica reports for all of them.
-    writer = open_sinks(document, environment.rank, tree) if member.group.is_first else MetricsWriter()
+    writer = open_sinks(document, environment.rank, tree.checkpoints) if member.group.is_first else MetricsWriter()
     process.at_the_end.callback(writer.close)
     context = _context(environment, document, round_context, Metrics(writer))
     try:

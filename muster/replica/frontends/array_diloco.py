@@ -9,9 +9,9 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.array_packing import ArrayPacking, Parameters, StoredArrays
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
-from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.tiers.plain_state import StateDict, Stateful
 
 _DILOCO = Algorithm()
 

@@ -13,8 +13,8 @@ from muster.replica.errors import ParametersError
 from muster.replica.model.tensor_source import Raw
 from muster.replica.model.weight_files import Tensor
 from muster.replica.parts.local_shard import LocalShard
+from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.wire.binary_format import Floats
-from muster.replica.wire.packing import WHOLE, Packing
 
 
 class Array(Protocol):

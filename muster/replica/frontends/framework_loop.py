@@ -19,10 +19,10 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.front_end import check_type
-from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.frontends.torch_diloco import DiLoCo
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
+from muster.replica.tiers.plain_state import StateDict, Stateful
 
 
 class FrameworkLoop:

@@ -14,11 +14,11 @@ from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.errors import ParametersError
-from muster.replica.frontends.plain_state import StateDict, Stateful, is_finite
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.tensor_source import TensorSource
+from muster.replica.parts.packing import Packing
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.phase import Phase
@@ -27,10 +27,10 @@ from muster.replica.rounds.round_context import log
 from muster.replica.rounds.synchronizer import OwnState, Synchronizer
 from muster.replica.stopwatch import Stopwatch
 from muster.replica.tiers.inner_states import Found, InnerStates
+from muster.replica.tiers.plain_state import StateDict, Stateful, is_finite
 from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.tiers.state_file import StateId
 from muster.replica.tiers.state_tree import Arrays, Filling
-from muster.replica.wire.packing import Packing
 
 
 def check_type(parameter: str, found: object, kind: type | tuple[type, ...], allowed: str) -> None:

@@ -21,9 +21,9 @@ from muster.replica.errors import ParametersError
 from muster.replica.frontends.data_position import Position, start_at
 from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up
 from muster.replica.frontends.framework_metrics import loggable
-from muster.replica.frontends.plain_state import StateDict, Stateful
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rounds.round_context import log
+from muster.replica.tiers.plain_state import StateDict, Stateful
 
 # Lightning expects a data loader that stores its own place; the callback has put it there.
 _WARNING = "You're resuming from a checkpoint that ended before the epoch ended"

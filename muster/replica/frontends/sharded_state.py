@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch.distributed.tensor import DTensor
 
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.tiers.plain_state import StateDict
 
 
 def local_state(state: StateDict) -> StateDict:

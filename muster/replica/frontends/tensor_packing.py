@@ -27,9 +27,9 @@ from muster.replica.frontends.model_tensors import (
 from muster.replica.parts.cut import window_elements
 from muster.replica.parts.link import Alone, Link
 from muster.replica.parts.local_shard import LocalShard
+from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.parts.redistribution import Redistribution, Run, length
 from muster.replica.wire.binary_format import Floats
-from muster.replica.wire.packing import WHOLE, Packing
 
 _ALONE = Alone()
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.tiers.plain_state import StateDict
 
 
 def random_state() -> StateDict:

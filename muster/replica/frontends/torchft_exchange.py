@@ -8,9 +8,9 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import AlgorithmError
 from muster.replica.rounds.background import Background
+from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.wire.binary_format import Floats
 

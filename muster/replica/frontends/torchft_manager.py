@@ -29,7 +29,6 @@ from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
-from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import AlgorithmError, RoundGoneError
 from muster.replica.frontends.front_end import (
     FrontEnd,
@@ -38,7 +37,6 @@ from muster.replica.frontends.front_end import (
     check_rendezvous,
     check_type,
 )
-from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_arrays import TorchArrays
@@ -48,11 +46,13 @@ from muster.replica.frontends.torchft_states import TorchftStates, load_state
 from muster.replica.frontends.torchft_weights import FragmentWeights
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.model.model_folder import Wishes
+from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
 from muster.replica.rounds.retention import Keeper
 from muster.replica.rounds.round_context import log
 from muster.replica.stopwatch import Stopwatch
+from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import Packed, packed_state
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from muster.replica.errors import AlgorithmError
-from muster.replica.frontends.plain_state import StateDict
+from muster.replica.tiers.plain_state import StateDict
 
 Load = Callable[[StateDict], None]
 Save = Callable[[], StateDict]

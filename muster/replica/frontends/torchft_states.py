@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from muster.replica.errors import RendezvousError
-from muster.replica.frontends.plain_state import StateDict
 from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torchft_replay import fragment_key
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import LOADS_MAX, last_committed
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import Packed, packed_state, unpacked_state
 from muster.replica.wire import keys
 

@@ -18,7 +18,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from muster.replica.frontends.plain_state import StateDict
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
 from muster.replica.resizing.shared_parts import copy_slice
@@ -26,6 +25,7 @@ from muster.replica.rounds.phase import Phase, packed_phase, unpacked_phase
 from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
 from muster.replica.store.checkpoints import KEPT, State, read_state, state_of
+from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import Packed, packed_state, unpacked_state
 from muster.replica.tiers.state_tree import Arrays
 from muster.replica.wire.binary_format import Floats

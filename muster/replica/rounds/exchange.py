@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster.contract.run.commit import Commit, Member
-from muster.replica.codecs.error_feedback import Residual
 from muster.replica.errors import ParametersError
+from muster.replica.rounds.error_feedback import Residual
 from muster.replica.wire.binary_format import Floats
 
 

@@ -21,6 +21,7 @@ from muster.replica.errors import FencedError, HistoryGoneError, OtherStateError
 from muster.replica.metrics import Metrics
 from muster.replica.model.model_folder import ModelFolder, Wishes
 from muster.replica.parts.link import Link, by_first, each, jointly
+from muster.replica.parts.packing import Packing
 from muster.replica.rounds.agreement import Recent, agree
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, is_superseded, renew_claim, shared_claim
@@ -38,7 +39,6 @@ from muster.replica.time_account import TimeAccount
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import object_bytes
-from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
 

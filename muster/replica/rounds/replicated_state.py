@@ -14,6 +14,7 @@ from muster.replica.algorithms.outer_optimizer import Outer
 from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.free_memory import give_back
 from muster.replica.parts.link import by_first
+from muster.replica.parts.packing import Packing
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.initial_state import ensure_initial_state
 from muster.replica.rounds.rendezvous import Rendezvous, Trained
@@ -23,7 +24,6 @@ from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import checksums_digest, state_checksums
-from muster.replica.wire.packing import Packing
 
 T = TypeVar("T")
 

@@ -13,8 +13,9 @@ import numpy as np
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
 from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
-from muster.replica.codecs.error_feedback import StoredErrorFeedback
 from muster.replica.errors import ParametersError, StoppedError
+from muster.replica.parts.packing import WHOLE, Packing
+from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
 from muster.replica.rounds.lookout import Lookout
 from muster.replica.rounds.phase import OpenPhase, Phase, StoredPhase
@@ -27,7 +28,6 @@ from muster.replica.stopwatch import Stopwatch
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import exact_in
-from muster.replica.wire.packing import WHOLE, Packing
 
 
 @dataclass(frozen=True)

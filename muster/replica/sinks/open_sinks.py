@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 from muster.contract.run.run_document import RunDocument
-from muster.replica.entry.container_tree import Tree
 from muster.replica.errors import InputError
 from muster.replica.sinks.identity import Identity
 from muster.replica.sinks.mlflow_run import MlflowRun
@@ -15,15 +15,15 @@ from muster.replica.sinks.wandb_run import WandbRun
 from muster.replica.sinks.writer import MetricsWriter, Sink
 
 
-def open_sinks(document: RunDocument, rank: int, tree: Tree) -> MetricsWriter:
-    """The writer for what the spec's `metrics` asks for.
+def open_sinks(document: RunDocument, rank: int, folder: Path) -> MetricsWriter:
+    """The writer for what the spec's `metrics` asks for; `folder`: where files are written that SageMaker copies.
 
     Raises:
         InputError: the image lacks packages that it needs; names all of them.
     """
     if problems := [*_missing(document)]:
         raise InputError(problems)
-    return MetricsWriter([*_sinks(document, rank, tree)])
+    return MetricsWriter([*_sinks(document, rank, folder)])
 
 
 def _missing(document: RunDocument) -> Iterator[str]:
@@ -41,12 +41,12 @@ def _missing(document: RunDocument) -> Iterator[str]:
             yield f"{field} needs the package {package}, which the image lacks: add `pip install {package}` to it"
 
 
-def _sinks(document: RunDocument, rank: int, tree: Tree) -> Iterator[Sink]:
+def _sinks(document: RunDocument, rank: int, folder: Path) -> Iterator[Sink]:
     wanted = document.metrics
     identity = Identity(document.rendezvous_name, rank, document.rendezvous_uri)
     if wanted.tensorboard:
-        yield TensorBoard(tree.checkpoints / "tensorboard")
+        yield TensorBoard(folder / "tensorboard")
     if wanted.mlflow is not None:
         yield MlflowRun(wanted.mlflow, identity)
     if wanted.wandb is not None:
-        yield WandbRun(wanted.wandb, identity, tree.checkpoints)
+        yield WandbRun(wanted.wandb, identity, folder)

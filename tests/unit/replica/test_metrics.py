@@ -216,7 +216,7 @@ def test_every_package_that_is_missing_is_named_with_what_to_do(
     arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
     wanted = {"tensorboard": True, "mlflow": {"tracking_uri": arn}, "wandb": {"project": "gpt"}}
     with pytest.raises(InputError) as missing:
-        open_sinks(document(tmp_path, metrics=MetricSinks.model_validate(wanted)), 0, Tree(tmp_path))
+        open_sinks(document(tmp_path, metrics=MetricSinks.model_validate(wanted)), 0, Tree(tmp_path).checkpoints)
     assert [problem.partition(",")[0] for problem in missing.value.problems] == [
         "metrics.mlflow needs the package mlflow-skinny",
         "metrics.mlflow with an ARN needs the package sagemaker-mlflow",
@@ -225,7 +225,7 @@ def test_every_package_that_is_missing_is_named_with_what_to_do(
 
 
 def test_tensorboard_needs_no_package_and_its_files_lie_among_the_checkpoints(tmp_path: Path) -> None:
-    opened = open_sinks(document(tmp_path, metrics=MetricSinks(tensorboard=True)), 0, Tree(tmp_path))
+    opened = open_sinks(document(tmp_path, metrics=MetricSinks(tensorboard=True)), 0, Tree(tmp_path).checkpoints)
     opened.write(1, {"loss": 0.5})
     opened.close()
     assert len(list((tmp_path / "checkpoints" / "tensorboard").iterdir())) == 1

@@ -18,21 +18,21 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.errors import StoppedError
 from muster.replica.frontends.common_state import load_common
-from muster.replica.frontends.plain_state import StateDict
 from muster.replica.parts import redistribution
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
 from muster.replica.parts.local_shard import LocalShard
+from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.parts.redistribution import Redistribution
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds import pulse, reduced_shards
 from muster.replica.rounds.synchronizer import OwnState
 from muster.replica.store.checkpoints import Checkpoints
+from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.wire import blocks
 from muster.replica.wire.binary_format import Floats
-from muster.replica.wire.packing import WHOLE, Packing
 from tests.support.copied_array import CopiedArray
 from tests.support.groups import Shared, ThreadGroup, ThreadLink
 from tests.support.peers import Run, none_is_taken_for_dead, run_all

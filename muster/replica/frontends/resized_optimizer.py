@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from muster.replica.frontends.model_tensors import shard_of
-from muster.replica.frontends.plain_state import StateDict
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.rounds.round_context import log
+from muster.replica.tiers.plain_state import StateDict
 
 
 class ResizedOptimizer:
