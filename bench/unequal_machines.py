@@ -21,9 +21,9 @@ from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.phases.synchronizer import Synchronizer
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.synchronizer import Synchronizer
 from muster.replica.wire import keys
 from tests.exploration.schedules import fair
 from tests.exploration.simulated import simulated

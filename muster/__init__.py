@@ -131,9 +131,9 @@ if TYPE_CHECKING:
     from muster.replica.errors import TrainerError as TrainerError
     from muster.replica.errors import WatchError as WatchError
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
-    from muster.replica.metrics import Metrics as Metrics
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.rounds.exchange import Outcome as Outcome
+    from muster.replica.statistics.metrics import Metrics as Metrics
     from muster.report.comparison import ComparedFigure as ComparedFigure
     from muster.report.comparison import ComparedMetric as ComparedMetric
     from muster.report.comparison import ComparedOutcome as ComparedOutcome

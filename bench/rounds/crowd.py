@@ -27,11 +27,13 @@ from muster.contract.run.commit import Commit, Member
 from muster.replica.codecs.base import Codec
 from muster.replica.rounds import reduction, round_context
 from muster.replica.rounds.claims import Claim
-from muster.replica.rounds.contribution import Contribution, Notes, make_contribution
+from muster.replica.rounds.contribution import Contribution, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.statistics import Notes
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.pace import Pace
 from muster.replica.store.s3_store import S3ObjectStore
@@ -107,7 +109,7 @@ def crowd(replicas: int, parameters: int, *, patience_seconds: float = 3600.0, g
             store.client = wire  # type: ignore[assignment]
             store._missing = missing_objects.MissingObjects(wire)  # type: ignore[arg-type]
             pool: Any = _Pool(kernel, CONNECTIONS)
-            context = RoundContext(store, "run", Quorum(replicas, replicas, 0.0), 3600.0, stop, pool, clock)
+            context = RoundContext(store, "run", Quorum(replicas, replicas, 0.0), 3600.0, Stops(stop), pool, clock)
             gradient = np.random.default_rng(rank).standard_normal(shards).astype(np.float32)
             mine = make_contribution(context, Claim(rank, 1, 1, 1), 1, LocalUpdate(gradient, 1.0), Notes())
             with _Pool(kernel, s3_store.PARTS_AT_ONCE) as pool:

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,11 @@ from bench.table import Row
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.run_document import RunDocument
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.wire.blocks import CONNECTIONS
 
@@ -175,7 +175,7 @@ def main(what: str, count: int, uri: str) -> None:
         print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
         return
     quorum = Quorum(1, 1, 1.0)
-    context = RoundContext(store, _RUN, quorum, _TIMEOUT_SECONDS, Event(), snapshot_rounds=_SNAPSHOT_ROUNDS)
+    context = RoundContext(store, _RUN, quorum, _TIMEOUT_SECONDS, Stops(), snapshot_rounds=_SNAPSHOT_ROUNDS)
     parameters = np.zeros(count, np.float32)
     outer = DiLoCo(Rendezvous.open(context, 0, 1, Metrics()), parameters)
     while outer.round < _ROUNDS:

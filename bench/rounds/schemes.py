@@ -12,22 +12,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Event
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.replica.codecs import codec_named
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import (
     POLL_FIRST_SECONDS,
     POLL_MAX_SECONDS,
     RoundContext,
 )
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire.blocks import CONNECTIONS
 
@@ -79,7 +79,7 @@ def joined(place: Place) -> Rendezvous:
     """A replica's rendezvous with the others of its group."""
     quorum = Quorum(place.replicas, max(1, place.replicas // 2), place.grace_seconds)
     context = RoundContext(
-        place.store, "bench", quorum, TIMEOUT_SECONDS, Event(), place.pool, codec=codec_named(place.codec)
+        place.store, "bench", quorum, TIMEOUT_SECONDS, Stops(), place.pool, codec=codec_named(place.codec)
     )
     return Rendezvous.open(context, place.rank, 1, Metrics())
 
@@ -107,7 +107,7 @@ class Muster(Scheme):
 
     def exchange(self, round_: int, gradient: Floats) -> Floats:
         """One round, without the outer step."""
-        return self._rendezvous.exchange(round_, LocalUpdate(gradient, 1.0)).mean
+        return self._rendezvous.rounds.exchange(round_, LocalUpdate(gradient, 1.0)).mean
 
 
 class AllGather(Scheme):

@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Event
 
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.statistics.metrics import Metrics
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Context:
 
     def alive(self) -> None:
         """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""
-        self.rendezvous.context.progress.alive()
+        self.rendezvous.statistics.progress.alive()
 
     def expect(self, *, rounds: int | None = None, unit: str | None = None) -> None:
         """Say how long the training is, and what its samples are: `muster status` and the page then show when it ends.
@@ -74,4 +74,4 @@ class Context:
         Raises:
             ParametersError: a number of rounds or a unit that is not allowed.
         """
-        self.rendezvous.expect(rounds, unit)
+        self.rendezvous.statistics.expect(rounds, unit)

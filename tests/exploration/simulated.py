@@ -9,7 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica.rounds import background, reduction, rendezvous, retention, round_context, snapshots, weighted_mean
+from muster.replica import rendezvous
+from muster.replica.rounds import background, reduction, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks

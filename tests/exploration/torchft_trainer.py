@@ -8,10 +8,10 @@ import torch
 from torchft import local_sgd
 
 from muster.replica.frontends.torchft_manager import Manager
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.wire.binary_format import Floats
 from tests.exploration.world import Process
 
@@ -59,7 +59,7 @@ def train_torchft(process: Process, context: RoundContext) -> None:
 
 def _witness(process: Process, rendezvous: Rendezvous) -> None:
     """Report every mean to the world."""
-    exchange = rendezvous.exchange
+    exchange = rendezvous.rounds.exchange
 
     def witnessed(round_: int, update: LocalUpdate) -> Exchange:
         found = exchange(round_, update)
@@ -67,7 +67,7 @@ def _witness(process: Process, rendezvous: Rendezvous) -> None:
             process.world.saw_mean(found.commit.round, found.mean)
         return found
 
-    rendezvous.exchange = witnessed  # type: ignore[method-assign]
+    rendezvous.rounds.exchange = witnessed  # type: ignore[method-assign]
 
 
 def _values(model: torch.nn.Module) -> Floats:

@@ -14,16 +14,16 @@ from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.frontends.front_end import DiLoCoFrontEnd
-from muster.replica.metrics import Metrics
 from muster.replica.model.final_model import NO_WISHES
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link, by_first
 from muster.replica.parts.packing import Packing
+from muster.replica.phases.synchronizer import OwnState
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.synchronizer import OwnState
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats, decode_header
 from muster.replica.wire.headers import ContributionHeader
@@ -39,22 +39,23 @@ def train_arrays(process: Process, context: RoundContext) -> None:
     packing: Packing = ArrayPacking(start)
     if link.size > 1:
         packing = CopiedArray(start, process.group.link("training", link.rank))
-    state = ReplicatedState.join(rendezvous, packing, Witnessed(process))
+    state = ReplicatedState.join(rendezvous.rounds, packing, Witnessed(process))
+    rendezvous.departure.training = state
     held = packing.cut.held(packing.cut.parts[0])
     last = world.setting.last_round(process.rank)
-    while (done := state.state.round) < last and not rendezvous.has_ended:
+    while (done := state.state.round) < last and not rendezvous.rounds.seen.has_ended:
         process.round = done
         world.flips(process, state.state)
         gradient = process.work(link.rank, done + 1)[held].copy()
         update = LocalUpdate(gradient, (process.rank + 1) / link.size, count=world.setting.count)
-        exchange = state.advance(update)
+        exchange = rendezvous.rounds.play(state, update)
         if exchange is None or not exchange.took_part:
             process.left_out += 1
         else:
-            world.saw_members(exchange.commit, rendezvous.claim, gradient, held.start)
+            world.saw_members(exchange.commit, rendezvous.seat.claim, gradient, held.start)
     process.round = state.state.round
     world.saw_state(state.state, held.start)
-    by_first(link, lambda: rendezvous.finish("its trainer returned"))
+    by_first(link, lambda: rendezvous.departure.finish("its trainer returned"))
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -135,7 +136,7 @@ def train_diloco(process: Process, context: RoundContext) -> None:
     last = setting.last_round(process.rank)
     # Half of the ranks look before each step whether they are asked to stop; the front end tells the others.
     looks = size == 1 and process.rank % 2 == 0
-    while outer.round < last and not rendezvous.has_ended and not (looks and process.stop.is_set()):
+    while outer.round < last and not rendezvous.rounds.seen.has_ended and not (looks and process.stop.is_set()):
         process.round = state.round
         if setting.paces:
             process.wait(process.stop, setting.paces[process.rank])
@@ -149,7 +150,7 @@ def train_diloco(process: Process, context: RoundContext) -> None:
         raise StoppedError
     process.round = state.round
     steps.saw_state(state)
-    by_first(context.link, lambda: rendezvous.finish("its trainer returned"))
+    by_first(context.link, lambda: rendezvous.departure.finish("its trainer returned"))
 
 
 class _Steps:
@@ -160,11 +161,11 @@ class _Steps:
 
     def __init__(self, process: Process, rendezvous: Rendezvous, outer: DiLoCo, reader: Reader) -> None:
         self._process, self._rendezvous, self._reader = process, rendezvous, reader
-        self._exchange, self._give = rendezvous.exchange, rendezvous.give
+        self._exchange, self._give = rendezvous.rounds.exchange, rendezvous.rounds.give
         self._epochs: dict[int, int] = {}
         self._ledger = _Ledger(process, rendezvous, outer)
-        rendezvous.exchange = self._witnessed  # type: ignore[method-assign]
-        rendezvous.give = self._given  # type: ignore[method-assign]
+        rendezvous.rounds.exchange = self._witnessed  # type: ignore[method-assign]
+        rendezvous.rounds.give = self._given  # type: ignore[method-assign]
         self._synchronizer = synchronizer = outer._synchronizer
         self._size = rendezvous.context.group.size
         self._items: list[list[int]] = [[] for _ in synchronizer._samples]
@@ -243,7 +244,7 @@ class _Steps:
         self._give(round_, update)
 
     def _note(self, round_: int) -> None:
-        epoch = self._epochs[round_] = self._rendezvous.claim.epoch
+        epoch = self._epochs[round_] = self._rendezvous.seat.claim.epoch
         self._given_last = self._process.world.gave[round_, self._process.rank, epoch] = self._carried.popleft()
 
     def judge(self, outcome: Outcome | None) -> None:
@@ -289,13 +290,13 @@ class _Ledger:
         wanted = np.zeros_like(residual) if expected is None else expected
         if not (np.allclose(residual, wanted, rtol=0, atol=1e-2) or (may_lack and not residual.any())):
             self._world.breaks(f"{self._name} adds another residual to round {round_} than the one that is left")
-        self._world.sent[round_, self._rank, self._rendezvous.claim.epoch, first] = update.gradient + residual
+        self._world.sent[round_, self._rank, self._rendezvous.seat.claim.epoch, first] = update.gradient + residual
 
     def settles(self, round_: int, update: LocalUpdate) -> None:
         """The round is over for the process."""
         if update.residual is None or self._before is None or not self._before.size:
             return
-        if self._counts(round_) == self._rendezvous.claim.epoch:
+        if self._counts(round_) == self._rendezvous.seat.claim.epoch:
             self._has_counted.add(round_ % self._world.setting.fragments)
             expected = self._left(round_, self._first(round_))
         else:

@@ -28,6 +28,7 @@ from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.stops import Stops
 from muster.replica.rounds.suspicions import Suspicions
 from muster.replica.store.checkpoints import State
 from muster.replica.store.pace import Pace
@@ -339,7 +340,7 @@ class Process:
         quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
         try:
             store = S3ObjectStore("bucket", "", Pace(setting.timeout_seconds))
-            context = RoundContext(store, RUN, quorum, setting.timeout_seconds, self.stop, pool, self)
+            context = RoundContext(store, RUN, quorum, setting.timeout_seconds, Stops(self.stop), pool, self)
             context = replace(context, snapshot_rounds=setting.snapshot_rounds)
             context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)
             if setting.clusters:

@@ -12,8 +12,8 @@ import pytest
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.tiers import memory_tier
 from muster.replica.tiers.inner_states import Found, InnerStates
@@ -288,10 +288,8 @@ def group(
 
     def process(index: int) -> None:
         try:
-            context = replace(
-                run.context(), group=InnerGroup(index, size, index), board=board, local_states=disk / str(index)
-            )
-            rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
+            context = replace(run.context(), group=InnerGroup(index, size, index), board=board)
+            rendezvous = Rendezvous.open(context, 0, attempt, Metrics(), Outside(local_states=disk / str(index)))
             link = ThreadLink(shared, index)
             states = InnerStates(rendezvous, link, PlainArrays(), STEPS, CheckpointTiers(memory_every=10))
             found.append((index, work(states, index)))

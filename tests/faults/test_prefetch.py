@@ -164,7 +164,7 @@ def test_a_snapshot_that_is_superseded_after_it_was_read_ahead_is_not_used(
     later = Recovering(longer, 1, attempt=3)
     later.ahead = process.ahead
     before = len(process.store.read_keys)
-    later.context = replace(longer.context(process.ahead), joined=process.prefetch.close)
+    later.context, later.prefetch = longer.context(process.ahead), process.prefetch
     assert {parameters_of(later.join())} == last
     read = process.store.read_keys[before:]
     assert any(is_like(key, of_round(keys.SNAPSHOTS, 4)) for key in read)

@@ -8,8 +8,9 @@ import pytest
 
 from muster.replica.errors import FencedError, RendezvousError, StoppedError
 from muster.replica.rounds.claims import Claim
-from muster.replica.rounds.contribution import Notes, contribute, make_contribution
+from muster.replica.rounds.contribution import contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
+from muster.replica.statistics.statistics import Notes
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.support.peers import (
@@ -93,7 +94,7 @@ def test_a_process_that_is_superseded_while_it_waits_is_fenced(tmp_path: Path) -
         with all_ended([second, partner]):
             assert second.parameters() == partner.parameters() == run.replayed_by_hand()
             assert second.rendezvous is not None
-            assert second.rendezvous.incarnation == 2
+            assert second.rendezvous.seat.claim.incarnation == 2
     epochs = [
         member.epoch for round_ in range(1, run.rounds + 1) for member in run.commit(round_).members if not member.rank
     ]

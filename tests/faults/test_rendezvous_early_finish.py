@@ -16,8 +16,8 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import FencedError, RunEndedError
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds import agreement
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.wire import keys
 from tests.support.peers import (
     PATIENT_SECONDS,
@@ -103,7 +103,7 @@ def test_with_stop_all_others_end_with_the_next_round(tmp_path: Path) -> None:
         assert [ended_in(peer) for peer in peers] == [3, 3, 2]
         assert peers[0].parameters() == peers[1].parameters()
     assert not (tmp_path / keys.commit(4)).exists()
-    assert all(peer.rendezvous is not None and peer.rendezvous.context.trainer_stop.is_set() for peer in peers[:2])
+    assert all(peer.rendezvous is not None and peer.rendezvous.context.stops.trainer.is_set() for peer in peers[:2])
 
 
 def test_with_stop_a_replica_that_joins_later_ends_with_the_same_round(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_contribution_of_a_process_that_has_finished_does_not_count(
     def finish(key: str) -> None:
         if is_like(key, gives):
             assert early.rendezvous is not None
-            early.rendezvous.finish("its trainer called sys.exit(0)")
+            early.rendezvous.departure.finish("its trainer called sys.exit(0)")
 
     def hold(key: str) -> None:
         if is_like(key, gives):
@@ -251,11 +251,11 @@ def test_with_stop_every_algorithm_ends_with_the_global_parameters(tmp_path: Pat
             assert training is not None
             rounds = 2 if rendezvous.rank == 2 else 50
             with suppress(RunEndedError):
-                while outer.round < rounds and not (looks and rendezvous.context.trainer_stop.is_set()):
+                while outer.round < rounds and not (looks and rendezvous.context.stops.trainer.is_set()):
                     parameters -= gradient_of(rendezvous.rank, outer.round + 1, run.count)
                     outer.step()
             outer.finish()
-            rendezvous.finish(RETURNED)
+            rendezvous.departure.finish(RETURNED)
             return training.state.round, parameters.tobytes() == training.state.parameters.tobytes()
 
         *others, early = together(run, train)
@@ -270,10 +270,10 @@ def test_with_stop_a_trainer_is_asked_to_return_during_the_phase_in_which_the_ru
     def train(rendezvous: Rendezvous) -> None:
         outer = DiLoCo(rendezvous, np.zeros(run.count, np.float32), algorithm)
         if rendezvous.rank == 0:
-            rendezvous.finish(RETURNED)
+            rendezvous.departure.finish(RETURNED)
             return
         outer.step()  # gives to the last round, whose result enters the parameters eight steps later
-        wait_until("the end of the run", rendezvous.context.trainer_stop.is_set, seconds=30)
+        wait_until("the end of the run", rendezvous.context.stops.trainer.is_set, seconds=30)
         outer.finish()
 
     together(run, train)

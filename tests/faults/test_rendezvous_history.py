@@ -11,8 +11,8 @@ import pytest
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import AlgorithmError, HistoryGoneError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.wire import keys
 from tests.support.peers import Run, all_ended
 

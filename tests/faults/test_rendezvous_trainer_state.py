@@ -12,9 +12,9 @@ import pytest
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.checkpoints import KEPT, Checkpoints
 from muster.replica.wire import keys
 from tests.support.data_position import DataPosition

@@ -8,8 +8,10 @@ from pathlib import Path
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.context import Context
 from muster.replica.group.member import Member
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous, Trained
+from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.rounds.replicated_state import Trained
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.local_store import LocalStore
 from tests.support.peers import RUN, Run, run_all
 
@@ -33,13 +35,11 @@ def context_of(
         (folders / name).mkdir(parents=True, exist_ok=True)
     metrics, stop, member = Metrics(), threading.Event(), member or Member()
     round_context = replace(
-        run.context(stop=stop),
+        run.context(stops=Stops(stop)),
         group=member.group,
         board=member.board,
-        results=LocalStore(results_of(run)),
-        checkpoints=checkpoints,
-        local_states=folders / "local",
     )
+    outside = Outside(results=LocalStore(results_of(run)), checkpoints=checkpoints, local_states=folders / "local")
     return Context(
         run=RUN,
         rank=rank,
@@ -47,7 +47,7 @@ def context_of(
         attempt=attempt,
         incarnation=1,
         group=member.group,
-        rendezvous=Rendezvous.open(round_context, rank, attempt, metrics),
+        rendezvous=Rendezvous.open(round_context, rank, attempt, metrics, outside),
         metrics=metrics,
         stop=stop,
         input_dir=folders / "input",

@@ -10,11 +10,11 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import GroupError
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.metrics import Metrics
 from muster.replica.parts.packing import Packing
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.phases.synchronizer import OwnState, Synchronizer
+from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.synchronizer import OwnState, Synchronizer
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.wire.binary_format import Floats
 from tests.support.copied_array import CopiedArray
 from tests.support.peers import PATIENT_SECONDS, run_all
@@ -64,10 +64,12 @@ class ThreadGroup:
         self.shared, self._links = Shared(size), Shared(size)
         self._errors: list[BaseException] = []
 
-    def open(self, context: RoundContext, index: int, rank: int = 0, attempt: int = 1) -> Rendezvous:
+    def open(
+        self, context: RoundContext, index: int, rank: int = 0, attempt: int = 1, outside: Outside = NOTHING_ELSE
+    ) -> Rendezvous:
         """Join the rendezvous as process `index` of replica `rank`."""
         made = replace(context, group=InnerGroup(index, self.size, index), board=self.board)
-        rendezvous = Rendezvous.open(made, rank, attempt, Metrics())
+        rendezvous = Rendezvous.open(made, rank, attempt, Metrics(), outside)
         rendezvous.connect(ThreadLink(self.shared, index))
         return rendezvous
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.front_end import DiLoCoFrontEnd
-from muster.replica.metrics import Metrics
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import Store
 from muster.replica.tiers.inner_states import Counts
 from muster.replica.tiers.tier import TierName
@@ -80,10 +80,8 @@ class Life:
     """One process. It ends without a trace: nothing is called at its end."""
 
     def __init__(self, lives: Lives, attempt: int) -> None:
-        context = replace(
-            lives.run.context(lives.store), checkpoints=lives.tiers, local_states=lives.disk if lives.has_disk else None
-        )
-        self.rendezvous = Rendezvous.open(context, 0, attempt, Metrics())
+        outside = Outside(checkpoints=lives.tiers, local_states=lives.disk if lives.has_disk else None)
+        self.rendezvous = Rendezvous.open(lives.run.context(lives.store), 0, attempt, Metrics(), outside)
         self.parameters = np.linspace(-1, 1, lives.count, dtype=np.float32)
         self.optimizer = Momentum(lives.count)
         self.outer = DiLoCo(
@@ -103,7 +101,7 @@ class Life:
     @property
     def tier(self) -> str | None:
         """From where it has continued."""
-        resumed = self.rendezvous.resumed
+        resumed = self.rendezvous.statistics.resumed
         return None if resumed is None else resumed.tier
 
     @property

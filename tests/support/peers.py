@@ -19,12 +19,13 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
 from muster.replica.errors import RunEndedError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
 from muster.replica.rounds import agreement, reduction
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, ObjectWriter, Part, Store
 from muster.replica.wire import keys
@@ -237,16 +238,16 @@ class Run:
     def store(self) -> Store:
         return LocalStore(self.root)
 
-    def context(self, store: Store | None = None, stop: threading.Event | None = None) -> RoundContext:
+    def context(self, store: Store | None = None, stops: Stops | None = None) -> RoundContext:
         quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
-        context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stop or threading.Event())
+        context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stops or Stops())
         return replace(
             context, snapshot_rounds=self.snapshot_rounds, trained_by=self.name, on_early_finish=self.on_early_finish
         )
 
-    def open(self, rank: int = 0, attempt: int = 1, **fields: Any) -> Rendezvous:
+    def open(self, rank: int = 0, attempt: int = 1, outside: Outside = NOTHING_ELSE, **fields: Any) -> Rendezvous:
         """The rendezvous of one process of a replica, whose context has these fields besides."""
-        return Rendezvous.open(replace(self.context(), **fields), rank, attempt, Metrics())
+        return Rendezvous.open(replace(self.context(), **fields), rank, attempt, Metrics(), outside)
 
     def start(
         self,
@@ -267,7 +268,7 @@ class Run:
             try:
                 metrics = Metrics()
                 metrics.log(loss=0.5)
-                peer.rendezvous = Rendezvous.open(self.context(store, stop), rank, attempt, metrics)
+                peer.rendezvous = Rendezvous.open(self.context(store, Stops(stop)), rank, attempt, metrics)
                 parameters = np.zeros(self.count, np.float32)
                 outer = DiLoCo(peer.rendezvous, parameters, Algorithm(codec=self.codec))
                 with suppress(Returned, RunEndedError):
@@ -277,7 +278,7 @@ class Run:
                         outcome = outer.step(rank + 1)
                         assert outcome is not None
                         peer.outcomes.append(outcome)
-                peer.rendezvous.finish("its trainer returned")
+                peer.rendezvous.departure.finish("its trainer returned")
                 assert peer.rendezvous.training is not None
                 peer.state = peer.rendezvous.training.state
                 assert parameters.tobytes() == peer.state.parameters.tobytes()

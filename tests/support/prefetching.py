@@ -11,10 +11,10 @@ import numpy as np
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.metrics import Metrics
 from muster.replica.recovery.prefetch import Prefetch
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.read_ahead import ReadAhead
 from muster.replica.store.transport import Part, Store
 from muster.replica.wire import keys
@@ -64,14 +64,15 @@ class Recovering:
     def __post_init__(self) -> None:
         self.store = WatchedStore(self.run.store, self.faults)
         self.ahead = ReadAhead(self.store)
-        context = replace(self.run.context(self.ahead), group=self.group)
-        self.prefetch = Prefetch(context, self.ahead)
-        self.context = replace(context, joined=self.prefetch.close)
+        self.context = replace(self.run.context(self.ahead), group=self.group)
+        self.prefetch = Prefetch(self.context, self.ahead)
 
     def join(self) -> Joined:
         """Recover, as the front end does."""
         parameters = np.zeros(self.run.count, np.float32)
-        rendezvous = Rendezvous.open(self.context, self.rank, self.attempt, Metrics())
+        rendezvous = Rendezvous.open(
+            self.context, self.rank, self.attempt, Metrics(), Outside(joined=self.prefetch.close)
+        )
         outer = DiLoCo(rendezvous, parameters, Algorithm(codec=self.run.codec))
         return Joined(self, rendezvous, parameters, outer)
 
@@ -91,4 +92,4 @@ class Joined:
         while self.outer.round < rounds:
             self.parameters -= gradient_of(rank, self.outer.round + 1, count)
             self.outer.step(rank + 1)
-        self.rendezvous.finish("its trainer returned")
+        self.rendezvous.departure.finish("its trainer returned")

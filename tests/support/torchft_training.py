@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torchft import local_sgd
 
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Rendezvous
 from muster.torchft import Manager
 
 SYNC_EVERY = 4

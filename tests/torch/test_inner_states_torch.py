@@ -24,6 +24,7 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_state import random_state, set_random_state
+from muster.replica.rendezvous import Outside
 from muster.replica.tiers.state_buffer import Layout, packed_state, state_in, unpacked_state
 from muster.replica.tiers.state_tree import Filling
 from muster.torch import Algorithm, DiLoCo
@@ -64,8 +65,9 @@ class Life:
             fully_shard(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.99**step)
+        outside = Outside(checkpoints=tiers, local_states=root / "disk")
         outer = DiLoCo(
-            Run.alone(root / "run").open(attempt=attempt, checkpoints=tiers, local_states=root / "disk"),
+            Run.alone(root / "run").open(attempt=attempt, outside=outside),
             model,
             optimizer,
             ALGORITHM,

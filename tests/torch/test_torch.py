@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from muster.replica.errors import ParametersError
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.legacy.arrays import FlatArrays
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.store.local_store import LocalStore
 from muster.torch import Algorithm, DiLoCo, FinalModel, LocalSGD
 from tests.support.peers import Run, together
@@ -359,7 +359,7 @@ def move(model: torch.nn.Module) -> None:
 
 def left_by(folder: Path, model: torch.nn.Module, final_model: FinalModel) -> Path:
     """Train one round, in which the model moves, and leave; returns the folder of the run's model."""
-    rendezvous = Run.alone(folder / "rendezvous").open(results=LocalStore(folder))
+    rendezvous = Run.alone(folder / "rendezvous").open(outside=Outside(results=LocalStore(folder)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     outer = DiLoCo(rendezvous, model, optimizer, Algorithm(momentum=0.0, learning_rate=1.0), final_model=final_model)
     with torch.no_grad():

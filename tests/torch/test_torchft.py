@@ -18,7 +18,8 @@ from torchft import local_sgd
 
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.errors import AlgorithmError, RendezvousError, RunEndedError
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.rounds.stops import Stops
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Store
 from muster.replica.wire import keys
@@ -158,7 +159,9 @@ def test_a_replica_that_is_asked_to_stop_before_its_shutdown_stays_in_the_run(tm
     stop, results = threading.Event(), tmp_path / "results"
 
     def train(attempt: int, rounds: int, hook: Callable[[int], None]) -> None:
-        train_with_torchft(run.open(attempt=attempt, stop=stop, results=LocalStore(results)), rounds, hook)
+        train_with_torchft(
+            run.open(attempt=attempt, outside=Outside(results=LocalStore(results)), stops=Stops(stop)), rounds, hook
+        )
 
     train(1, 2, lambda round_: stop.set() if round_ == 3 else None)
     assert not run.store.exists(keys.claim(0, 2))  # the rank is not given up
@@ -177,7 +180,7 @@ def test_a_run_that_ends_by_its_rule_leaves_the_model_of_the_last_round(tmp_path
             model = train_with_torchft(rendezvous, rounds=3 if rendezvous.rank else 9)
         training = rendezvous.training
         assert training is not None
-        rendezvous.finish("its trainer returned")
+        rendezvous.departure.finish("its trainer returned")
         result = training.packing.read().tobytes()
         assert result == training.state.parameters.tobytes()
         assert (model is None) is (rendezvous.rank == 0)

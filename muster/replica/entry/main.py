@@ -12,14 +12,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.contract.layout import MODEL_FOLDER
 from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
@@ -39,19 +39,21 @@ from muster.replica.errors import (
 )
 from muster.replica.group.board import BoardError
 from muster.replica.group.member import Member
-from muster.replica.metrics import Metrics
 from muster.replica.recovery.prefetch import Prefetch
+from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.result import Result
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.rounds.stops import Stops
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
+from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.open_store import open_store
 from muster.replica.store.pace import Pace
 from muster.replica.store.read_ahead import ReadAhead, is_reading
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.watching.training_watch import TrainingWatch
 
 _EXITS: dict[type, ReplicaExit] = {
@@ -65,24 +67,6 @@ _EXITS: dict[type, ReplicaExit] = {
     StoppedError: ReplicaExit.STOPPED,
     OutOfMemoryError: ReplicaExit.OUT_OF_MEMORY,
 }
-
-
-@dataclass(frozen=True)
-class Stops:
-    """The reasons to end: `asked` by SIGTERM; the `trainer` should return, for that reason or because the run ended.
-
-    While `at_steps` is set, a front end passes SIGTERM on to the trainer, in all processes after the same inner step.
-    """
-
-    asked: Event = field(default_factory=Event)
-    trainer: Event = field(default_factory=Event)
-    at_steps: Event = field(default_factory=Event)
-
-    def terminate(self) -> None:
-        """SIGTERM was received."""
-        self.asked.set()
-        if not self.at_steps.is_set():
-            self.trainer.set()
 
 
 Read = Callable[[Mapping[str, str]], tuple[Environment, RunDocument]]
@@ -157,13 +141,14 @@ class _Process:
 
 
 @contextmanager
-def _watched(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
-    """Watch the training while the trainer is called. `end_now` ends this process."""
-    rendezvous = context.rendezvous
-    if rendezvous.watch is None:
+def _watched(context: Context, rules: Watch | None, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+    """Watch the training by the spec's rules while the trainer is called. `end_now` ends this process."""
+    rounds = context.rendezvous.rounds
+    if rules is None:
         yield
         return
-    watch = TrainingWatch(rendezvous.context, rendezvous.watch.rules, rendezvous.watch.findings, end_now)
+    rounds.judge = own = SelfWatch(rounds, rules)
+    watch = TrainingWatch(rounds.context, rounds.statistics.progress, own.findings, end_now)
     watch.start()
     try:
         yield
@@ -175,18 +160,18 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     member = process.member
     tree = Tree(environment.base_dir)
     tree.prepare()
-    round_context = _round_context(environment, document, process)
+    round_context, outside = _round_context(environment, document, process)
     trainer = load_trainer(document.trainer or "", document.kwargs)
     # The first process of a replica reports for all of them.
     writer = open_sinks(document, environment.rank, tree.checkpoints) if member.group.is_first else MetricsWriter()
     process.at_the_end.callback(writer.close)
-    context = _context(environment, document, round_context, Metrics(writer))
+    context = _context(environment, document, round_context, outside, Metrics(writer))
     try:
         result, ended = _train(trainer, context, document, process)
     except StoppedError:
         writer.ending = Ending.STOPPED
         raise
-    if not context.rendezvous.has_left and member.group.is_first:
+    if not context.rendezvous.departure.has_left and member.group.is_first:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
     writer.ending = Ending.DONE
@@ -205,7 +190,7 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
     """
     member = process.member
     try:
-        with _watched(context, process.end_now):
+        with _watched(context, document.watch, process.end_now):
             how = call_trainer(trainer, context, document)
     except RunEndedError as end:
         log.info("event=ended reason=%r", str(end))
@@ -217,8 +202,8 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
                 training.exchanges.wait()
         member.wait_for_stops()
         raise
-    ended = how if how == EXITED and not context.rendezvous.has_left else ""
-    result = context.rendezvous.returned(how)
+    ended = how if how == EXITED and not context.rendezvous.departure.has_left else ""
+    result = context.rendezvous.departure.returned(how)
     member.wait_for_returns()
     return result, ended
 
@@ -229,10 +214,10 @@ def _suspicions(document: RunDocument) -> Suspicions:
     return Suspicions(open_store(document.notices_uri), document.run, document.cluster_ranks)
 
 
-def _round_context(environment: Environment, document: RunDocument, process: _Process) -> RoundContext:
+def _round_context(environment: Environment, document: RunDocument, process: _Process) -> tuple[RoundContext, Outside]:
     """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
-    member, stops = process.member, process.stops
-    pace = Pace(document.timeout_seconds, stops.asked)
+    member = process.member
+    pace = Pace(document.timeout_seconds, process.stops.asked)
     ahead = ReadAhead(open_store(document.rendezvous_uri, pace))
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     context = RoundContext(
@@ -240,42 +225,43 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
         document.rendezvous_name,
         quorum,
         document.timeout_seconds,
-        stops.asked,
+        process.stops,
         snapshot_rounds=document.snapshot_rounds,
         rounds_before=document.rounds_before,
-        checkpoint_rounds=document.checkpoint_rounds,
         trained_by=document.run,
         on_early_finish=document.on_early_finish,
-        trainer_stop=stops.trainer,
-        stops_at_steps=stops.at_steps,
         group=member.group,
         board=member.board,
-        results=open_store(document.results_uri, pace),
-        watch=document.watch,
         suspicions=_suspicions(document),
-        checkpoints=document.checkpoints,
-        local_states=environment.local_states,
     )
     prefetch = Prefetch(context, ahead, member.beside)
     prefetch.start()
     process.at_the_end.callback(prefetch.close)
-    return replace(context, joined=prefetch.close)
+    return context, Outside(
+        results=open_store(document.results_uri, pace),
+        checkpoint_rounds=document.checkpoint_rounds,
+        checkpoints=document.checkpoints,
+        local_states=environment.local_states,
+        joined=prefetch.close,
+    )
 
 
-def _context(environment: Environment, document: RunDocument, round_context: RoundContext, metrics: Metrics) -> Context:
+def _context(
+    environment: Environment, document: RunDocument, round_context: RoundContext, outside: Outside, metrics: Metrics
+) -> Context:
     tree = Tree(environment.base_dir)
     rank = document.member(environment.rank)
-    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics)
+    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics, outside)
     return Context(
         run=document.run,
         rank=rank,
         world_size=document.replicas,
         attempt=environment.attempt,
-        incarnation=rendezvous.incarnation,
+        incarnation=rendezvous.seat.claim.incarnation,
         group=round_context.group,
         rendezvous=rendezvous,
         metrics=metrics,
-        stop=round_context.trainer_stop,
+        stop=round_context.stops.trainer,
         input_dir=tree.input_data,
         checkpoint_dir=tree.checkpoints,
         output_dir=tree.output_data,

@@ -72,9 +72,9 @@ def call_trainer(trainer: Trainer, context: Context, document: RunDocument) -> s
     except SystemExit:
         how = EXITED
     rendezvous = context.rendezvous
-    if rendezvous.context.stop.is_set():
+    if rendezvous.context.stops.asked.is_set():
         raise StoppedError
-    if how == EXITED and not rendezvous.has_left and (left := rendezvous.rounds_left):
+    if how == EXITED and not rendezvous.departure.has_left and (left := rendezvous.rounds_left):
         message = (
             f"{document.trainer} called sys.exit(0) {left:,} rounds before the end that it expects (context.expect): "
             "to end early, call finish(), or return."

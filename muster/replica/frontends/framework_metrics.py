@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.replica.metrics import METRICS_MAX, NAME, UTILISATION
+from muster.replica.statistics.metrics import METRICS_MAX, NAME, UTILISATION
 
 
 def loggable(values: Mapping[str, object], known: Mapping[str, float]) -> dict[str, float]:

@@ -19,13 +19,13 @@ from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.tensor_source import TensorSource
 from muster.replica.parts.packing import Packing
+from muster.replica.phases.phase import Phase
+from muster.replica.phases.synchronizer import OwnState, Synchronizer
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import Outcome
-from muster.replica.rounds.phase import Phase
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
-from muster.replica.rounds.synchronizer import OwnState, Synchronizer
-from muster.replica.stopwatch import Stopwatch
+from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.tiers.inner_states import Found, InnerStates
 from muster.replica.tiers.plain_state import StateDict, Stateful, is_finite
 from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
@@ -156,10 +156,10 @@ class DiLoCoFrontEnd(FrontEnd):
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
         self._tiers = InnerStates.of(rendezvous, packing.link, arrays, algorithm.interval)
         super().__init__(self._synchronizer.stopwatch)
-        rendezvous.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
+        rendezvous.departure.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
         # What to restore if a phase diverges before any state is saved.
         self._first = None if self._restore() else packed_state(self.state_dict(), arrays)
-        rendezvous.times.ready()
+        rendezvous.statistics.times.ready()
 
     @property
     def round(self) -> int:
@@ -290,7 +290,7 @@ class DiLoCoFrontEnd(FrontEnd):
 
     def _save_if_due(self) -> None:
         if self._tiers is not None and any(due := self._tiers.due(self.round, self.steps)):
-            with self._stopwatch.blocked(), self._rendezvous.times.stage(Activity.SAVING):
+            with self._stopwatch.blocked(), self._rendezvous.statistics.times.stage(Activity.SAVING):
                 self._tiers.save(due, StateId(self.round, self.steps), self._phase_state)
 
     def _phase_state(self) -> StateDict | None:

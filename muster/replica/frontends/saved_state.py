@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.replica.frontends.common_state import load_common
 from muster.replica.parts.link import Link
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.store.checkpoints import SMALL_BYTES
 from muster.replica.tiers.plain_state import StateDict, bytes_of
 from muster.replica.tiers.state_buffer import packed_state, unpacked_state

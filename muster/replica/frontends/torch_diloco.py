@@ -17,8 +17,8 @@ from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_link import connected
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import NO_WISHES, FinalModel
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.states import resized_objects
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.tiers.plain_state import StateDict, Stateful
 
 

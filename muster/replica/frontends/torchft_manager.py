@@ -46,12 +46,14 @@ from muster.replica.frontends.torchft_states import TorchftStates, load_state
 from muster.replica.frontends.torchft_weights import FragmentWeights
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.model.model_folder import Wishes
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
-from muster.replica.rounds.rendezvous import Rendezvous, Trained
+from muster.replica.rounds.replicated_state import Trained
 from muster.replica.rounds.retention import Keeper
 from muster.replica.rounds.round_context import log
-from muster.replica.stopwatch import Stopwatch
+from muster.replica.rounds.run_options import Setting, agree_on_options
+from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import Packed, packed_state
 
@@ -93,13 +95,14 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
-        super().__init__(Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times))
+        super().__init__(Stopwatch(rendezvous.statistics))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
         self._fragments = list(fragments or [model])
         self._codec = _codec(codec)
         self._rendezvous = rendezvous
-        rendezvous.agree(codec, {"algorithm": "torchft", "fragments": len(self._fragments)})
+        settings: dict[str, Setting] = {"algorithm": "torchft", "fragments": len(self._fragments)}
+        rendezvous.rounds.context = agree_on_options(rendezvous.context, codec, settings)
         self._states = TorchftStates(rendezvous.context)
         self._keeper = Keeper(self._states, rendezvous.rank)
         self._hooks: dict[str, tuple[Load, Save]] = {}
@@ -115,11 +118,12 @@ class Manager(FrontEnd):
         self._sync = SyncExchange(self._fragments, feedback)
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
-        rendezvous.enter(self._trained)
+        rendezvous.rounds.seen.join(rendezvous.context, self._round)
+        rendezvous.departure.training = self._trained
         stored = partial(StoredTensors, model, is_first=True, adapter=final_model.adapter)
-        rendezvous.leave_with(Wishes(final_model, stored), self.shutdown)
-        rendezvous.ready()
-        rendezvous.times.ready()
+        rendezvous.departure.leave_with(Wishes(final_model, stored), self.shutdown)
+        rendezvous.seat.ready()
+        rendezvous.statistics.times.ready()
 
     @property
     def round(self) -> int:
@@ -173,14 +177,14 @@ class Manager(FrontEnd):
                 self._catch_up()
             self._capture()
             self._start_exchange()
-        if self._rendezvous.has_ended and not self._sync.pending:
+        if self._rendezvous.rounds.seen.has_ended and not self._sync.pending:
             self.shutdown()
-            self._rendezvous.check_not_ended()
+            self._rendezvous.rounds.seen.check_not_ended()
 
     def allow_state_dict_read(self) -> None:
         """An inner step has ended."""
-        self._rendezvous.context.progress.step()
-        self._rendezvous.metrics.round = self._round + 1
+        self._rendezvous.statistics.progress.step()
+        self._rendezvous.statistics.metrics.round = self._round + 1
         self._weights.add_step()
 
     def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False) -> Work:
@@ -219,9 +223,9 @@ class Manager(FrontEnd):
             return True
         applies = self._took_part and not self._is_void
         if not self._took_part:
-            with self._stopwatch.blocked(), self._rendezvous.times.stage(Activity.LOADING):
+            with self._stopwatch.blocked(), self._rendezvous.statistics.times.stage(Activity.LOADING):
                 self._rejoin()
-        self._rendezvous.metrics.step = self._rendezvous.metrics.round = self._round
+        self._rendezvous.statistics.metrics.step = self._rendezvous.statistics.metrics.round = self._round
         self._stopwatch.lap()
         return applies
 
@@ -232,8 +236,8 @@ class Manager(FrontEnd):
         """
         self._capture()
         self._trained.state.parameters[...] = self._packing.read()
-        if not self._rendezvous.context.stop.is_set():
-            self._rendezvous.leave()
+        if not self._rendezvous.context.stops.asked.is_set():
+            self._rendezvous.departure.leave()
 
     def _start_exchange(self) -> None:
         """Start the exchange of the collected tensors."""
@@ -244,11 +248,11 @@ class Manager(FrontEnd):
                 # The keeper may have died before storing it, and its rerun, which this round may wait for, needs it.
                 self._states.store(*captured)
             try:
-                exchanged = self._rendezvous.exchange(round_, update)
+                exchanged = self._rendezvous.rounds.exchange(round_, update)
             except RoundGoneError:
                 return None
             if exchanged.is_member:
-                with self._rendezvous.times.stage(Activity.SAVING):
+                with self._rendezvous.statistics.times.stage(Activity.SAVING):
                     self._keeper.keep(exchanged.commit)
             return exchanged
 
@@ -294,7 +298,7 @@ class Manager(FrontEnd):
         self._load_again()
         self._catch_up()
         self._weights.clear()
-        self._rendezvous.rejoin()
+        self._rendezvous.seat.renew()
         log.warning("event=left-out now=%d", self._round)
 
     def _load_latest(self) -> tuple[int, StateDict]:
@@ -308,14 +312,14 @@ class Manager(FrontEnd):
             # The state before the first round is the model alone.
             if key in self._loaded:
                 load(self._loaded[key])
-        self._rendezvous.remember(self._round)
+        self._rendezvous.rounds.seen.remember(self._rendezvous.context, self._round)
 
     def _catch_up(self) -> None:
         """Apply every round that is committed by now and that the state lacks."""
         self._has_caught_up = True
         while True:
             try:
-                exchange = self._rendezvous.committed(self._round + 1)
+                exchange = self._rendezvous.rounds.committed(self._round + 1)
             except RoundGoneError:
                 self._load_again()
                 continue

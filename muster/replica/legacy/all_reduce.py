@@ -27,11 +27,13 @@ from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import DivergedError, HistoryGoneError, ParametersError, RoundGoneError, StoppedError
 from muster.replica.frontends.front_end import check_first_process
 from muster.replica.legacy.arrays import FlatArrays
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
-from muster.replica.rounds.rendezvous import Rendezvous, Trained
+from muster.replica.rounds.replicated_state import Trained
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.round_history import last_committed
-from muster.replica.stopwatch import Stopwatch
+from muster.replica.rounds.run_options import agree_on_options
+from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
@@ -47,11 +49,11 @@ class OwnRounds:
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self.rendezvous = rendezvous
-        self._stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times)
+        self._stopwatch = Stopwatch(rendezvous.statistics)
         self._state = GlobalState(0, np.empty(0, np.float32), np.empty(0, np.float32))
-        self._is_behind = rendezvous.claim.loads
+        self._is_behind = rendezvous.seat.claim.loads
         # What the trainer does before its first call cannot be divided: it counts as training.
-        rendezvous.times.ready()
+        rendezvous.statistics.times.ready()
         self._given: str | None = None
 
     @property
@@ -81,17 +83,17 @@ class OwnRounds:
         self._join()
         self._state.round = round_
         self._count_metrics()
-        self.rendezvous.remember(round_)
+        self.rendezvous.rounds.seen.remember(self.rendezvous.context, round_)
         if self._is_behind:
             self._look_ahead()
 
     def mean(self, flat: Floats) -> Floats:
         """The mean of the next round; `flat` is overwritten."""
         self._join()
-        self.rendezvous.check_not_ended()
-        if self.rendezvous.context.stop.is_set():
+        self.rendezvous.rounds.seen.check_not_ended()
+        if self.rendezvous.context.stops.asked.is_set():
             raise StoppedError
-        self.rendezvous.context.progress.step()
+        self.rendezvous.statistics.progress.step()
         with self._stopwatch.blocked():
             exchange = self._exchanged(flat)
         self._state.round += 1
@@ -104,27 +106,29 @@ class OwnRounds:
 
     def _count_metrics(self) -> None:
         """What the trainer logs from now on belongs to the last round."""
-        self.rendezvous.metrics.step = self.rendezvous.metrics.round = self.round
+        self.rendezvous.statistics.metrics.step = self.rendezvous.statistics.metrics.round = self.round
 
     def _look_ahead(self) -> None:
         """After a round without this process: if it was the last one, the others wait for this process from now on."""
         self._is_behind = self.rendezvous.context.store.exists(keys.commit(self.round + 1))
         if not self._is_behind:
-            self.rendezvous.rejoin()
+            self.rendezvous.seat.renew()
 
     def _join(self) -> None:
         if self.rendezvous.training is not None:
             return
         check_first_process(self.rendezvous, "ObjectStoreAllReduce")
-        self.rendezvous.agree(_CODEC, _SETTINGS)
-        self.rendezvous.enter(Trained(state=self._state))
+        rounds = self.rendezvous.rounds
+        rounds.context = agree_on_options(rounds.context, _CODEC, _SETTINGS)
+        rounds.seen.join(rounds.context, self._state.round)
+        self.rendezvous.departure.training = Trained(state=self._state)
 
     def _exchanged(self, flat: Floats) -> Exchange:
         round_, count = self.round + 1, flat.size
         try:
-            exchange = self.rendezvous.committed(round_) if self._is_behind else None
+            exchange = self.rendezvous.rounds.committed(round_) if self._is_behind else None
             if exchange is None:
-                exchange = self.rendezvous.exchange(round_, LocalUpdate(flat, 1.0))
+                exchange = self.rendezvous.rounds.exchange(round_, LocalUpdate(flat, 1.0))
             else:
                 log.info("round=%d event=replayed", round_)
         except RoundGoneError as error:

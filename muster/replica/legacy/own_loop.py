@@ -46,7 +46,7 @@ def train(context: Context, *, trainer: str, kwargs: Mapping[str, object]) -> No
     # A module may read the environment when it is imported.
     function = load_function(trainer)
     positional, arguments = arguments_of(trainer, function, kwargs, offered)
-    context.rendezvous.leaves_no_model()
+    context.rendezvous.departure.leaves_no_model()
     with reported(trainer):
         function(*positional, **arguments)
 

@@ -14,7 +14,6 @@ from muster.contract.layout import MODEL_FOLDER, model_evaluation_name, model_ma
 from muster.contract.run.model import FILES_MAX, ModelEvaluation, ModelFile, ModelManifest
 from muster.contract.spec.metric_sinks import METRIC_NAME_WORDS
 from muster.replica.errors import ParametersError, TrainerError
-from muster.replica.metrics import METRICS_MAX, NAME
 from muster.replica.model.final_model import Evaluate, FinalModel
 from muster.replica.model.model_writers import become_writer, check_writer, others_train_on
 from muster.replica.model.tensor_source import TensorSource
@@ -24,6 +23,7 @@ from muster.replica.parts.link import by_first, jointly
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.commit_store import read_last_revision
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.statistics.metrics import METRICS_MAX, NAME
 from muster.replica.store.transport import ObjectExistsError, Store
 
 # Of a file beside the weights, which may be large as well.

@@ -20,9 +20,9 @@ import numpy as np
 
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
+from muster.replica.phases.phase import Phase, packed_phase, unpacked_phase
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.shared_parts import copy_slice
-from muster.replica.rounds.phase import Phase, packed_phase, unpacked_phase
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
 from muster.replica.store.checkpoints import KEPT, State, read_state, state_of
 from muster.replica.tiers.plain_state import StateDict

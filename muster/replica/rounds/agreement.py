@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
@@ -21,6 +20,8 @@ from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.seen_rounds import Recent
+from muster.replica.statistics.statistics import Statistics
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
 
@@ -29,33 +30,11 @@ STORE_TIME_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
 WAITING_LOGGED_SECONDS = 60.0
-# The last to contribute waits for a look, for its commit, and for others whose requests took longer.
-NEAR_LATENCIES = 4.0
 
 
-@dataclass(frozen=True)
-class Recent:
-    """The rounds before, as a process has seen them.
-
-    Attributes:
-        commits: oldest first: they say which ranks are expected, and the grace window.
-        seen_at: when the process has seen the last one, in seconds of its clock.
-        waits: how long it has waited for the last ones, in seconds.
-        latency: how long the look before it contributed took, in seconds.
-    """
-
-    commits: tuple[Commit, ...]
-    seen_at: float
-    waits: tuple[float, ...] = ()
-    latency: float = 0.0
-
-    @property
-    def is_near(self) -> bool:
-        """Whether this process may well be the last to contribute: it has hardly waited for the others before."""
-        return min(self.waits, default=0.0) <= NEAR_LATENCIES * self.latency
-
-
-def agree(context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling) -> Commit:
+def agree(
+    context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling, *, statistics: Statistics
+) -> Commit:
     """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
 
     Raises:
@@ -63,7 +42,7 @@ def agree(context: RoundContext, claim: Claim, mine: Contribution, recent: Recen
         RendezvousError: no quorum before the time-out, or none possible any more.
         DivergedError: no quorum is possible because this process's own contribution is unusable.
     """
-    return _Agreement(context, claim, mine, recent).reach(polling)
+    return _Agreement(context, claim, mine, recent, statistics).reach(polling)
 
 
 def commit_time(store_time: float, previous: float, since: float) -> float:
@@ -80,8 +59,11 @@ def commit_time(store_time: float, previous: float, since: float) -> float:
 class _Agreement:
     """One round as one contributor sees it."""
 
-    def __init__(self, context: RoundContext, claim: Claim, mine: Contribution, recent: Recent) -> None:
+    def __init__(
+        self, context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, statistics: Statistics
+    ) -> None:
         self._context = context
+        self._statistics = statistics
         self._claim = claim
         self._mine = mine
         self._round = mine.round
@@ -129,7 +111,7 @@ class _Agreement:
             if commit is not None:
                 return commit
             check_claim(self._context.store, self._claim)
-            self._context.progress.missing = self._what_is_missing()
+            self._statistics.progress.missing = self._what_is_missing()
             if clock.monotonic() - logged_at >= WAITING_LOGGED_SECONDS:
                 logged_at = clock.monotonic()
                 self._suspect(self._tally.absent)
@@ -310,7 +292,7 @@ class _Agreement:
             return None
         self._arrived[self._claim.rank] = self._own_arrival
         arrivals = sorted(self._arrived[member.rank] for member in members)
-        expected, previous = self._context.expected, self._previous
+        expected, previous = self._statistics, self._previous
         commit = Commit(
             run=self._context.run,
             round=self._round,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from muster.contract.run.commit import Member, Resumed
+from muster.contract.run.commit import Commit, Member
 from muster.replica.algorithms.algorithm import norm_of, square_of
+from muster.replica.errors import FencedError
 from muster.replica.parts.link import by_first, each
-from muster.replica.rounds.claims import Claim
+from muster.replica.rounds.claims import Claim, is_superseded
+from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.statistics.statistics import Notes
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
@@ -55,23 +58,6 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Notes:
-    """What a replica says about itself with a contribution.
-
-    Attributes:
-        metrics: the latest value of each.
-        logged: for each of them, by name, how many rounds before it was logged.
-        time: milliseconds by activity since the contribution before.
-        resumed: the stored inner state with which its process has begun.
-    """
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    logged: tuple[int, ...] = ()
-    time: tuple[int, ...] = ()
-    resumed: Resumed | None = None
-
-
-@dataclass(frozen=True)
 class Unusable:
     """Why a contribution does not count."""
 
@@ -99,6 +85,35 @@ class _Encoded:
     declined: str | None = None
     square: float | None = None
     seconds: float | None = None
+
+
+def look(context: RoundContext, claim: Claim, round_: int, update: LocalUpdate) -> Commit | None:
+    """The round's commit; if there is none, this process may contribute `update`, whose upload is prepared.
+
+    Raises:
+        FencedError: a newer process holds the rank.
+    """
+
+    def found() -> Commit | None:
+        commit, superseded = context.both(
+            lambda: read_commit(context, round_),
+            lambda: is_superseded(context.store, claim.rank, claim.epoch),
+        )
+        if commit is None and superseded:
+            raise FencedError(claim.rank, claim.attempt, claim.incarnation)
+        return commit
+
+    key = keys.contribution(round_, claim.rank, claim.epoch)
+    if context.link.size == 1:
+        context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec, update.exact))
+    contributes = False
+    try:
+        commit = by_first(context.link, found)
+        contributes = commit is None
+    finally:
+        if not contributes:
+            context.store.forget_upload(key)
+    return commit
 
 
 def make_contribution(

@@ -1,13 +1,15 @@
-"""One round as one replica sees it: its contribution, and the round's result."""
+"""One round as one replica sees it: its contribution, the round's result, who applies it and who judges it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from muster.contract.run.commit import Commit, Member
 from muster.replica.errors import ParametersError
+from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.error_feedback import Residual
 from muster.replica.wire.binary_format import Floats
 
@@ -101,6 +103,39 @@ class Exchange:
 
     def _is_own(self, member: Member) -> bool:
         return (member.rank, member.epoch) == (self.rank, self.epoch)
+
+
+class State(Protocol):
+    """The global state that rounds advance; `ReplicatedState` is one."""
+
+    @property
+    def round(self) -> int:
+        """The last round that was applied."""
+
+    def digest(self) -> str:
+        """Names the parameters that the next round carries: the same on all replicas."""
+
+    def apply(self, exchange: Exchange) -> None:
+        """Apply a round's mean."""
+
+    def store(self, commit: Commit) -> None:
+        """Store what this member should of the state after its round."""
+
+    def skip(self) -> None:
+        """Continue from a newer snapshot: the next round's data are deleted."""
+
+    def catch_up(self) -> None:
+        """Apply every round that is committed by now."""
+
+
+class Judge(Protocol):
+    """Judges this replica round by round; called by its first process. Either raises WatchError to end the attempt."""
+
+    def judge_loss(self, recent: Sequence[Commit]) -> str | None:
+        """Why the round is to be made without this replica if that is possible; None if nothing is wrong."""
+
+    def judge_pace(self, claim: Claim, recent: Sequence[Commit], seconds: Sequence[float]) -> None:
+        """See whether it is slow; `seconds`: for which each of its processes has worked, () if that is not known."""
 
 
 def checked_samples(samples: float) -> float:

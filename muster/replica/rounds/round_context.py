@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from threading import Event
 from typing import Protocol, TypeVar
 
-from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.contract.spec.watch_rules import Watch
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
 from muster.replica.errors import RendezvousError, StoppedError
@@ -22,9 +19,9 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.stops import Stops
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.transport import Store
-from muster.replica.watching.progress import Progress
 from muster.replica.wire.blocks import CONNECTIONS, Buffers
 
 POLL_FIRST_SECONDS = 0.01
@@ -33,8 +30,6 @@ POLL_SHARE = 0.25  # a poll notices a change late by at most a quarter of the wa
 
 # A snapshot is as large as two rounds' means: at every tenth round it costs a fifth of a round's upload.
 SNAPSHOT_ROUNDS = 10
-# The state of an inner optimizer consists of averages over many steps: an older one serves as well, after a crash.
-CHECKPOINT_ROUNDS = 10
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -64,77 +59,44 @@ class SystemClock:
         return stop.wait(seconds)
 
 
-@dataclass
-class Expected:
-    """What a trainer has said about its training.
-
-    Attributes:
-        rounds: how many it expects in all; None: it has not said.
-        unit: what its samples are; None: it has not said.
-    """
-
-    rounds: int | None = None
-    unit: str | None = None
-
-
 @dataclass(frozen=True)
 class RoundContext:
-    """One run's rendezvous as one process sees it.
+    """What a round needs: the store, the run's rules, and this process's means.
 
     Attributes:
         run: the first run of the lineage, under whose name everything is stored.
-        stop: set when the process is asked to end (SIGTERM).
+        stops: say when this process should end.
         rounds_before: the rounds that earlier runs of the lineage have committed, as far as is known.
         trained_by: the run of the lineage that calls this process's trainer.
         on_early_finish: what follows when a trainer returns early; None where processes do not report that they have
             finished.
-        trainer_stop: set when the trainer should return.
-        stops_at_steps: set while a front end sets `trainer_stop`, for SIGTERM and at the end of the run: after the same
-            inner step in all processes of the replica.
         group: this process's place among the processes of its replica.
         board: small values that these processes share.
-        results: where the run's model is written; None: nowhere.
         link: connects them for the values of rounds, once a front end has connected it.
-        watch: the rules that watch the training; None: nothing does.
-        progress: how far this process has come, for the watch.
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
         fragments: into how many fragments the model is cut.
-        expected: what the trainer has said about its training.
         suspicions: reports a rank on a cluster that a round misses.
-        checkpoints: how often inner states are saved between rounds; None: never.
-        local_states: a folder of the instance for them that is not copied to S3; None: there is none.
-        joined: called once this process has loaded the run's state.
     """
 
     store: Store
     run: str
     quorum: Quorum
     timeout_seconds: float
-    stop: Event
+    stops: Stops
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(CONNECTIONS, "rendezvous"))
     clock: Clock = field(default_factory=SystemClock)
     codec: Codec = FP32
     snapshot_rounds: int = SNAPSHOT_ROUNDS
-    checkpoint_rounds: int = CHECKPOINT_ROUNDS
     buffers: Buffers = field(default_factory=Buffers)
     rounds_before: int = 0
     trained_by: str = ""
     on_early_finish: OnEarlyFinish | None = None
-    trainer_stop: Event = field(default_factory=Event)
-    stops_at_steps: Event = field(default_factory=Event)
     group: InnerGroup = field(default_factory=InnerGroup)
     board: Board = field(default_factory=LocalBoard)
-    results: Store | None = None
     link: Link = field(default_factory=Alone)
-    watch: Watch | None = None
-    progress: Progress = field(default_factory=Progress)
     outlier_factor: float = 0.0
     fragments: int = 1
-    expected: Expected = field(default_factory=Expected)
     suspicions: Suspicions = NO_SUSPICIONS
-    checkpoints: CheckpointTiers | None = None
-    local_states: Path | None = None
-    joined: Callable[[], object] = lambda: None
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.
@@ -162,7 +124,7 @@ class RoundContext:
 
     def polling(self) -> Polling:
         """Polling for one round; its time-out starts now."""
-        return Polling(self.clock, self.stop, self.timeout_seconds)
+        return Polling(self.clock, self.stops.asked, self.timeout_seconds)
 
 
 class Polling:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.codecs import codec_named
 from muster.replica.errors import AlgorithmError, RendezvousError
+from muster.replica.parts.link import by_first
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import keys
@@ -27,13 +29,22 @@ class RunOptions(StoredDocument):
     settings: dict[str, Setting]
 
 
-def agree_on_options(context: RoundContext, settings: Mapping[str, Setting]) -> None:
-    """Check that this process trains like the run; the first process of a run stores its settings.
+def agree_on_options(context: RoundContext, codec: str, settings: Mapping[str, Setting]) -> RoundContext:
+    """The context of a process that uses `codec` from now on, after a check that it trains like the run.
+
+    The first process of a run stores its settings. All processes of a replica call this.
 
     Raises:
         AlgorithmError: it does not; names the settings that differ.
         RendezvousError: the object does not hold the options of this run.
     """
+    factor, fragments = float(settings.get("outlier_factor", 0.0)), int(settings.get("fragments", 1))
+    agreed = replace(context, codec=codec_named(codec), outlier_factor=factor, fragments=fragments)
+    by_first(context.link, lambda: _agree(agreed, settings))
+    return agreed
+
+
+def _agree(context: RoundContext, settings: Mapping[str, Setting]) -> None:
     own = RunOptions(run=context.run, codec=context.codec.label, settings=dict(settings))
     try:
         context.store.create(keys.OPTIONS, own.to_json())

@@ -25,7 +25,7 @@ from muster.contract.document import digest
 from muster.contract.run.commit import Resumed
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.parts.link import Link
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
 from muster.replica.tiers.disk_tier import DiskTier
 from muster.replica.tiers.lane import Lane, Memory
@@ -130,7 +130,8 @@ class InnerStates:
         self.owner = Owner(context.run, context.store.uri(""), rendezvous.rank, link.rank, link.size)
         self._fast, self._far = _Schedule(wanted.memory_every), _Schedule(wanted.s3_every)
         self._s3 = StoreTier(context.store, rendezvous.rank, link.rank, link.size)
-        self._disk = None if context.local_states is None else DiskTier(_folder(context.local_states, self.owner))
+        folder = rendezvous.outside.local_states
+        self._disk = None if folder is None else DiskTier(_folder(folder, self.owner))
         self._nodes = MemoryTier.of(self.owner, interval) if self._fast.every else None
         self._lanes = {"fast": Lane("fast-states"), "s3": Lane("s3-states")}
         self._memory = Memory(arrays.memory)
@@ -140,7 +141,7 @@ class InnerStates:
     @classmethod
     def of(cls, rendezvous: Rendezvous, link: Link, arrays: Arrays, interval: int) -> InnerStates | None:
         """Those that the run's spec asks for; None if it asks for none."""
-        wanted = rendezvous.context.checkpoints
+        wanted = rendezvous.outside.checkpoints
         return None if wanted is None else cls(rendezvous, link, arrays, interval, wanted)
 
     def _tiers(self) -> Iterator[Tier]:
@@ -203,7 +204,7 @@ class InnerStates:
         """The replica continues from `found`: its contributions say so."""
         round_, step = found.id
         log.warning("event=resumed tier=%s round=%d step=%d claim=%d", found.tier, round_, step, found.epoch)
-        self._rendezvous.resumed = Resumed(tier=found.tier.value, round=round_, step=step)
+        self._rendezvous.statistics.resumed = Resumed(tier=found.tier.value, round=round_, step=step)
 
     def clear(self) -> None:
         """The training is over: delete the states. What a tier does not delete in time stays."""

@@ -12,6 +12,7 @@ from muster.contract.spec.watch_rules import Rule, Watch
 from muster.replica.errors import WatchError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.statistics.progress import Progress
 from muster.replica.store.transport import ObjectExistsError
 from muster.replica.wire import keys
 
@@ -19,14 +20,14 @@ from muster.replica.wire import keys
 class Findings:
     """Writes the findings of this process. Thread-safe."""
 
-    def __init__(self, context: RoundContext, rules: Watch, claim: Claim) -> None:
-        self._context, self._rules, self._claim = context, rules, claim
+    def __init__(self, context: RoundContext, progress: Progress, rules: Watch, claim: Claim) -> None:
+        self._context, self._progress, self.rules, self._claim = context, progress, rules, claim
         self._reported: Counter[Rule] = Counter()
         self._lock = Lock()
 
     def then(self, rule: Rule) -> str:
         """What follows when `rule` is met."""
-        return self._rules.then(rule)
+        return self.rules.then(rule)
 
     def report(self, rule: Rule, text: str) -> None:
         """Write a finding. One that the store does not take is in the log only.
@@ -34,7 +35,7 @@ class Findings:
         `no_round` is the run's: the first replica that finds it after a round reports it.
         """
         shown = _printable(text)[:TEXT_MAX]
-        round_, then, claim = self._context.progress.round, self.then(rule), self._claim
+        round_, then, claim = self._progress.round, self.then(rule), self._claim
         finding = Finding(rule=rule, then=then, rank=claim.rank, attempt=claim.attempt, round=round_, text=shown)
         log.warning("event=watch rule=%s then=%s text=%r", rule, then, shown)
         with self._lock:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Self
 
 from muster.contract.run.commit import Commit
 from muster.contract.spec.watch_rules import Rule, Watch
-from muster.replica.metrics import Metrics
 from muster.replica.rounds.claims import Claim
-from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.round import Rounds
 from muster.replica.watching.findings import Findings
 from muster.replica.watching.loss_rule import unusual_loss
 from muster.replica.watching.pace_rule import slow_process, slower_than_others
@@ -24,17 +22,12 @@ _SUSPECT_MAX = 200  # a contribution's header
 class SelfWatch:
     """Called by the first process of a replica, for all of them. Reports the beginning of a spell, once."""
 
-    def __init__(self, context: RoundContext, rules: Watch, claim: Claim, metrics: Metrics) -> None:
-        self._context, self._metrics = context, metrics
-        self.rules = rules
-        self.findings = Findings(context, rules, claim)
+    def __init__(self, rounds: Rounds, rules: Watch) -> None:
+        self._stop, self._metrics = rounds.context.stops.asked, rounds.statistics.metrics
+        self._rules = rules
+        self.findings = Findings(rounds.context, rounds.statistics.progress, rules, rounds.seat.claim)
         self._met: set[Rule] = set()
         self._seconds: deque[tuple[float, ...]] = deque(maxlen=rules.slow.rounds)
-
-    @classmethod
-    def of(cls, context: RoundContext, claim: Claim, metrics: Metrics) -> Self | None:
-        """The watch of a process; None where the run has no rules."""
-        return None if context.watch is None else cls(context, context.watch, claim, metrics)
 
     def judge_loss(self, recent: Sequence[Commit]) -> str | None:
         """Why the round is to be made without this replica, if it can be: its loss is unusual, and the rule says so.
@@ -42,7 +35,7 @@ class SelfWatch:
         Raises:
             WatchError: the rule says restart or stop.
         """
-        rule = self.rules.loss
+        rule = self._rules.loss
         text = unusual_loss(rule, self._metrics.last(rule.metric), recent)
         self._met_or_not(Rule.LOSS, text)
         return None if text is None or rule.then != "exclude" else text[:_SUSPECT_MAX]
@@ -53,7 +46,7 @@ class SelfWatch:
         Raises:
             WatchError: it is, and the rule says restart or stop.
         """
-        rule = self.rules.slow
+        rule = self._rules.slow
         self._seconds.append(tuple(seconds))
         text = slower_than_others(rule, (claim.rank, claim.epoch), recent) or slow_process(rule, list(self._seconds))
         self._met_or_not(Rule.SLOW, text)
@@ -62,5 +55,5 @@ class SelfWatch:
         is_new = text is not None and rule not in self._met
         self._met = self._met - {rule} if text is None else self._met | {rule}
         # A replica that is asked to stop saves what it has.
-        if text is not None and is_new and self.findings.then(rule) != "ignore" and not self._context.stop.is_set():
+        if text is not None and is_new and self.findings.then(rule) != "ignore" and not self._stop.is_set():
             self.findings.act(rule, text)

@@ -12,10 +12,11 @@ from threading import Event, Thread
 
 from muster.contract.errors import MusterError
 from muster.contract.run.watched_end import EXITS
-from muster.contract.spec.watch_rules import Rule, Watch
+from muster.contract.spec.watch_rules import Rule
 from muster.replica.errors import WatchError
 from muster.replica.group.board import BoardError
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.statistics.progress import Progress
 from muster.replica.watching.findings import Findings, ends_attempt
 from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
 
@@ -32,10 +33,11 @@ class TrainingWatch:
     """The watch of this process."""
 
     def __init__(
-        self, context: RoundContext, rules: Watch, findings: Findings, end: Callable[[WatchError], object]
+        self, context: RoundContext, progress: Progress, findings: Findings, end: Callable[[WatchError], object]
     ) -> None:
         """`end` ends this process and its replica's attempt; called from another thread than the trainer's."""
-        self._context, self._rules, self._findings, self._end = context, rules, findings, end
+        self._context, self._progress, self._findings, self._end = context, progress, findings, end
+        self._rules = findings.rules
         self._inquiry = Inquiry(context.board, context.group, self._answer, self._is_reported)
         self._reported_at: float | None = None
         self._reported_round: int | None = None
@@ -61,7 +63,7 @@ class TrainingWatch:
 
     @property
     def _is_left_alone(self) -> bool:
-        return self._over.is_set() or self._context.stop.is_set() or self._context.progress.is_over
+        return self._over.is_set() or self._context.stops.asked.is_set() or self._progress.is_over
 
     def _run(self) -> None:
         pause = min(
@@ -74,7 +76,7 @@ class TrainingWatch:
                 log.warning("event=watch-failed reason=%r", str(error))
 
     def _look_for_hang(self) -> None:
-        progress = self._context.progress
+        progress = self._progress
         # Read first: what is noted meanwhile belongs to the next look.
         noted_at = progress.noted_at
         limit = self._rules.hang.after_seconds
@@ -100,7 +102,7 @@ class TrainingWatch:
 
     def _answer(self) -> Answer:
         """What this process says when it is asked. If it hangs as well, its stacks go to the log."""
-        progress = self._context.progress
+        progress = self._progress
         if self._hangs_too:
             log.warning("event=stacks seconds=%d", progress.idle_seconds)
             faulthandler.dump_traceback(_STDERR)
@@ -109,14 +111,14 @@ class TrainingWatch:
     def _is_reported(self) -> None:
         """A hang of the replica was reported: this process does not report that it stands still for the same cause."""
         if self._hangs_too:
-            self._reported_at = self._context.progress.noted_at
+            self._reported_at = self._progress.noted_at
 
     @property
     def _hangs_too(self) -> bool:
-        return self._context.progress.idle_seconds >= _REPORTED_SHARE * self._rules.hang.after_seconds
+        return self._progress.idle_seconds >= _REPORTED_SHARE * self._rules.hang.after_seconds
 
     def _look_for_round(self) -> None:
-        progress = self._context.progress
+        progress = self._progress
         seconds = progress.seconds_without_round
         if seconds < self._rules.no_round.after_seconds or self._reported_round == progress.round:
             return

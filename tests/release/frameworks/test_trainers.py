@@ -10,9 +10,9 @@ import torch
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.huggingface import Algorithm, Context, DiLoCoCallback
 from muster.replica.errors import ParametersError, StoppedError
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds import agreement
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.statistics.metrics import Metrics
 from muster.torch import DiLoCo
 from tests.release.frameworks.processes import all_succeed, processes_of
 from tests.release.frameworks.trainers import (

@@ -30,7 +30,7 @@ def tell(context: Context) -> None:
         **{name: os.environ[name] for name in VARIABLES},
         "group": [context.group.rank, context.group.size, context.group.local_rank],
         "replica": [context.rank, context.world_size],
-        "seat": [context.rendezvous.claim.epoch, context.incarnation],
+        "seat": [context.rendezvous.seat.claim.epoch, context.incarnation],
         "agent": os.environ.get("TORCHELASTIC_RUN_ID"),
     }
     print(json.dumps(found), flush=True)

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from muster.replica.rounds import pulse
+from muster.replica.phases import pulse
 from muster.torch import Algorithm, Context, DiLoCo
 
 

@@ -13,11 +13,11 @@ from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimat
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
 from muster.replica.errors import AlgorithmError, ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.metrics import METRICS_MAX
 from muster.replica.model.final_model import FinalModel
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import outliers
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.statistics.metrics import METRICS_MAX
 from muster.replica.wire.binary_format import Floats
 from tests.support.data_position import DataPosition
 from tests.support.groups import ThreadGroup
@@ -47,7 +47,7 @@ def test_an_exchange_runs_beside_the_inner_steps_and_blocks_only_when_its_turn_c
 
 def test_what_is_measured_has_room_beside_as_many_metrics_as_a_trainer_may_log(tmp_path: Path) -> None:
     run = Run.alone(tmp_path)
-    outer, metrics = DiLoCo(rendezvous := run.open(), np.zeros(4, np.float32)), rendezvous.metrics
+    outer, metrics = DiLoCo(rendezvous := run.open(), np.zeros(4, np.float32)), rendezvous.statistics.metrics
     metrics.log(**{f"metric{index}": index for index in range(METRICS_MAX)})
     for _ in range(2):
         outer.step()

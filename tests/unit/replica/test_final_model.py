@@ -24,7 +24,7 @@ from muster.replica.model.tensor_source import Raw
 from muster.replica.model.weight_files import Tensor, index_of, weight_files
 from muster.replica.model.weights_writer import Target, WeightsWriter
 from muster.replica.parts.local_shard import LocalShard
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import StoreUnavailableError
 from tests.support.groups import Shared, ThreadLink
@@ -219,7 +219,7 @@ class ModelRun:
     ) -> Rendezvous:
         """Train and leave; returns what the replica left with."""
         results = FaultyStore(LocalStore(self.results), faults or Faults())
-        rendezvous = self.run.open(rank, attempt, results=results)
+        rendezvous = self.run.open(rank, attempt, Outside(results=results))
         weights = np.zeros(COUNT, np.float32)
         outer = DiLoCo(rendezvous, {"weights": weights}, final_model=final_model)
         while outer.round < rounds:
@@ -355,12 +355,12 @@ def test_an_evaluation_that_fails_is_the_trainers_failure_and_the_model_stays(tm
 
 def test_a_rerun_that_comes_after_the_model_writes_nothing_and_makes_no_step(tmp_path: Path) -> None:
     run = ModelRun(tmp_path, 1)
-    assert run.replica(0).has_left
+    assert run.replica(0).departure.has_left
     file = run.results / "model" / "model.safetensors"
     before = file.stat().st_mtime_ns
     run.replica(0, attempt=2)
     assert (run.writers(), file.stat().st_mtime_ns) == ([0], before)
-    third = run.run.open(attempt=3, results=LocalStore(run.results))
+    third = run.run.open(attempt=3, outside=Outside(results=LocalStore(run.results)))
     outer = DiLoCo(third, {"weights": np.zeros(COUNT, np.float32)})
     outer.finish()
     assert outer.finish() is None

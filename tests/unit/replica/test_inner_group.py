@@ -235,14 +235,14 @@ def test_a_board_listens_everywhere_if_its_address_is_known_outside_only() -> No
 def test_a_group_holds_one_claim_and_renews_it_once(tmp_path: Path) -> None:
     run, board = Run.alone(tmp_path), LocalBoard()
     members = [InnerGroup(rank, 3, rank) for rank in range(3)]
-    seats = [run.open(group=member, board=board) for member in members]
+    seats = [run.open(group=member, board=board).seat for member in members]
     assert {seat.claim.epoch for seat in seats} == {1}
     for seat in seats:
-        seat.rejoin()
+        seat.renew()
     assert {seat.claim for seat in seats} == {seats[0].claim}
     assert seats[0].claim.epoch == 2
     # A new container has a new board, and fences the whole group.
-    assert run.open().claim.epoch == 3
+    assert run.open().seat.epoch == 3
 
 
 def test_the_plain_spawner_serves_where_there_is_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from muster.contract.exits import ReplicaExit
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.time_use import Activity, TimeUse, seconds_of
 from muster.contract.spec.metric_sinks import MetricSinks
-from muster.replica import stopwatch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry import main as entry
@@ -30,16 +29,17 @@ from muster.replica.errors import InputError, ParametersError, WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.member import Member
-from muster.replica.metrics import Metrics
 from muster.replica.sinks import open_sinks as sinks_of_document
 from muster.replica.sinks import writer
 from muster.replica.sinks.identity import Identity
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.tensorboard import TensorBoard, _masked_checksum, _varint
 from muster.replica.sinks.writer import Ending, MetricsWriter, Record
-from muster.replica.stopwatch import Stopwatch
-from muster.replica.time_account import TimeAccount
-from muster.replica.watching.progress import Progress
+from muster.replica.statistics import stopwatch
+from muster.replica.statistics.metrics import Metrics
+from muster.replica.statistics.statistics import Statistics
+from muster.replica.statistics.stopwatch import Stopwatch
+from muster.replica.statistics.time_account import TimeAccount
 from muster.replica.wire import keys
 from tests.support.contexts import context_of, trained
 from tests.support.peers import HandClock, Run, run_all
@@ -167,7 +167,7 @@ def test_what_a_replica_that_hangs_has_logged_is_written_after_its_reason(
     tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def found_hanging(context: Context, end_now: Callable[[WatchError], None]) -> Iterator[None]:
+    def found_hanging(context: Context, _: object, end_now: Callable[[WatchError], None]) -> Iterator[None]:
         context.metrics.log(loss=0.5)
         end_now(WatchError(ReplicaExit.HANG, "no step for 600 s"))
         yield
@@ -412,7 +412,7 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
 
     def train(rank: int) -> None:
         rendezvous = run.open(rank, clock=clocks[rank])
-        metrics = rendezvous.metrics
+        metrics = rendezvous.statistics.metrics
         clocks[rank].seconds += 5  # the trainer builds its model
         outer = DiLoCo(rendezvous, np.zeros(run.count, np.float32), Algorithm(sync_every=2))
         metrics.log(start=0.0)
@@ -467,7 +467,7 @@ def test_ranks_that_a_run_does_not_have_are_not_counted_on(tmp_path: Path) -> No
 def test_a_blocked_time_within_another_one_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: now))
-    watch = Stopwatch(Metrics(), Progress(), TimeAccount(lambda: now))
+    watch = Stopwatch(Statistics(Metrics(), lambda: now))
     with watch.blocked():
         now += 1
         with watch.blocked():

@@ -4,7 +4,6 @@ import itertools
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
@@ -24,10 +23,13 @@ from muster.replica.parts.link import Link
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.parts.redistribution import Redistribution
+from muster.replica.phases import pulse
+from muster.replica.phases.synchronizer import OwnState
+from muster.replica.rendezvous import Outside
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.resizing.states import ResizedStates, resized_objects
-from muster.replica.rounds import pulse, reduced_shards
-from muster.replica.rounds.synchronizer import OwnState
+from muster.replica.rounds import reduced_shards
+from muster.replica.rounds.stops import Stops
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
@@ -198,7 +200,7 @@ class Replica:
     def _process(
         self, index: int, group: ThreadGroup, stop: threading.Event, stops_after: int | None
     ) -> tuple[bytes, int]:
-        rendezvous = group.open(replace(self.run.context(stop=stop), checkpoint_rounds=1), index)
+        rendezvous = group.open(self.run.context(stops=Stops(stop)), index, outside=Outside(checkpoint_rounds=1))
         parameters, algorithm = np.zeros(self.run.count, np.float32), self.algorithm
         packing = CopiedArray(parameters, group.link(index))
         cut = Cut(self.run.count, codec_named(algorithm.codec), algorithm.fragments, index, group.size)

@@ -28,9 +28,9 @@ from muster.replica.rounds.claims import (
     newer_holder,
     renew_claim,
 )
+from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
 from muster.replica.rounds.quorum import Decision, Quorum, QuorumTally
-from muster.replica.rounds.rendezvous import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions
 from muster.replica.store.local_store import LocalStore
@@ -264,7 +264,7 @@ def test_the_round_is_committed_when_its_window_closes_and_no_poll_later(tmp_pat
     for seconds in (0.7, 2.0, 2.3):
         clock, run = HandClock(passes=True), Run(tmp_path / f"{seconds}", replicas=2)
         rendezvous = run.open(clock=clock, quorum=Quorum(2, 1, seconds))
-        rendezvous.exchange(1, LocalUpdate(np.ones(8, np.float32), 1.0))
+        rendezvous.rounds.exchange(1, LocalUpdate(np.ones(8, np.float32), 1.0))
         assert clock.seconds == pytest.approx(seconds, abs=1e-6)
 
 

@@ -15,14 +15,16 @@ import pytest
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.errors import FencedError, OtherStateError, RendezvousError
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.agreement import commit_time
 from muster.replica.rounds.claims import claim_rank
-from muster.replica.rounds.contribution import Notes, make_contribution
+from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.reduction import reduced_mean
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_history import last_committed
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.statistics import Notes
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
 from tests.support.data_position import DataPosition
@@ -82,7 +84,7 @@ def test_a_superseded_process_uploads_no_contribution(alone: Run) -> None:
     older = alone.open()
     claim_rank(alone.store, RUN, 0, 2)
     update = LocalUpdate(gradient_of(0, 1, alone.count), 1.0)
-    for contributes in (older.exchange, older.give):
+    for contributes in (older.rounds.exchange, older.rounds.give):
         with pytest.raises(FencedError):
             contributes(1, update)
     assert alone.store.keys(keys.CONTRIBUTIONS, "d") == []
@@ -98,10 +100,10 @@ def test_a_replicas_own_state_is_saved_before_its_contribution_can_be_seen(alone
     rendezvous = alone.open(attempt=2, store=store)
     update = LocalUpdate(np.ones(alone.count, np.float32), 1.0, before_giving=lambda _: saved.append("saved"))
     if committed:
-        rendezvous.exchange(1, update)
+        rendezvous.rounds.exchange(1, update)
     else:
         with pytest.raises(Killed):
-            rendezvous.exchange(1, update)
+            rendezvous.rounds.exchange(1, update)
     assert saved == ["saved"]
 
 
@@ -233,7 +235,7 @@ def test_a_replica_that_comes_when_the_round_is_committed_finds_its_other_bits(t
         assert len({peer.parameters() for peer in peers}) == 1
     rendezvous = run.open(attempt=2)
     with pytest.raises(OtherStateError):
-        rendezvous.exchange(1, LocalUpdate(gradient_of(0, 1, run.count), 1.0, state="00000000"))
+        rendezvous.rounds.exchange(1, LocalUpdate(gradient_of(0, 1, run.count), 1.0, state="00000000"))
 
 
 # --- A process that claims its rank before a commit and loads until after it takes part as soon as it can -----------
@@ -291,7 +293,7 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
         update = LocalUpdate(gradient_of(1, 5, run.count), 2.0)
         training = rendezvous[0].training
         assert isinstance(training, ReplicatedState)
-        assert training.advance(update) is not None
+        assert rendezvous[0].rounds.play(training, update) is not None
         assert other.parameters() == training.state.parameters.tobytes()
     assert [member.rank for member in run.commit(5).members] == [0, 1]
 
@@ -376,7 +378,7 @@ def test_a_rerun_that_ends_before_the_round_counts_its_predecessor_repeats_nothi
     def begin(attempt: int, faults: Faults) -> tuple[DiLoCo, DataPosition, threading.Event]:
         stop, reader = threading.Event(), DataPosition()
         outer = DiLoCo(
-            run.open(attempt=attempt, store=FaultyStore(run.store, faults), stop=stop),
+            run.open(attempt=attempt, store=FaultyStore(run.store, faults), stops=Stops(stop)),
             np.zeros(run.count, np.float32),
             Algorithm(sync_every=4, codec=codec),
             trainer_state={"reader": reader},

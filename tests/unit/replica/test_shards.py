@@ -18,7 +18,7 @@ from muster.replica.errors import RendezvousError
 from muster.replica.parts.cut import Cut
 from muster.replica.rounds import agreement, snapshots, weighted_mean
 from muster.replica.rounds.claims import Claim
-from muster.replica.rounds.contribution import Notes, make_contribution
+from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.reduced_shards import ReducedShards, shards_for
 from muster.replica.rounds.reduction import _Reduction, reduced_mean
@@ -27,6 +27,7 @@ from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import latest_state
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.rounds.weighted_mean import WeightedMean
+from muster.replica.statistics.statistics import Notes
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 from muster.replica.wire import blocks, keys
 from tests.support.peers import SHARDED, Faults, FaultyStore, Killed, Run, all_ended

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,15 @@ import pytest
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.entry.main import Stops
 from muster.replica.errors import StoppedError
 from muster.replica.frontends import saved_state
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.rounds import agreement, lookout
+from muster.replica.phases import lookout
+from muster.replica.phases.lookout import Lookout
+from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.rounds import agreement
 from muster.replica.rounds.exchange import Outcome
-from muster.replica.rounds.lookout import Lookout
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.stops import Stops
 from muster.replica.store import checkpoints
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys
@@ -45,7 +45,7 @@ class Replica:
     ) -> None:
         self.stop = threading.Event()
         store = FaultyStore(run.store, faults or Faults())
-        self.rendezvous = run.open(rank, store=store, stop=self.stop, trainer_stop=self.stop)
+        self.rendezvous = run.open(rank, store=store, stops=Stops(self.stop, self.stop))
         self.counts = np.zeros((run.replicas, ROUNDS * STEPS * 2), np.float32)
         self.reader = DataPosition()
         self.rank, self.drawn = rank, list[int]()
@@ -240,7 +240,7 @@ def test_any_algorithm_continues_after_a_stop(tmp_path: Path, algorithm: Algorit
 def test_a_stopped_replica_stays_in_the_run(tmp_path: Path) -> None:
     run = Run.alone(tmp_path / "run", on_early_finish=OnEarlyFinish.STOP)
     stop, results = threading.Event(), tmp_path / "results"
-    rendezvous = run.open(stop=stop, results=LocalStore(results))
+    rendezvous = run.open(outside=Outside(results=LocalStore(results)), stops=Stops(stop))
     outer = DiLoCo(rendezvous, np.zeros(4, np.float32), Algorithm(sync_every=STEPS))
     outer.step()
     stop.set()
@@ -269,7 +269,7 @@ def test_a_killed_replica_repeats_its_phase_with_an_older_inner_optimizer(
         """The position of the data before and after the steps; then the process is killed."""
         reader, optimizer = DataPosition(), Optimizer()
         outer = DiLoCo(
-            run.open(checkpoint_rounds=3),
+            run.open(outside=Outside(checkpoint_rounds=3)),
             np.zeros(4, np.float32),
             Algorithm(sync_every=STEPS, codec="int8"),
             trainer_state={"reader": reader, "optimizer": optimizer},
@@ -311,9 +311,7 @@ class StoppedGroup(ThreadGroup):
         self.stops, self.steps = [Stops(), Stops()], [0, 0]
 
     def joined(self, run: Run, index: int, rank: int = 0) -> Rendezvous:
-        stop = self.stops[index]
-        context = replace(run.context(stop=stop.asked), trainer_stop=stop.trainer, stops_at_steps=stop.at_steps)
-        return self.open(context, index, rank)
+        return self.open(run.context(stops=self.stops[index]), index, rank)
 
 
 def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> None:
@@ -352,7 +350,7 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
 
     def train(of: ThreadGroup, rendezvous: Rendezvous, rounds: int) -> Iterator[None]:
         outer = of.trainer(rendezvous, np.zeros(run.count, np.float32), Algorithm(4, delay=3))
-        while outer.round < rounds and not rendezvous.context.trainer_stop.is_set():
+        while outer.round < rounds and not rendezvous.context.stops.trainer.is_set():
             yield
             outer.step(1)
         if rendezvous is processes[0]:
@@ -363,19 +361,20 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
         rendezvous = other.open(run.context(), 0)
         for _ in train(other, rendezvous, rounds=1):
             pass
-        rendezvous.finish("its trainer returned")
+        rendezvous.departure.finish("its trainer returned")
 
     def learn_late(rendezvous: Rendezvous) -> None:
         """The second process learns it in its last step before the exchange is merged, the first one before."""
-        note = rendezvous._note
+        seen = rendezvous.rounds.seen
+        note = seen.note
 
         def noted(commit: Commit) -> None:
             if commit.round == 2:
-                wait_until("the first process", lambda: processes[0] is not None and processes[0].has_ended)
+                wait_until("the first process", lambda: processes[0] is not None and processes[0].rounds.seen.has_ended)
                 wait_until("its last step", lambda: steps[0] == last or returned.is_set())
             note(commit)
 
-        rendezvous._note = noted  # type: ignore[method-assign]
+        seen.note = noted  # type: ignore[method-assign]
 
     def process(index: int) -> None:
         processes[index] = rendezvous = group.joined(run, index, rank=1)
@@ -384,7 +383,7 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
         for _ in train(group, rendezvous, rounds=9):
             steps[index] += 1
             if (index, steps[index]) == (0, last - 2):
-                wait_until("the end of the run", lambda: rendezvous.has_ended)
+                wait_until("the end of the run", lambda: rendezvous.rounds.seen.has_ended)
             inner.wait()  # an inner step needs both, as with FSDP
 
     run_all([*other.threads(alone), *group.threads(process)])
@@ -428,7 +427,7 @@ class SteadyReplica:
 
     def __init__(self, run: Run, rank: int, algorithm: Algorithm, attempt: int = 1) -> None:
         self.stop = threading.Event()
-        self.rendezvous = run.open(rank, attempt, stop=self.stop)
+        self.rendezvous = run.open(rank, attempt, stops=Stops(self.stop))
         self.parameters = np.zeros(run.count, np.float32)
         self.outer = DiLoCo(self.rendezvous, self.parameters, algorithm)
         self.steps = 0
@@ -585,7 +584,7 @@ def test_the_processes_of_a_slow_replica_give_after_the_same_step(tmp_path: Path
             steps[index] += 1
             parameters -= 2
             outer.step(0.5)
-            rendezvous.context.stop.wait(0.01)
+            rendezvous.context.stops.asked.wait(0.01)
         outer.finish()
         states[index] = parameters.tobytes()
 

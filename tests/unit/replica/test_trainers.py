@@ -39,10 +39,14 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
 from muster.replica.legacy.own_loop import arguments_of, set_environment
-from muster.replica.metrics import Metrics
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
-from muster.replica.rounds.rendezvous import Rendezvous
+from muster.replica.rounds.round import Rounds
+from muster.replica.rounds.seat import Seat
+from muster.replica.rounds.stops import Stops
+from muster.replica.statistics.metrics import Metrics
+from muster.replica.statistics.statistics import Statistics
 from muster.replica.wire import keys
 from tests.support.contexts import context_of
 from tests.support.peers import Faults, FaultyStore, Killed, Run, kill_at, missing_only_in
@@ -121,8 +125,8 @@ def call(function: str, run: Run, **kwargs: Any) -> str:
     """Call a trainer of the job as a replica's process does."""
     own, context = own_loop_kwargs(f"{JOB}:{function}", kwargs), context_of(run)
     how = call_trainer(load_trainer(OWN_LOOP, own), context, document_of(own, run.replicas, OWN_LOOP))
-    context.rendezvous.returned(how)
-    assert context.rendezvous.has_left
+    context.rendezvous.departure.returned(how)
+    assert context.rendezvous.departure.has_left
     return how
 
 
@@ -286,8 +290,8 @@ def test_a_rerun_may_skip_its_local_training_or_restore_a_checkpoint(tmp_path: P
 
     again = joined(run, 0, attempt=3)
     again.resume(4)
-    assert not again._rounds.rendezvous.claim.loads, "the others do not wait for it"
-    metrics = again._rounds.rendezvous.metrics
+    assert not again._rounds.rendezvous.seat.claim.loads, "the others do not wait for it"
+    metrics = again._rounds.rendezvous.statistics.metrics
     assert (again.round, again.behind, metrics.round, metrics.step) == (4, 0, 4, 4)
     assert len(set(all_left([partial(one_more, again, 5), partial(one_more, other, 5)]))) == 1
     for round_ in (4, 6):
@@ -367,13 +371,13 @@ def test_calls_of_another_size_or_another_algorithm_are_errors(tmp_path: Path) -
 
 def test_a_void_round_has_no_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = joined(Run.alone(tmp_path), 0)
-    made = Rendezvous.exchange
+    made = Rounds.exchange
 
-    def void(rendezvous: Rendezvous, round_: int, update: LocalUpdate) -> Exchange:
-        exchange = made(rendezvous, round_, update)
+    def void(rounds: Rounds, round_: int, update: LocalUpdate) -> Exchange:
+        exchange = made(rounds, round_, update)
         return replace(exchange, commit=exchange.commit.model_copy(update={"void": True}))
 
-    monkeypatch.setattr(Rendezvous, "exchange", void)
+    monkeypatch.setattr(Rounds, "exchange", void)
     values = np.ones(3)
     with pytest.raises(DivergedError, match="number 1 has no mean"):
         one.allreduce(values)
@@ -394,7 +398,7 @@ def test_means_that_were_deleted_are_no_reason_to_begin_anew(tmp_path: Path) -> 
 def test_a_process_that_is_stopped_superseded_or_at_the_end_of_the_run_makes_no_further_call(tmp_path: Path) -> None:
     stop = threading.Event()
     run = Run.alone(tmp_path)
-    one = joined(run, 0, stop=stop)
+    one = joined(run, 0, stops=Stops(stop))
     one.allreduce(np.ones(3))
     stop.set()
     with pytest.raises(StoppedError):
@@ -407,8 +411,8 @@ def test_a_process_that_is_stopped_superseded_or_at_the_end_of_the_run_makes_no_
     ending = Run(tmp_path / "ending", replicas=2, min_participants=2, on_early_finish=OnEarlyFinish.STOP)
     first, second = (joined(ending, rank) for rank in range(2))
     all_left([partial(one_more, first, 1), partial(one_more, second, 1)])
-    first._rounds.rendezvous.leaves_no_model()
-    first._rounds.rendezvous.returned("its trainer returned")
+    first._rounds.rendezvous.departure.leaves_no_model()
+    first._rounds.rendezvous.departure.returned("its trainer returned")
     one_more(second, 2)
     with pytest.raises(RunEndedError, match="replica 0 finished in round 1"):
         one_more(second, 3)
@@ -416,7 +420,8 @@ def test_a_process_that_is_stopped_superseded_or_at_the_end_of_the_run_makes_no_
 
 def test_only_the_first_process_of_a_replica_exchanges(tmp_path: Path) -> None:
     context = replace(Run.alone(tmp_path).context(), group=InnerGroup(rank=1, size=2))
-    second = ObjectStoreAllReduce.of_process(OwnRounds(Rendezvous(context, Claim(0, 1, 1, 1), Metrics())))
+    rounds = Rounds(context, Seat(context, Claim(0, 1, 1, 1)), Statistics(Metrics()))
+    second = ObjectStoreAllReduce.of_process(OwnRounds(Rendezvous(rounds)))
     with pytest.raises(ParametersError, match="ObjectStoreAllReduce exchanges all parameters from one process"):
         second.allreduce(np.ones(3))
 

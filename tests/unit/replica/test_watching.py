@@ -21,16 +21,17 @@ from muster.replica.errors import WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
+from muster.replica.phases.work_time import WorkTime
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.claims import Claim
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.work_time import WorkTime
+from muster.replica.statistics.progress import Progress
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.watching.findings import Findings
 from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
 from muster.replica.watching.loss_rule import unusual_loss
 from muster.replica.watching.pace_rule import slow_process, slower_than_others
-from muster.replica.watching.progress import Progress
+from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.watching.training_watch import TrainingWatch
 from tests.support.groups import ThreadGroup
 from tests.support.peers import Faults, FaultyStore, HandClock, Run, together
@@ -65,8 +66,12 @@ class WatchedRun(Run):
 
     watch: Watch = field(default_factory=Watch)
 
-    def context(self, *given: Any) -> RoundContext:
-        return replace(super().context(*given), watch=self.watch)
+    def open(self, *given: Any, **fields: Any) -> Rendezvous:
+        return self.watching(super().open(*given, **fields))
+
+    def watching(self, rendezvous: Rendezvous) -> Rendezvous:
+        rendezvous.rounds.judge = SelfWatch(rendezvous.rounds, self.watch)
+        return rendezvous
 
 
 # The loss
@@ -98,7 +103,7 @@ def trained(run: Run, losses: Callable[[int, int], float], rounds: int) -> list[
         outer = DiLoCo(rendezvous, parameters, Algorithm(learning_rate=1.0, momentum=0.0))
         try:
             while outer.round < rounds:
-                rendezvous.metrics.log(loss=losses(rendezvous.rank, outer.round + 1))
+                rendezvous.statistics.metrics.log(loss=losses(rendezvous.rank, outer.round + 1))
                 parameters -= np.float32(rendezvous.rank + 1)
                 outer.step()
         except WatchError as error:
@@ -197,7 +202,7 @@ def test_the_seconds_of_all_processes_of_a_replica_are_compared(tmp_path: Path) 
 
     def work(index: int) -> None:
         clock = HandClock()
-        rendezvous = group.open(replace(run.context(), clock=clock), index)
+        rendezvous = run.watching(group.open(replace(run.context(), clock=clock), index))
         outer = group.trainer(rendezvous, np.zeros(1_000, np.float32), Algorithm())
         while outer.round < 2:
             clock.seconds += (2.0, 10.0)[index]
@@ -253,14 +258,11 @@ class Watched:
     """A process whose watch looks when the test says so."""
 
     context: RoundContext
+    progress: Progress
     clock: HandClock
     watch: TrainingWatch
     inquiry: Inquiry
     ended: list[WatchError] = field(default_factory=list)
-
-    @property
-    def progress(self) -> Progress:
-        return self.context.progress
 
     def look_after(self, seconds: float) -> None:
         self.clock.seconds += seconds
@@ -273,15 +275,15 @@ def watched(
     clock = HandClock()
     context = replace(
         run.context(),
-        watch=rules,
-        progress=Progress(clock.monotonic),
         group=group or InnerGroup(),
         board=board or LocalBoard(),
         timeout_seconds=1_000.0,
     )
     ended: list[WatchError] = []
-    watch = TrainingWatch(context, rules, Findings(context, rules, replace(CLAIM, rank=rank)), ended.append)
-    return Watched(context, clock, watch, watch._inquiry, ended)
+    progress = Progress(clock.monotonic)
+    findings = Findings(context, progress, rules, replace(CLAIM, rank=rank))
+    watch = TrainingWatch(context, progress, findings, ended.append)
+    return Watched(context, progress, clock, watch, watch._inquiry, ended)
 
 
 HANG = Watch(hang=Hang(after_seconds=100.0), no_round=NoRound(then="ignore"))
@@ -330,9 +332,9 @@ def test_what_is_no_hang(tmp_path: Path) -> None:
     for _ in range(3):
         one.look_after(90.0)  # evaluates
         one.progress.alive()
-    one.context.stop.set()
+    one.context.stops.asked.set()
     one.look_after(5_000.0)  # saves what it has
-    one.context.stop.clear()
+    one.context.stops.asked.clear()
     one.progress.is_over = True
     one.look_after(5_000.0)  # writes the model
     one.progress.is_over = False
@@ -460,7 +462,7 @@ def test_a_run_without_rounds_is_stopped_if_the_rule_says_so(tmp_path: Path) -> 
 
 def test_findings_are_bounded_and_a_store_that_fails_loses_them_only(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    told = Findings(run.context(), Watch(), CLAIM)
+    told = Findings(run.context(), Progress(), Watch(), CLAIM)
     for number in range(FINDINGS_MAX + 5):
         told.report(Rule.LOSS, f"{number} – é\n" + "x" * 2_000)
     found = findings_in(run)
@@ -471,5 +473,5 @@ def test_findings_are_bounded_and_a_store_that_fails_loses_them_only(tmp_path: P
         raise StoreUnavailableError(key, 8, "503")
 
     failing = run.context(FaultyStore(run.store, Faults(before_create=breaks)))
-    Findings(failing, Watch(), CLAIM).report(Rule.SLOW, "slow")
+    Findings(failing, Progress(), Watch(), CLAIM).report(Rule.SLOW, "slow")
     assert len(findings_in(run)) == FINDINGS_MAX

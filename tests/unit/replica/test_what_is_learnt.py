@@ -17,12 +17,13 @@ from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.frontends.saved_state import with_progress
 from muster.replica.parts.link import Alone
+from muster.replica.phases.phase import Phase, StoredPhase
+from muster.replica.phases.synchronizer import OwnState, Synchronizer
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds import error_feedback
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange
-from muster.replica.rounds.phase import Phase, StoredPhase
-from muster.replica.rounds.rendezvous import Rendezvous
-from muster.replica.rounds.synchronizer import OwnState, Synchronizer
+from muster.replica.rounds.stops import Stops
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire.binary_format import Encoding, Floats, Records, decode_blocks, encode_records
 from muster.replica.wire.blocks import Blocks
@@ -71,7 +72,7 @@ class Explored:
         self.values[-STATISTICS:] = 1
         packing = ArrayPacking(self.values)
         packing.optimized -= STATISTICS
-        stops: dict[str, Any] = {} if stop is None else {"stop": stop, "trainer_stop": stop}
+        stops: dict[str, Any] = {} if stop is None else {"stops": Stops(stop, stop)}
         self.rendezvous: Rendezvous = run.open(rank, **stops)
         self.outer = Synchronizer(self.rendezvous, packing, algorithm, NO_OWN, folder)
 
@@ -278,10 +279,10 @@ def test_a_void_round_counts_nobody_and_a_share_is_that_of_the_weight(tmp_path: 
     commit = commit_of([0, 1])
     own, other = commit.members
     commit = commit.model_copy(update={"members": (own, other.model_copy(update={"weight": 3 * own.weight}))})
-    rendezvous._note(commit)
+    rendezvous.rounds.seen.note(commit)
     assert rendezvous.counted(commit.round) == own.epoch
     assert Exchange(commit, np.zeros(1, np.float32), 0, own.epoch).share == 0.25
-    rendezvous._note(commit.model_copy(update={"void": True}))
+    rendezvous.rounds.seen.note(commit.model_copy(update={"void": True}))
     assert rendezvous.counted(commit.round) is None
 
 

@@ -12,17 +12,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from muster.replica.metrics import UTILISATION, Metrics
-from muster.replica.time_account import TimeAccount
-from muster.replica.watching.progress import Progress
+from muster.replica.statistics.metrics import UTILISATION
+from muster.replica.statistics.statistics import Statistics
 
 
 class Stopwatch:
     """Wall-clock seconds since the last `lap`, and how many of them were blocked."""
 
-    def __init__(self, metrics: Metrics, progress: Progress, times: TimeAccount) -> None:
-        """Logs the utilisation of each lap to `metrics`; `progress` and `times` learn when the loop is blocked."""
-        self._metrics, self._progress, self._times = metrics, progress, times
+    def __init__(self, statistics: Statistics) -> None:
+        """Logs the utilisation of each lap; progress and time account learn when the loop is blocked."""
+        self._statistics = statistics
         self._began = time.monotonic()
         self._blocked = 0.0
         self._is_blocked = False
@@ -35,7 +34,7 @@ class Stopwatch:
         began, outermost = time.monotonic(), not self._is_blocked
         self._is_blocked = True
         try:
-            with self._progress.waiting(), self._times.blocked():
+            with self._statistics.progress.waiting(), self._statistics.times.blocked():
                 yield
         finally:
             self._is_blocked = not outermost
@@ -48,4 +47,4 @@ class Stopwatch:
         self.blocked_seconds = self._blocked
         self.utilisation = 1 - self._blocked / max(now - self._began, 1e-9)
         self._began, self._blocked = now, 0.0
-        self._metrics.log(**{UTILISATION: self.utilisation})
+        self._statistics.metrics.log(**{UTILISATION: self.utilisation})

@@ -87,7 +87,7 @@ class Lookout:
 
     def _watch(self, at_hand: _Round) -> None:
         clock = self._context.clock
-        while not (at_hand.is_over.is_set() or self._context.stop.is_set() or at_hand.is_committed):
+        while not (at_hand.is_over.is_set() or self._context.stops.asked.is_set() or at_hand.is_committed):
             # What is wrong with the store is said by the exchange.
             with suppress(MusterError):
                 self._look(at_hand)

@@ -34,12 +34,12 @@ class Pulse:
         self._every, self._left = 1, 1
         self._began = context.clock.monotonic()
         if link.size > 1:
-            context.stops_at_steps.set()
+            context.stops.at_steps.set()
 
     @property
     def is_over(self) -> bool:
         """Whether the replica was asked to stop, as its processes have agreed."""
-        return self._context.stop.is_set() if self._link.size == 1 else self._is_over
+        return self._context.stops.asked.is_set() if self._link.size == 1 else self._is_over
 
     @property
     def has_ended(self) -> bool:
@@ -61,7 +61,7 @@ class Pulse:
             self._end()
 
     def beat(self) -> None:
-        """After an inner step; all processes call this. If the trainer is to return, `trainer_stop` is set now."""
+        """After an inner step; all processes call this. If the trainer is to return, `stops.trainer` is set now."""
         if self._link.size == 1 or self._is_over:
             return
         self._left -= 1
@@ -73,15 +73,15 @@ class Pulse:
         if self._link.size > 1:
             if not self._is_over:
                 self._compare()
-            self._context.stops_at_steps.clear()
-            if self._context.stop.is_set():
-                self._context.trainer_stop.set()
+            self._context.stops.at_steps.clear()
+            if self._context.stops.asked.is_set():
+                self._context.stops.trainer.set()
         return self.is_over
 
     def _compare(self) -> None:
         now = self._context.clock.monotonic()
         late = self._link.rank == 0 and self._find_late()
-        answers = self._link.gather((self._context.stop.is_set(), now - self._began, late, self._find_ended()))
+        answers = self._link.gather((self._context.stops.asked.is_set(), now - self._began, late, self._find_ended()))
         # At most twice as many steps as before: the first ones may be quick.
         steps = int(self._every * BEAT_SECONDS / max(answers[0][1], 1e-6))
         self._every = max(1, min(2 * self._every, steps))
@@ -92,9 +92,9 @@ class Pulse:
         if any(asked for asked, *_ in answers):
             self._is_over = True
             # SIGTERM may not have reached this process yet.
-            self._context.stop.set()
-            self._context.trainer_stop.set()
+            self._context.stops.asked.set()
+            self._context.stops.trainer.set()
 
     def _end(self) -> None:
         self._has_ended = True
-        self._context.trainer_stop.set()
+        self._context.stops.trainer.set()

@@ -15,16 +15,16 @@ from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.errors import ParametersError, StoppedError
 from muster.replica.parts.packing import WHOLE, Packing
+from muster.replica.phases.lookout import Lookout
+from muster.replica.phases.phase import OpenPhase, Phase, StoredPhase
+from muster.replica.phases.pulse import Pulse
+from muster.replica.phases.work_time import WorkTime
+from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
-from muster.replica.rounds.lookout import Lookout
-from muster.replica.rounds.phase import OpenPhase, Phase, StoredPhase
-from muster.replica.rounds.pulse import Pulse
-from muster.replica.rounds.rendezvous import Rendezvous
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import log
-from muster.replica.rounds.work_time import WorkTime
-from muster.replica.stopwatch import Stopwatch
+from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import exact_in
@@ -64,12 +64,13 @@ class Synchronizer:
             checkpoint_dir: where to save the residual of the codec's error feedback, and a phase that is interrupted;
                 None: not saved.
         """
-        self._rendezvous = rendezvous
+        self._rendezvous, self._rounds, self._statistics = rendezvous, rendezvous.rounds, rendezvous.statistics
         self._packing = packing
         self._algorithm = algorithm
         self._own = own
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
-        self._training = ReplicatedState.join(rendezvous, packing, algorithm)
+        self._training = ReplicatedState.join(rendezvous.rounds, packing, algorithm, rendezvous.outside.joined)
+        rendezvous.departure.training = self._training
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given_samples = self._given_seconds = 0.0
         self._work = WorkTime(algorithm.fragments, rendezvous.context.clock)
@@ -77,13 +78,13 @@ class Synchronizer:
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
         self.round = self._training.state.round
-        self.stopwatch = Stopwatch(rendezvous.metrics, rendezvous.context.progress, rendezvous.times)
+        self.stopwatch = Stopwatch(rendezvous.statistics)
         context = rendezvous.context
         self._phases = StoredPhase(rendezvous.checkpoints(checkpoint_dir, "stopped", kept=1))
         self._has_left = self._has_trained = False
-        claim = rendezvous.claim
+        claim = rendezvous.seat.claim
         self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
-        self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.has_ended)
+        self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.rounds.seen.has_ended)
         self._lookout = Lookout(context, rendezvous.rank)
         residuals = rendezvous.checkpoints(checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
@@ -141,17 +142,17 @@ class Synchronizer:
         """
         if self._pulse.has_ended:
             self.finish()
-            self._rendezvous.check_not_ended()
-        if self._rendezvous.has_left:
+            self._rounds.seen.check_not_ended()
+        if self._rendezvous.departure.has_left:
             message = "finish() has ended this replica's part in the run: step() cannot follow it."
             raise ParametersError(message)
         counted = checked_samples(samples)
-        self._rendezvous.context.progress.step()
+        self._statistics.progress.step()
         self._has_trained = True
         self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
-        self._rendezvous.metrics.step += 1
+        self._statistics.metrics.step += 1
         if self._pulse.is_over:
             with self.stopwatch.blocked():
                 self._leave()
@@ -168,7 +169,7 @@ class Synchronizer:
             if action is not Action.GIVE:
                 self.stopwatch.lap()
         if self.steps:
-            self._rendezvous.metrics.round = self.round + 1
+            self._statistics.metrics.round = self.round + 1
         self._pulse.beat()
         if self.steps and action is Action.NOTHING:
             self._own.stepped()
@@ -198,7 +199,7 @@ class Synchronizer:
             self._lookout.end()
         if not is_stopped:
             # While the processes are connected: the trainer may disconnect them before it returns.
-            self._rendezvous.leave()
+            self._rendezvous.departure.leave()
             self._own.left()
         return None if exchange is None else exchange.outcome
 
@@ -226,7 +227,7 @@ class Synchronizer:
         waits = self.round > state.round  # for a round to which it has given
         # With tensor parallelism one process of the replica may count for all.
         counted = any(self._packing.link.gather(self._samples[self._fragment(self.round + 1)] > 0))
-        gives = counted and not waits and not self._rendezvous.has_ended
+        gives = counted and not waits and not self._rounds.seen.has_ended
         given = self.round + 1 if gives else self.round
         fragment = self._fragment(given)
         begun, samples = self._begun, np.array(self._samples)
@@ -260,7 +261,7 @@ class Synchronizer:
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
             self._given_seconds = self._work.given(fragment)
             gradient = self._difference(start, local[held].copy(), part)
-            self._rendezvous.give(given, self._update(gradient, float(samples[fragment]), part, save))
+            self._rounds.give(given, self._update(gradient, float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
@@ -290,7 +291,7 @@ class Synchronizer:
         shared = self.parameters[self._packing.cut.local(part)]
         begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
         # In the memory that the round's mean takes afterwards.
-        local = self._packing.read(part, self._rendezvous.context.buffers.floats("mean", shared.size))
+        local = self._packing.read(part, self._rounds.context.buffers.floats("mean", shared.size))
         self._begin(self._difference(begun, local, part), part)
 
     def _difference(self, begun: Floats, local: Floats, part: slice) -> Floats:
@@ -322,7 +323,7 @@ class Synchronizer:
             self._feedback.save(round_)
 
         def advance() -> Exchange | None:
-            exchange = self._training.advance(update)
+            exchange = self._rounds.play(self._training, update)
             # Not before: the round may count this contribution after a restarted process has joined, which must come as
             # far in the data then.
             self._phases.discard()
@@ -376,7 +377,7 @@ class Synchronizer:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
         was_exchanging = self._training.exchanges.busy
         exchange = self._exchanged()
-        if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rendezvous.has_ended):
+        if was_exchanging and (exchange is None or not self._is_expected(exchange) or self._rounds.seen.has_ended):
             self._start_over()
             return None if exchange is None else exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun
@@ -411,13 +412,13 @@ class Synchronizer:
 
     def _begin_phase(self) -> None:
         # A replica that was left out of rounds continues at the run's step.
-        metrics = self._rendezvous.metrics
+        metrics = self._statistics.metrics
         metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
         metrics.round = self.round
-        self._phase_began = self._rendezvous.context.clock.monotonic(), self.steps
+        self._phase_began = self._rounds.context.clock.monotonic(), self.steps
         self._pulse.begin()
-        if self._rendezvous.context.group.is_first and self._algorithm.given_after > 1 and not self._repeats():
-            self._lookout.begin(self.round + 1, self._rendezvous.recent)
+        if self._rounds.context.group.is_first and self._algorithm.given_after > 1 and not self._repeats():
+            self._lookout.begin(self.round + 1, self._rounds.seen.commits)
 
     def _repeats(self) -> bool:
         """Whether the process before this one has given to the round of this phase.
@@ -427,7 +428,7 @@ class Synchronizer:
         if not self._is_first_phase_of_rerun:
             return False
         given = keys.contributions_of(self._rendezvous.rank)
-        stored = self._rendezvous.context.store.keys(given, keys.before(given, self.round + 2))
+        stored = self._rounds.context.store.keys(given, keys.before(given, self.round + 2))
         return any(key >= keys.before(given, self.round + 1) for key in stored)
 
     def _is_late(self) -> bool:
@@ -436,5 +437,5 @@ class Synchronizer:
         made = self.steps - before
         if made <= 0 or self.steps >= self._algorithm.given_after or self._training.exchanges.is_running:
             return False
-        pace = (self._rendezvous.context.clock.monotonic() - began) / made
+        pace = (self._rounds.context.clock.monotonic() - began) / made
         return self._lookout.is_late(pace * (self._algorithm.given_after - self.steps))

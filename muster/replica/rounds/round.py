@@ -1,0 +1,152 @@
+"""A round as one process plays it, from its seat to the next round. Read it from `Rounds.play` down.
+
+| step | what happens | in |
+|---|---|---|
+| claim | the newest claim of a rank holds it, and fences all processes before | `seat` |
+| contribute | if the round is open and the seat still held: one object with the pseudo-gradient | `contribution` |
+| wait | for all that the last commit expects; a quorum waits for a grace window at most | `quorum`, `grace` |
+| agree | the first commit that is created (If-None-Match) names the members: all obey it | `agreement` |
+| reduce | members make their shards of the weighted mean, all read the others': the same bytes | `reduction` |
+| apply | the same outer step everywhere; members store a snapshot now and then | `replicated_state` |
+| next | who was left out catches up, and renews its claim: the round after expects it | `seat` |
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from muster.contract.run.commit import Commit
+from muster.contract.run.time_use import Activity
+from muster.replica.codecs.base import is_usable
+from muster.replica.errors import OtherStateError, RoundGoneError
+from muster.replica.free_memory import give_back
+from muster.replica.parts.link import by_first, each, jointly
+from muster.replica.rounds.agreement import agree
+from muster.replica.rounds.commit_store import read_commit
+from muster.replica.rounds.contribution import Contribution, contribute, look, make_contribution
+from muster.replica.rounds.exchange import Exchange, Judge, LocalUpdate, State
+from muster.replica.rounds.reduction import reduced_mean
+from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.seat import Seat
+from muster.replica.rounds.seen_rounds import SeenRounds
+from muster.replica.statistics.statistics import Statistics
+
+
+class Rounds:
+    """The rounds of one process, one at a time, perhaps in a thread of its own. Each step blocks until it is done."""
+
+    def __init__(self, context: RoundContext, seat: Seat, statistics: Statistics) -> None:
+        self.context = context
+        """Replaced when a front end connects the processes of the replica, and when it names its codec."""
+        self.seat, self.statistics = seat, statistics
+        self.seen = SeenRounds(context, statistics.progress)
+        self.judge: Judge | None = None
+
+    def play(self, state: State, update: LocalUpdate) -> Exchange | None:
+        """Contribute to the next round and apply the round's mean.
+
+        A straggler that was left out applies all rounds committed meanwhile, drops its own local progress (which
+        started from parameters that are no longer the run's: adding it would make this replica differ from its peers)
+        and renews its claim, so that the round after expects it. None if it slept until its round was deleted: the
+        state is then that of the newest snapshot and the rounds after it.
+
+        Raises:
+            FencedError, StoppedError, RendezvousError, DivergedError
+        """
+        exchange: Exchange | None = None
+        try:
+            exchange = self.exchange(state.round + 1, replace(update, state=state.digest()))
+        except RoundGoneError:
+            state.skip()
+        if exchange is not None:
+            state.apply(exchange)
+            if exchange.is_member:
+                with self.statistics.times.stage(Activity.SAVING):
+                    state.store(exchange.commit)
+        if exchange is None or exchange.left_out:
+            with self.statistics.times.stage(Activity.LOADING):
+                state.catch_up()
+                self.seat.renew()
+            log.warning("event=left-out now=%d", state.round)
+        give_back()
+        return exchange
+
+    def exchange(self, round_: int, update: LocalUpdate) -> Exchange:
+        """Contribute to `round_`, the one after the last that this process saw, until its mean is known.
+
+        Applies nothing to any state.
+
+        Raises:
+            OtherStateError: the contribution starts from other parameters than the round's members.
+            FencedError, StoppedError, RendezvousError, DivergedError
+        """
+        mine: Contribution | None = None
+        polling, began = self.context.polling(), self.context.clock.monotonic()
+        commit = look(self.context, self.seat.claim, round_, update)
+        latency = self.context.clock.monotonic() - began
+        if commit is None:
+            mine = self._contribute(round_, update)
+            commit = self._agree(mine, latency, polling)
+        else:
+            self._too_late(round_, update)
+        if None not in (commit.state, update.state) and commit.state != update.state:
+            raise OtherStateError(round_, str(update.state), str(commit.state))
+        exchange = self._reduce(commit, mine)
+        if mine is not None and update.residual is not None:
+            update.residual.settle(round_, counts=exchange.took_part)
+        if self.judge is not None:
+            seconds = () if mine is None else mine.seconds
+            by_first(self.context.link, partial(self.judge.judge_pace, self.seat.claim, self.seen.commits, seconds))
+        return exchange
+
+    def give(self, round_: int, update: LocalUpdate) -> None:
+        """Contribute to `round_` as `exchange`, but do not wait for its commit: this process ends.
+
+        Raises:
+            FencedError
+        """
+        if look(self.context, self.seat.claim, round_, update) is None:
+            self._contribute(round_, update)
+        else:
+            self._too_late(round_, update)
+
+    def committed(self, round_: int) -> Exchange | None:
+        """The result of `round_` for a process that did not contribute; None while the round is not committed."""
+        commit = by_first(self.context.link, lambda: read_commit(self.context, round_))
+        return None if commit is None else self._reduce(commit, None)
+
+    def _contribute(self, round_: int, update: LocalUpdate) -> Contribution:
+        """Encode `update`, let the trainer save its state, and only then store the object that others see."""
+        if self.judge is not None:
+            judged = partial(self.judge.judge_loss, self.seen.commits)
+            update = replace(update, suspect=by_first(self.context.link, judged))
+        mine = make_contribution(self.context, self.seat.claim, round_, update, self.statistics.notes(round_))
+        with self.statistics.times.stage(Activity.SAVING):
+            jointly(self.context.link, lambda: update.before_giving(mine.header.declined is None))
+        contribute(self.context, mine)
+        return mine
+
+    def _too_late(self, round_: int, update: LocalUpdate) -> None:
+        update.before_giving(all(each(self.context.link, lambda: is_usable(update.gradient))))
+        if update.residual is not None:
+            update.residual.settle(round_, counts=False)
+
+    def _agree(self, mine: Contribution, latency: float, polling: Polling) -> Commit:
+        """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""
+        recent, began = self.seen.recent(latency), self.context.clock.monotonic()
+        agreed = partial(agree, self.context, self.seat.claim, mine, recent, polling, statistics=self.statistics)
+        with self.statistics.times.stage(Activity.WAITING):
+            commit = by_first(self.context.link, agreed)
+        self.seen.waited(self.context.clock.monotonic() - began)
+        return commit
+
+    def _reduce(self, commit: Commit, mine: Contribution | None) -> Exchange:
+        """The mean of the members, and the last revision of the commit: members whose data are unusable are out."""
+        self.seen.saw()
+        # A time-out of its own: a commit may come when the one of the wait for it is over.
+        commit, mean = reduced_mean(self.context, commit, mine, self.context.polling())
+        self.seen.note(commit)
+        if self.context.group.is_first:
+            self.statistics.show_pace(self.seat.rank, commit)
+        return Exchange(commit, mean, self.seat.rank, None if mine is None else mine.header.member.epoch)
