@@ -29,8 +29,7 @@ from muster.contract.run.run_document import RunDocument
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import RoundContext, Stops
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.wire.blocks import CONNECTIONS

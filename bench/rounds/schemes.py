@@ -25,8 +25,8 @@ from muster.replica.rounds.round_context import (
     POLL_FIRST_SECONDS,
     POLL_MAX_SECONDS,
     RoundContext,
+    Stops,
 )
-from muster.replica.rounds.stops import Stops
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire.blocks import CONNECTIONS

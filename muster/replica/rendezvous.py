@@ -9,7 +9,6 @@ from pathlib import Path
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.model.departure import Departure
 from muster.replica.parts.link import Link
-from muster.replica.rounds.replicated_state import Trained
 from muster.replica.rounds.round import Rounds
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.seat import Seat
@@ -74,31 +73,17 @@ class Rendezvous:
         return self.context.quorum.replicas
 
     @property
-    def epoch(self) -> int:
-        """The claim under which this process contributes."""
-        return self.seat.epoch
-
-    def counted(self, round_: int) -> int | None:
-        """The claim of this replica's contribution that counts in `round_`; see `SeenRounds.counted`."""
-        return self.rounds.seen.counted(self.rank, round_)
-
-    @property
     def context(self) -> RoundContext:
         """The store and the run's rules."""
         return self.rounds.context
 
     @property
-    def training(self) -> Trained | None:
-        """What this process trains, with its current state; None before it has joined the run."""
-        return self.departure.training
-
-    @property
     def rounds_left(self) -> int:
         """How many rounds follow by what the trainer has said; 0 if it has not, or if the run has ended."""
-        expected = self.statistics.rounds
-        if expected is None or self.training is None or self.rounds.seen.has_ended:
+        expected, training = self.statistics.rounds, self.departure.training
+        if expected is None or training is None or self.rounds.seen.has_ended:
             return 0
-        return max(0, expected - self.training.state.round)
+        return max(0, expected - training.state.round)
 
     def connect(self, link: Link) -> None:
         """Use `link` to the other processes of this replica from now on."""
@@ -109,6 +94,8 @@ class Rendezvous:
 
         The processes of a replica may share the folder: those of a group have its rank and size in their files' names.
         """
+        if folder is None:
+            return None
         group = self.context.group
         named = kind if group.size == 1 else f"{kind}-p{group.rank}of{group.size}"
-        return None if folder is None else Checkpoints(folder, named, self.outside.checkpoint_rounds, kept, self)
+        return Checkpoints(folder, named, self.outside.checkpoint_rounds, kept, self.rounds.seen)

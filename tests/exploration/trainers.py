@@ -21,7 +21,7 @@ from muster.replica.parts.packing import Packing
 from muster.replica.phases.synchronizer import OwnState
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome
-from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.joining import join
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.wire import keys
@@ -39,7 +39,7 @@ def train_arrays(process: Process, context: RoundContext) -> None:
     packing: Packing = ArrayPacking(start)
     if link.size > 1:
         packing = CopiedArray(start, process.group.link("training", link.rank))
-    state = ReplicatedState.join(rendezvous.rounds, packing, Witnessed(process))
+    state = join(rendezvous.rounds, packing, Witnessed(process))
     rendezvous.departure.training = state
     held = packing.cut.held(packing.cut.parts[0])
     last = world.setting.last_round(process.rank)
@@ -131,8 +131,8 @@ def train_diloco(process: Process, context: RoundContext) -> None:
     outer = ExploredDiLoCo(rendezvous, parameters, algorithm, link, setting.statistics, **own)
     steps = _Steps(process, rendezvous, outer, reader)
     steps.resume(reader.drawn)
-    assert rendezvous.training is not None
-    state = rendezvous.training.state
+    assert rendezvous.departure.training is not None
+    state = rendezvous.departure.training.state
     last = setting.last_round(process.rank)
     # Half of the ranks look before each step whether they are asked to stop; the front end tells the others.
     looks = size == 1 and process.rank % 2 == 0

@@ -27,8 +27,7 @@ from muster.replica.errors import DivergedError, FencedError, GroupError, Stoppe
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
-from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import RoundContext, Stops
 from muster.replica.rounds.suspicions import Suspicions
 from muster.replica.store.checkpoints import State
 from muster.replica.store.pace import Pace

@@ -13,6 +13,7 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.rounds.seen_rounds import SeenRounds
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.tiers import memory_tier
@@ -272,7 +273,7 @@ def test_the_state_of_a_contribution_that_does_not_count_is_not_used(
     lives = Lives(tmp_path, keeps_own_state=False)
     lives.begin().train(STEPS)
     # Another process of the rank has contributed to the round as well, and the run has counted that.
-    monkeypatch.setattr(Rendezvous, "counted", lambda *_: 5)
+    monkeypatch.setattr(SeenRounds, "counted", lambda *_: 5)
     second = lives.begin(attempt=2)
     assert (second.place, second.tier) == ((1, 0), None)
     assert "claim 1 has saved it, and the contribution of claim 5 counts" in caplog.text

@@ -48,7 +48,8 @@ def read_ahead(process: Recovering, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def parameters_of(joined: Joined) -> bytes:
-    return joined.rendezvous.training.state.parameters.tobytes() if joined.rendezvous.training else b""
+    training = joined.rendezvous.departure.training
+    return training.state.parameters.tobytes() if training else b""
 
 
 def rounds_read(process: Recovering, round_: int) -> set[str]:

@@ -247,7 +247,7 @@ def test_with_stop_every_algorithm_ends_with_the_global_parameters(tmp_path: Pat
         ) -> tuple[int, bool]:
             parameters = np.zeros(run.count, np.float32)
             outer = DiLoCo(rendezvous, parameters, algorithm)
-            training = rendezvous.training
+            training = rendezvous.departure.training
             assert training is not None
             rounds = 2 if rendezvous.rank == 2 else 50
             with suppress(RunEndedError):

@@ -10,7 +10,7 @@ from muster.replica.context import Context
 from muster.replica.group.member import Member
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.replicated_state import Trained
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import Stops
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.local_store import LocalStore
 from tests.support.peers import RUN, Run, run_all
@@ -69,6 +69,6 @@ def trained(train: Callable[[Context], None], contexts: Sequence[Context]) -> li
 
     run_all([threading.Thread(target=work, args=(context,), daemon=True) for context in contexts])
     assert not errors, errors
-    found = [context.rendezvous.training for context in contexts]
+    found = [context.rendezvous.departure.training for context in contexts]
     assert None not in found
     return [training for training in found if training is not None]

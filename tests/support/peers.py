@@ -23,8 +23,7 @@ from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
 from muster.replica.rounds import agreement, reduction
 from muster.replica.rounds.exchange import Outcome
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import RoundContext, Stops
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, ObjectWriter, Part, Store
@@ -279,8 +278,8 @@ class Run:
                         assert outcome is not None
                         peer.outcomes.append(outcome)
                 peer.rendezvous.departure.finish("its trainer returned")
-                assert peer.rendezvous.training is not None
-                peer.state = peer.rendezvous.training.state
+                assert peer.rendezvous.departure.training is not None
+                peer.state = peer.rendezvous.departure.training.state
                 assert parameters.tobytes() == peer.state.parameters.tobytes()
             except BaseException as error:
                 peer.error = error

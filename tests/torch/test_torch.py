@@ -94,7 +94,7 @@ def test_tied_weights_are_exchanged_once_statistics_are_averaged_and_the_rest_is
         rank = rendezvous.rank
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         outer = DiLoCo(rendezvous, model, optimizer, Algorithm())
-        training = rendezvous.training
+        training = rendezvous.departure.training
         assert training is not None
         # The statistics come behind the parameters.
         parameters = ["turned", "scale", "embedding.weight", "norm.weight", "norm.bias", "output.bias"]
@@ -146,12 +146,12 @@ def test_a_low_precision_model_that_does_not_move_moves_nothing(tmp_path: Path) 
     DiLoCo(rendezvous, model, torch.optim.SGD(model.parameters(), lr=1), Algorithm())
     again = run.open(attempt=2)
     outer = DiLoCo(again, half, torch.optim.SGD(half.parameters(), lr=1), Algorithm())
-    assert again.training is not None
-    before = again.training.state.parameters.copy()
+    assert again.departure.training is not None
+    before = again.departure.training.state.parameters.copy()
     for _ in range(3):
         outer.step()
     # The rounding of the replica's own copy is no progress.
-    assert np.array_equal(again.training.state.parameters, before)
+    assert np.array_equal(again.departure.training.state.parameters, before)
 
 
 def test_local_sgd_averages_by_samples(tmp_path: Path) -> None:

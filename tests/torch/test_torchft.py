@@ -19,7 +19,7 @@ from torchft import local_sgd
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.errors import AlgorithmError, RendezvousError, RunEndedError
 from muster.replica.rendezvous import Outside, Rendezvous
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import Stops
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Store
 from muster.replica.wire import keys
@@ -178,7 +178,7 @@ def test_a_run_that_ends_by_its_rule_leaves_the_model_of_the_last_round(tmp_path
         model: Any = None
         with suppress(RunEndedError):
             model = train_with_torchft(rendezvous, rounds=3 if rendezvous.rank else 9)
-        training = rendezvous.training
+        training = rendezvous.departure.training
         assert training is not None
         rendezvous.departure.finish("its trainer returned")
         result = training.packing.read().tobytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from muster.contract.exits import failure_text
 from muster.contract.run.run_document import Manifest
-from muster.replica.rounds.result import Result
+from muster.replica.model.departure import Result
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def train(context: Context, *, library: str, program: Sequence[str], algorithm: 
                 _run(program)
         except SystemExit as end:
             exited = end
-    if context.rendezvous.training is None and not context.stop.is_set():
+    if context.rendezvous.departure.training is None and not context.stop.is_set():
         raise TrainerError(_untrained(name, hooked, made))
     if exited is not None:
         raise exited

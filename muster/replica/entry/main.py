@@ -39,12 +39,11 @@ from muster.replica.errors import (
 )
 from muster.replica.group.board import BoardError
 from muster.replica.group.member import Member
+from muster.replica.model.departure import Result
 from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.result import Result
-from muster.replica.rounds.round_context import RoundContext, log
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import RoundContext, Stops, log
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.sinks.open_sinks import open_sinks
 from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
@@ -165,7 +164,9 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     # The first process of a replica reports for all of them.
     writer = open_sinks(document, environment.rank, tree.checkpoints) if member.group.is_first else MetricsWriter()
     process.at_the_end.callback(writer.close)
-    context = _context(environment, document, round_context, outside, Metrics(writer))
+    rank = document.member(environment.rank)
+    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, Metrics(writer), outside)
+    context = _context(environment, document, rendezvous)
     try:
         result, ended = _train(trainer, context, document, process)
     except StoppedError:
@@ -196,7 +197,7 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
         log.info("event=ended reason=%r", str(end))
         how = f"the run ended with round {end.round}"
     except StoppedError:
-        if (training := context.rendezvous.training) is not None:
+        if (training := context.rendezvous.departure.training) is not None:
             # A running exchange is stopped as well; until it ends it may be changing the state.
             with suppress(MusterError):
                 training.exchanges.wait()
@@ -246,22 +247,18 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     )
 
 
-def _context(
-    environment: Environment, document: RunDocument, round_context: RoundContext, outside: Outside, metrics: Metrics
-) -> Context:
+def _context(environment: Environment, document: RunDocument, rendezvous: Rendezvous) -> Context:
     tree = Tree(environment.base_dir)
-    rank = document.member(environment.rank)
-    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics, outside)
     return Context(
         run=document.run,
-        rank=rank,
+        rank=rendezvous.rank,
         world_size=document.replicas,
         attempt=environment.attempt,
         incarnation=rendezvous.seat.claim.incarnation,
-        group=round_context.group,
+        group=rendezvous.context.group,
         rendezvous=rendezvous,
-        metrics=metrics,
-        stop=round_context.stops.trainer,
+        metrics=rendezvous.statistics.metrics,
+        stop=rendezvous.context.stops.trainer,
         input_dir=tree.input_data,
         checkpoint_dir=tree.checkpoints,
         output_dir=tree.output_data,

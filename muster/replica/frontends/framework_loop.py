@@ -22,6 +22,7 @@ from muster.replica.frontends.front_end import check_type
 from muster.replica.frontends.torch_diloco import DiLoCo
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
+from muster.replica.statistics.metrics import METRICS_MAX, NAME, UTILISATION
 from muster.replica.tiers.plain_state import StateDict, Stateful
 
 
@@ -133,3 +134,28 @@ def catch_up(scheduler: object, steps: int) -> None:
         warnings.simplefilter("ignore", UserWarning)
         while scheduler.last_epoch < steps:
             scheduler.step()
+
+
+def loggable(values: Mapping[str, object], known: Mapping[str, float]) -> dict[str, float]:
+    """The numbers of `values` that `Metrics.log` accepts beside the `known` metrics, in their order."""
+    names = {*known} - {UTILISATION}
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        number = _number(value)
+        if number is None or NAME.fullmatch(name) is None:
+            continue
+        names.add(name)
+        if len(names) > METRICS_MAX:
+            break
+        found[name] = number
+    return found
+
+
+def _number(value: object) -> float | None:
+    """`value` as a number: a number itself, or an array or tensor of one."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None

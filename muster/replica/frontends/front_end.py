@@ -17,7 +17,7 @@ from muster.replica.errors import ParametersError
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
-from muster.replica.model.tensor_source import TensorSource
+from muster.replica.model.weights_writer import TensorSource
 from muster.replica.parts.packing import Packing
 from muster.replica.phases.phase import Phase
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
@@ -348,7 +348,7 @@ class DiLoCoFrontEnd(FrontEnd):
         """
         if self._tiers is None:
             return False
-        found = self._tiers.newest(self.round, self._rendezvous.counted(self.round))
+        found = self._tiers.newest(self.round, self._rendezvous.rounds.seen.counted(self.round))
         if found is None or (stopped is not None and stopped.steps >= found.id.step):
             return False
         self.load_state_dict(found.state["own"])

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.replica.frontends.common_state import load_common
 from muster.replica.parts.link import Link
 from muster.replica.rendezvous import Rendezvous
-from muster.replica.store.checkpoints import SMALL_BYTES
+from muster.replica.store.checkpoints import SMALL_BYTES, Checkpoints
 from muster.replica.tiers.plain_state import StateDict, bytes_of
 from muster.replica.tiers.state_buffer import packed_state, unpacked_state
 from muster.replica.tiers.state_tree import Arrays
@@ -75,3 +74,18 @@ def with_progress(state: StateDict, part: StateDict) -> StateDict:
 
 def _small(items: Mapping[str, Any]) -> StateDict:
     return {name: item for name, item in items.items() if bytes_of(item) <= SMALL_BYTES}
+
+
+def load_common(link: Link, checkpoints: Checkpoints, last_round: int, epoch: int | None = None) -> bytes | None:
+    """This process's state after the newest round, at most `last_round`, of which every process has one; else None.
+
+    `epoch`: as in `Checkpoints.load`.
+    """
+    while True:
+        found = checkpoints.load(last_round, epoch)
+        rounds: list[int] = link.gather(-1 if found is None else found[0])
+        if found is None or min(rounds) < 0:
+            return None
+        if min(rounds) == max(rounds):
+            return found[1]
+        last_round, epoch = min(rounds), None

@@ -10,8 +10,8 @@ import torch
 from muster.replica.errors import ParametersError
 from muster.replica.frontends.model_tensors import buffers_of, local_tensor, parameters_of, saved_names, shard_of
 from muster.replica.model.final_model import adapter_name
-from muster.replica.model.tensor_source import Raw
 from muster.replica.model.weight_files import Tensor
+from muster.replica.model.weights_writer import Raw
 from muster.replica.parts.local_shard import LocalShard
 
 # The format's names of PyTorch's types.

@@ -11,11 +11,10 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, Part, check_rendezvous, check_type
 from muster.replica.frontends.model_tensors import buffers_of
 from muster.replica.frontends.resized_optimizer import ResizedOptimizer
-from muster.replica.frontends.sharded_state import local_state, sharded_state
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_link import connected
-from muster.replica.frontends.torch_state import random_state, set_random_state
+from muster.replica.frontends.torch_state import local_state, random_state, set_random_state, sharded_state
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.states import resized_objects

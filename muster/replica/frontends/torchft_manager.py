@@ -40,10 +40,16 @@ from muster.replica.frontends.front_end import (
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.frontends.torch_arrays import TorchArrays
-from muster.replica.frontends.torchft_exchange import SyncExchange, Work
-from muster.replica.frontends.torchft_replay import Load, Save, SyncedFragment, fragment_key, fragment_of
-from muster.replica.frontends.torchft_states import TorchftStates, load_state
-from muster.replica.frontends.torchft_weights import FragmentWeights
+from muster.replica.frontends.torchft_exchange import FragmentWeights, SyncExchange, Work
+from muster.replica.frontends.torchft_states import (
+    Load,
+    Save,
+    SyncedFragment,
+    TorchftStates,
+    fragment_key,
+    fragment_of,
+    load_state,
+)
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.rendezvous import Rendezvous

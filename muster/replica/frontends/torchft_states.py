@@ -6,18 +6,19 @@ yet, and if all its members have ended it never will be; that of the round befor
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 
-from muster.replica.errors import RendezvousError
+from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.frontends.torch_arrays import TorchArrays
-from muster.replica.frontends.torchft_replay import fragment_key
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import LOADS_MAX, last_committed
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import ObjectMissingError, create_once
 from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import Packed, packed_state, unpacked_state
 from muster.replica.wire import keys
@@ -32,10 +33,7 @@ class TorchftStates:
     def store(self, round_: int, body: Packed) -> None:
         """Store the state after `round_`, unless another member has: all hold the same."""
         if not self.is_complete(round_):
-            try:
-                self.context.store.create(keys.torchft_state(round_), body)
-            except ObjectExistsError:
-                return
+            create_once(self.context.store, keys.torchft_state(round_), body)
 
     def latest(self, initial: Callable[[], StateDict]) -> tuple[int, bytes]:
         """The newest state and its round: the last committed one, or the one before.
@@ -97,3 +95,42 @@ def load_state(body: Packed, model: torch.nn.Module, fragments: Sequence[torch.n
                     # The stored model may have trained on since this fragment was last exchanged.
                     parameter.copy_(shared[name])
     return hooks
+
+
+Load = Callable[[StateDict], None]
+Save = Callable[[], StateDict]
+
+
+def fragment_key(index: int) -> str:
+    """The name under which torchft's DiLoCo registers the state of one of its fragments."""
+    return f"StreamingDiLoCoFragment_{index}"
+
+
+@runtime_checkable
+class SyncedFragment(Protocol):
+    """The part of torchft's fragment with which a round is replayed."""
+
+    def prepare_sync(self) -> None:
+        """Compute the pseudo-gradient, and request its mean from the manager."""
+
+    def perform_sync(self) -> bool:
+        """Wait for the mean, and let the outer optimizer apply it to the parameters of the last sync."""
+
+    def restore_parameters(self) -> None:
+        """Copy the parameters of the last sync into the model."""
+
+
+def fragment_of(key: str, load: Load) -> SyncedFragment:
+    """The fragment whose state `load` restores: torchft registers functions that refer to it as `self`.
+
+    Raises:
+        AlgorithmError: this version of torchft registers something else.
+    """
+    found = inspect.getclosurevars(load).nonlocals.get("self")
+    if not isinstance(found, SyncedFragment):
+        message = (
+            f"torchft's DiLoCo registered {key} with {load!r}, through which no round can be replayed; allowed: the "
+            "DiLoCo of torchft-nightly 2026.10.26, with which Muster is tested."
+        )
+        raise AlgorithmError(message)
+    return found

@@ -115,7 +115,7 @@ class OwnRounds:
             self.rendezvous.seat.renew()
 
     def _join(self) -> None:
-        if self.rendezvous.training is not None:
+        if self.rendezvous.departure.training is not None:
             return
         check_first_process(self.rendezvous, "ObjectStoreAllReduce")
         rounds = self.rendezvous.rounds

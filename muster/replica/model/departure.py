@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from muster.contract.run.commit import Finish
+from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.model.model_folder import ModelFolder, Wishes
-from muster.replica.parts.link import by_first
+from muster.replica.parts.cut import Cut, window_elements
+from muster.replica.parts.link import Link, by_first, collected
 from muster.replica.rounds.replicated_state import Trained
-from muster.replica.rounds.result import Result, result_of
 from muster.replica.rounds.round import Rounds
 from muster.replica.store.transport import Store
+
+
+@dataclass(frozen=True)
+class Result:
+    """The global parameters after `round`.
+
+    `checksum` is that of their raw bytes (SHA-256, float32), the same on all replicas.
+    """
+
+    round: int
+    checksum: str
+
+
+def result_of(cut: Cut, state: GlobalState, link: Link) -> Result:
+    """The result, in all processes of the replica. Collective.
+
+    Raises:
+        GroupError: another process of the replica has ended.
+    """
+    checksum = hashlib.sha256()
+    step = window_elements(cut.count, link.size)
+    spans = [slice(start, min(start + step, cut.count)) for start in range(0, cut.count, step)]
+    for values in collected(cut, state.parameters, spans, link):
+        checksum.update(values.data)
+    return Result(state.round, by_first(link, checksum.hexdigest))
 
 
 class Departure:

@@ -16,15 +16,14 @@ from muster.contract.spec.metric_sinks import METRIC_NAME_WORDS
 from muster.replica.errors import ParametersError, TrainerError
 from muster.replica.model.final_model import Evaluate, FinalModel
 from muster.replica.model.model_writers import become_writer, check_writer, others_train_on
-from muster.replica.model.tensor_source import TensorSource
 from muster.replica.model.weight_files import index_of, weight_files
-from muster.replica.model.weights_writer import OpenFile, Target, WeightsWriter
+from muster.replica.model.weights_writer import OpenFile, Target, TensorSource, WeightsWriter
 from muster.replica.parts.link import by_first, jointly
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.commit_store import read_last_revision
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.statistics.metrics import METRICS_MAX, NAME
-from muster.replica.store.transport import ObjectExistsError, Store
+from muster.replica.store.transport import Store, create_once
 
 # Of a file beside the weights, which may be large as well.
 _PIECE_BYTES = 16 * 2**20
@@ -103,7 +102,7 @@ class ModelFolder:
                 files=tuple(sorted([*weights, *listed, *beside], key=lambda file: file.name)),
             )
             target.check()
-            self._create(self._manifest, manifest.to_json())
+            create_once(self.results, self._manifest, manifest.to_json())
             log.info(
                 "round=%d event=model files=%d bytes=%d uri=%s",
                 *(self.round, len(manifest.files), manifest.total_bytes, self.results.uri(MODEL_FOLDER)),
@@ -113,14 +112,8 @@ class ModelFolder:
 
     def _store_evaluation(self, metrics: Mapping[str, float]) -> None:
         evaluation = ModelEvaluation(run=self.context.trained_by, round=self.round, metrics=dict(metrics))
-        self._create(model_evaluation_name(self.round), evaluation.to_json())
+        create_once(self.results, model_evaluation_name(self.round), evaluation.to_json())
         log.info("round=%d event=evaluated %s", self.round, " ".join(f"{k}={v:.6g}" for k, v in metrics.items()))
-
-    def _create(self, name: str, body: bytes) -> None:
-        try:
-            self.results.create(name, body)
-        except ObjectExistsError:
-            return  # the first one is valid
 
 
 def _beside(final: FinalModel, target: Target) -> list[ModelFile]:

@@ -8,12 +8,12 @@ replica that finishes later. Members that are gone for good are not waited for: 
 
 from __future__ import annotations
 
-from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit
-from muster.replica.errors import FencedError, RendezvousError
+from muster.replica.errors import FencedError
 from muster.replica.rounds.claims import Claim, is_superseded, newer_holder
+from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import create_once
 from muster.replica.wire import keys
 from muster.replica.wire.blocks import CONNECTIONS
 from muster.replica.wire.headers import ModelWriter
@@ -45,16 +45,13 @@ def become_writer(context: RoundContext, claim: Claim, round_: int) -> int | Non
     me = ModelWriter(run=context.trained_by, round=round_, rank=claim.rank, epoch=claim.epoch)
     number, last = 0, None
     while True:
-        while (entry := _entry(context, number + 1)) is not None:
+        while (entry := stored_document(context.store, keys.model_writer(number + 1), ModelWriter)) is not None:
             number, last = number + 1, entry
         others = last is not None and last.run == me.run and last.round >= round_ and last.rank != claim.rank
         if others and last is not None and not is_superseded(context.store, last.rank, last.epoch):
             return None
-        try:
-            context.store.create(keys.model_writer(number + 1), me.to_json())
-        except ObjectExistsError:
-            continue
-        return number + 1
+        if create_once(context.store, keys.model_writer(number + 1), me.to_json()):
+            return number + 1
 
 
 def check_writer(context: RoundContext, claim: Claim, number: int) -> None:
@@ -65,13 +62,3 @@ def check_writer(context: RoundContext, claim: Claim, number: int) -> None:
     """
     if context.store.exists(keys.model_writer(number + 1)):
         raise FencedError(claim.rank, claim.attempt, claim.incarnation)
-
-
-def _entry(context: RoundContext, number: int) -> ModelWriter | None:
-    key = keys.model_writer(number)
-    try:
-        return ModelWriter.from_json(bytes(context.store.read(key).body), context.store.uri(key))
-    except ObjectMissingError:
-        return None
-    except DocumentError as error:
-        raise RendezvousError(str(error)) from None

@@ -10,19 +10,42 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, zip_longest
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.contract.run.model import ModelFile
-from muster.replica.model.tensor_source import Raw, TensorSource
-from muster.replica.model.weight_files import WeightFile
+from muster.replica.model.weight_files import Tensor, WeightFile
 from muster.replica.parts.cut import window_elements
 from muster.replica.parts.link import Link, each, jointly
+from muster.replica.parts.local_shard import LocalShard
 from muster.replica.parts.redistribution import Redistribution, length
 from muster.replica.store.transport import ObjectWriter, Store
 
 Check = Callable[[], None]
 _NOTHING = np.empty(0, np.uint8)
+
+
+Raw = NDArray[np.uint8]
+
+
+class TensorSource(Protocol):
+    """The tensors of a model, in the same order in all processes of the replica."""
+
+    @property
+    def made_for(self) -> str:
+        """The library that they belong to: `pt` or `np`."""
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """All of them, with global shapes, in the order of the files."""
+
+    def shards(self) -> Sequence[LocalShard]:
+        """What this process holds of each now. Where copies may differ, only the first process holds one."""
+
+    def read(self, number: int, local: slice) -> Raw:
+        """The bytes of elements of this process's part of the tensor of that number, counted flat."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ The cut is by whole blocks of each fragment, so that codecs see the same blocks 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -82,6 +83,14 @@ class Cut:
     def runs(self) -> list[tuple[slice, slice]]:
         """As `places` of all fragments, in as few runs as possible."""
         return [(slice(0, self.count), slice(0, self.count))] if self.size == 1 else self.places()
+
+    def within(self, span: slice) -> Iterator[tuple[slice, slice]]:
+        """What this process holds of the elements `span`: where in the span, and where in its arrays."""
+        for held, local in self.runs:
+            first, last = max(span.start, held.start), min(span.stop, held.stop)
+            if first < last:
+                begin = local.start + first - held.start
+                yield slice(first - span.start, last - span.start), slice(begin, begin + last - first)
 
     @cached_property
     def length(self) -> int:

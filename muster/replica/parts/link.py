@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.contract.errors import MusterError
+from muster.replica.codecs.base import Floats
 from muster.replica.errors import GroupError, RoundGoneError
+from muster.replica.parts.cut import Cut
 from muster.replica.store.transport import ObjectMissingError
 
 T = TypeVar("T")
@@ -107,3 +110,31 @@ def _result(link: Link, action: Callable[[], T], shared: Callable[[T], Any]) -> 
         chosen = min(failures, key=lambda failure: failure.is_gone)
         raise failed if failed is not None and chosen.rank == link.rank else chosen.error()
     return result, answers
+
+
+def collected(cut: Cut, values: Floats, wanted: Iterable[slice], link: Link) -> Iterator[Floats]:
+    """The elements of each range of `wanted`, in the first process; no elements in the others. Collective.
+
+    Args:
+        values: what this process holds by `cut`.
+    """
+    nothing = np.empty(0, np.float32)
+    for span in wanted:
+        held = [list(replace(cut, rank=rank).within(span)) for rank in range(link.size)]
+        own = [values[local] for _, local in held[link.rank]]
+        if link.size == 1:
+            yield own[0] if own else nothing
+            continue
+        sends = [np.concatenate([nothing, *own]), *[nothing] * (link.size - 1)]
+        counts = [sum(within.stop - within.start for within, _ in pieces) for pieces in held]
+        received = link.swap(sends, counts if link.rank == 0 else [0] * link.size)
+        if link.rank:
+            yield nothing
+            continue
+        whole = np.empty(span.stop - span.start, np.float32)
+        for pieces, found in zip(held, received, strict=True):
+            start = 0
+            for within, _ in pieces:
+                whole[within] = found[start : start + within.stop - within.start]
+                start += within.stop - within.start
+        yield whole

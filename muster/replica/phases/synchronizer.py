@@ -18,13 +18,13 @@ from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.phases.lookout import Lookout
 from muster.replica.phases.phase import OpenPhase, Phase, StoredPhase
 from muster.replica.phases.pulse import Pulse
-from muster.replica.phases.work_time import WorkTime
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
-from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.joining import join
 from muster.replica.rounds.round_context import log
 from muster.replica.statistics.stopwatch import Stopwatch
+from muster.replica.statistics.time_account import WorkTime
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import exact_in
@@ -58,7 +58,7 @@ class Synchronizer:
     def __init__(
         self, rendezvous: Rendezvous, packing: Packing, algorithm: Algorithm, own: OwnState, checkpoint_dir: Path | None
     ) -> None:
-        """Join the run and overwrite the arrays with its parameters; raises as `ReplicatedState.join`.
+        """Join the run and overwrite the arrays with its parameters; raises as `join`.
 
         Args:
             checkpoint_dir: where to save the residual of the codec's error feedback, and a phase that is interrupted;
@@ -69,11 +69,11 @@ class Synchronizer:
         self._algorithm = algorithm
         self._own = own
         self._is_sound = True  # whether the last pseudo-gradient could be averaged
-        self._training = ReplicatedState.join(rendezvous.rounds, packing, algorithm, rendezvous.outside.joined)
+        self._training = join(rendezvous.rounds, packing, algorithm, rendezvous.outside.joined)
         rendezvous.departure.training = self._training
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given_samples = self._given_seconds = 0.0
-        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock)
+        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock.monotonic)
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
@@ -238,7 +238,7 @@ class Synchronizer:
         phase = Phase(
             round=state.round,
             given=given,
-            epoch=self._rendezvous.epoch,
+            epoch=self._rounds.seat.epoch,
             steps=self.steps,
             samples=samples,
             parameters=local,
@@ -272,8 +272,8 @@ class Synchronizer:
 
         The state that the other one has saved would have to make room, and the run would count its data twice.
         """
-        counted = self._rendezvous.counted(self._training.state.round)
-        return self._has_trained and counted in {None, self._rendezvous.epoch}
+        counted = self._rounds.seen.counted(self._training.state.round)
+        return self._has_trained and counted in {None, self._rounds.seat.epoch}
 
     def _fragment(self, round_: int) -> int:
         """The number of the fragment that a round carries."""

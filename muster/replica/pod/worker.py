@@ -17,6 +17,8 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -27,7 +29,6 @@ from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text,
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK
 from muster.replica.errors import InputError, StoppedError
 from muster.replica.pod.agent import program_variables
-from muster.replica.pod.archives import upload_archives
 from muster.replica.pod.ending import Reporter, reporter_of
 from muster.replica.pod.folder import ENV_POD_START, PodFolder
 from muster.replica.pod.hosts import Hosts, read_hosts, write_resource_config
@@ -37,6 +38,8 @@ from muster.replica.pod.pod import Pod, base_of, read_pod
 from muster.replica.store.transport import StoreDeniedError, StoreError
 
 _LOOK_SECONDS = 0.1
+# Of archives: weights hardly become smaller, and the program's end waits for this.
+_ARCHIVE_LEVEL = 1
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _ENV_JOB = "TRAINING_JOB_NAME"  # as SageMaker names it
@@ -180,6 +183,32 @@ def _read_failure(path: Path) -> str:
             return failure_text(file.read(4 * FAILURE_CHARACTERS).decode("utf-8", errors="replace"))
     except OSError:
         return ""
+
+
+def upload_archives(objects: Objects, base: Path, output_uri: str, job: str) -> list[str]:
+    """Store the archives of a job's program; returns their URIs. An empty folder has none.
+
+    Raises:
+        StoreDeniedError, StoreUnavailableError
+    """
+    place = f"{output_uri.rstrip('/')}/{job}/output"
+    folders = {"model": base / "model", "output": base / "output" / "data"}
+    stored = []
+    for name, folder in folders.items():
+        if folder.is_dir() and any(folder.iterdir()):
+            uri = f"{place}/{name}.tar.gz"
+            _upload(objects, folder, uri)
+            stored.append(uri)
+    return stored
+
+
+def _upload(objects: Objects, folder: Path, uri: str) -> None:
+    with tempfile.TemporaryFile(dir=folder.parent) as archive:
+        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=_ARCHIVE_LEVEL) as tar:
+            for path in sorted(folder.iterdir()):
+                tar.add(path, arcname=path.name)
+        archive.flush()
+        objects.upload(archive, archive.seek(0, os.SEEK_CUR), uri, lambda: True)
 
 
 def _end_with_worker() -> None:

@@ -20,7 +20,7 @@ from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log
-from muster.replica.rounds.seen_rounds import Recent
+from muster.replica.rounds.seen_rounds import SeenRounds
 from muster.replica.statistics.statistics import Statistics
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
@@ -33,7 +33,13 @@ WAITING_LOGGED_SECONDS = 60.0
 
 
 def agree(
-    context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, polling: Polling, *, statistics: Statistics
+    context: RoundContext,
+    claim: Claim,
+    mine: Contribution,
+    seen: SeenRounds,
+    polling: Polling,
+    *,
+    statistics: Statistics,
 ) -> Commit:
     """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
 
@@ -42,7 +48,7 @@ def agree(
         RendezvousError: no quorum before the time-out, or none possible any more.
         DivergedError: no quorum is possible because this process's own contribution is unusable.
     """
-    return _Agreement(context, claim, mine, recent, statistics).reach(polling)
+    return _Agreement(context, claim, mine, seen, statistics).reach(polling)
 
 
 def commit_time(store_time: float, previous: float, since: float) -> float:
@@ -60,7 +66,7 @@ class _Agreement:
     """One round as one contributor sees it."""
 
     def __init__(
-        self, context: RoundContext, claim: Claim, mine: Contribution, recent: Recent, statistics: Statistics
+        self, context: RoundContext, claim: Claim, mine: Contribution, seen: SeenRounds, statistics: Statistics
     ) -> None:
         self._context = context
         self._statistics = statistics
@@ -69,12 +75,9 @@ class _Agreement:
         self._round = mine.round
         self._blocks = Blocks(mine.header.count, context.codec, mine.header.exact)
         quorum = context.quorum
-        grace = grace_window(quorum.grace_seconds, quorum.min_participants, recent.commits)
-        self._recent = recent.commits
-        self._previous = recent.commits[-1] if recent.commits else None
-        self._previous_seen_at = recent.seen_at
-        self._expected_wait = min(recent.waits, default=0.0)
-        self._is_near = recent.is_near
+        grace = grace_window(quorum.grace_seconds, quorum.min_participants, seen.commits)
+        self._seen = seen
+        self._previous = seen.commits[-1] if seen.commits else None
         self._tally = QuorumTally(quorum, grace, self._previous)
         self._arrived: dict[int, float] = {}
         self._own_arrival: float | None = None
@@ -96,7 +99,7 @@ class _Agreement:
         The check is repeated from time to time, in case the last contributor died or some never contribute.
         """
         clock = self._context.clock
-        polling.reset(self._expected_wait)
+        polling.reset(self._seen.expected_wait)
         logged_at = clock.monotonic()
         while True:
             timed_out = polling.left_seconds <= 0
@@ -159,7 +162,7 @@ class _Agreement:
         known = [(rank, self._tally.epochs[rank]) for rank in self._tally.open_ranks]
         own = self._own_checks()
         # More requests than connections would take the time of two looks, also for all those that look in vain.
-        if self._looks or not self._is_near or len(own) + 2 * len(known) > CONNECTIONS:
+        if self._looks or not self._seen.is_near or len(own) + 2 * len(known) > CONNECTIONS:
             self._look_in_turn(known)
             return
         looks: list[Callable[[], object]] = [
@@ -317,7 +320,7 @@ class _Agreement:
             # Creation times are in whole seconds: of the same second, the one that was found later came later.
             last=max(members, key=lambda member: (self._arrived[member.rank], self._look_of[member.rank])).rank,
         )
-        rounds = [earlier.timed for earlier in (*self._recent, commit)]
+        rounds = [earlier.timed for earlier in (*self._seen.commits, commit)]
         pace = pace_of(rounds, self._context.quorum.replicas, self._context.rounds_before)
         before = 0.0 if self._round == 1 else None if previous is None else previous.samples
         samples = None if before is None else before + commit.counted
@@ -343,7 +346,7 @@ class _Agreement:
         if self._previous is None:
             return store_time
         previous = timestamps.parse(self._previous.committed_at).timestamp()
-        return commit_time(store_time, previous, now - self._previous_seen_at)
+        return commit_time(store_time, previous, now - self._seen.seen_at)
 
     def _raise_hopeless(self) -> NoReturn:
         excluded = self._tally.exclusions

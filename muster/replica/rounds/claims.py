@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
-from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Finish
 from muster.replica.errors import FencedError, RendezvousError
 from muster.replica.group.board import Board, from_first
 from muster.replica.group.inner_group import InnerGroup
+from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import log
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, Store
+from muster.replica.store.transport import Store, create_once
 from muster.replica.wire import keys
 from muster.replica.wire.headers import ClaimDocument
 
@@ -170,20 +170,8 @@ def _create(store: Store, document: ClaimDocument, epoch: int) -> bool:
             f"Rank {document.rank} has been claimed {EPOCH_MAX} times, the maximum: its process restarts in a loop."
         )
         raise RendezvousError(message)
-    try:
-        store.create(keys.claim(document.rank, epoch), document.to_json())
-    except ObjectExistsError:
-        return False
-    return True
+    return create_once(store, keys.claim(document.rank, epoch), document.to_json())
 
 
 def _read_claim(store: Store, rank: int, epoch: int) -> ClaimDocument | None:
-    key = keys.claim(rank, epoch)
-    try:
-        body = store.read(key).body
-    except ObjectMissingError:
-        return None
-    try:
-        return ClaimDocument.from_json(bytes(body), store.uri(key))
-    except DocumentError as error:
-        raise RendezvousError(str(error)) from None
+    return stored_document(store, keys.claim(rank, epoch), ClaimDocument)

@@ -1,14 +1,35 @@
-"""Commits in the store: reading, writing and amending them."""
+"""Small documents in the store, and the commits among them: reading, writing and amending."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit, Exclusion
 from muster.replica.errors import RendezvousError
 from muster.replica.rounds.quorum import needed_of
 from muster.replica.rounds.round_context import RoundContext, log
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import ObjectMissingError, Store, create_once
 from muster.replica.wire import keys
+
+D = TypeVar("D", bound=StoredDocument)
+
+
+def stored_document(store: Store, key: str, kind: type[D]) -> D | None:
+    """A document; None if there is none.
+
+    Raises:
+        RendezvousError: the object is not such a document.
+    """
+    try:
+        body = bytes(store.read(key).body)
+    except ObjectMissingError:
+        return None
+    try:
+        return kind.from_json(body, store.uri(key))
+    except DocumentError as error:
+        raise RendezvousError(str(error)) from None
 
 
 def read_commit(context: RoundContext, round_: int, revision: int = 0) -> Commit | None:
@@ -18,21 +39,15 @@ def read_commit(context: RoundContext, round_: int, revision: int = 0) -> Commit
         RendezvousError: the object is not a commit of this round.
     """
     key = keys.commit(round_, revision)
-    try:
-        body = bytes(context.store.read(key).body)
-    except ObjectMissingError:
+    commit = stored_document(context.store, key, Commit)
+    if commit is None:
         return None
-    uri = context.store.uri(key)
-    try:
-        commit = Commit.from_json(body, uri)
-    except DocumentError as error:
-        raise RendezvousError(str(error)) from None
     ranks = [member.rank for member in commit.members]
     in_order = ranks == sorted(set(ranks)) and ranks[-1] < context.quorum.replicas
     known = all(finish.rank < context.quorum.replicas for finish in commit.finished)
     fits = known and (commit.run, commit.round, commit.revision) == (context.run, round_, revision)
     if not in_order or not fits or len(commit.epochs) != context.quorum.replicas:
-        message = f"{uri} is not a commit of round {round_} of the run {context.run}."
+        message = f"{context.store.uri(key)} is not a commit of round {round_} of the run {context.run}."
         raise RendezvousError(message)
     return commit
 
@@ -47,9 +62,7 @@ def read_last_revision(context: RoundContext, round_: int) -> Commit | None:
 
 def write_commit(context: RoundContext, commit: Commit) -> Commit | None:
     """Store a commit or an amendment. Returns the stored one, perhaps another's (None if it is not visible yet)."""
-    try:
-        context.store.create(keys.commit(commit.round, commit.revision), commit.to_json())
-    except ObjectExistsError:
+    if not create_once(context.store, keys.commit(commit.round, commit.revision), commit.to_json()):
         return read_commit(context, commit.round, commit.revision)
     log.info("round=%d event=committed revision=%d participants=%d", commit.round, commit.revision, len(commit.members))
     return commit

@@ -1,4 +1,4 @@
-"""One round as one replica sees it: its contribution, the round's result, who applies it and who judges it."""
+"""One round as one replica sees it: its contribution, the round's result, and who judges it."""
 
 from __future__ import annotations
 
@@ -103,29 +103,6 @@ class Exchange:
 
     def _is_own(self, member: Member) -> bool:
         return (member.rank, member.epoch) == (self.rank, self.epoch)
-
-
-class State(Protocol):
-    """The global state that rounds advance; `ReplicatedState` is one."""
-
-    @property
-    def round(self) -> int:
-        """The last round that was applied."""
-
-    def digest(self) -> str:
-        """Names the parameters that the next round carries: the same on all replicas."""
-
-    def apply(self, exchange: Exchange) -> None:
-        """Apply a round's mean."""
-
-    def store(self, commit: Commit) -> None:
-        """Store what this member should of the state after its round."""
-
-    def skip(self) -> None:
-        """Continue from a newer snapshot: the next round's data are deleted."""
-
-    def catch_up(self) -> None:
-        """Apply every round that is committed by now."""
 
 
 class Judge(Protocol):

@@ -62,7 +62,7 @@ class Keeper:
 
     def __init__(self, states: States, rank: int) -> None:
         self._states = states
-        self._rank = rank
+        self.rank = rank
         self._complete: set[int] = set()
         self._swept = 0
         self._reduced = 0  # the most shards that a mean may have had: fragments differ in size
@@ -70,7 +70,7 @@ class Keeper:
     def keep(self, commit: Commit) -> None:
         """Complete the newest state if this process is the round's keeper; delete data that no replica needs."""
         members = [member.rank for member in commit.members]
-        position = members.index(self._rank)
+        position = members.index(self.rank)
         is_keeper = commit.round % len(members) == position
         replicas = len(commit.epochs)
         self._reduced = max(self._reduced, most_shards(commit, self._states.context.codec, replicas))

@@ -25,8 +25,9 @@ from muster.replica.parts.link import by_first, each, jointly
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.contribution import Contribution, contribute, look, make_contribution
-from muster.replica.rounds.exchange import Exchange, Judge, LocalUpdate, State
+from muster.replica.rounds.exchange import Exchange, Judge, LocalUpdate
 from muster.replica.rounds.reduction import reduced_mean
+from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.seat import Seat
 from muster.replica.rounds.seen_rounds import SeenRounds
@@ -40,10 +41,10 @@ class Rounds:
         self.context = context
         """Replaced when a front end connects the processes of the replica, and when it names its codec."""
         self.seat, self.statistics = seat, statistics
-        self.seen = SeenRounds(context, statistics.progress)
+        self.seen = SeenRounds(context, seat, statistics.progress)
         self.judge: Judge | None = None
 
-    def play(self, state: State, update: LocalUpdate) -> Exchange | None:
+    def play(self, state: ReplicatedState, update: LocalUpdate) -> Exchange | None:
         """Contribute to the next round and apply the round's mean.
 
         A straggler that was left out applies all rounds committed meanwhile, drops its own local progress (which
@@ -58,7 +59,7 @@ class Rounds:
         try:
             exchange = self.exchange(state.round + 1, replace(update, state=state.digest()))
         except RoundGoneError:
-            state.skip()
+            self._skip(state)
         if exchange is not None:
             state.apply(exchange)
             if exchange.is_member:
@@ -66,7 +67,7 @@ class Rounds:
                     state.store(exchange.commit)
         if exchange is None or exchange.left_out:
             with self.statistics.times.stage(Activity.LOADING):
-                state.catch_up()
+                self.catch_up(state)
                 self.seat.renew()
             log.warning("event=left-out now=%d", state.round)
         give_back()
@@ -84,10 +85,10 @@ class Rounds:
         mine: Contribution | None = None
         polling, began = self.context.polling(), self.context.clock.monotonic()
         commit = look(self.context, self.seat.claim, round_, update)
-        latency = self.context.clock.monotonic() - began
+        self.seen.latency = self.context.clock.monotonic() - began
         if commit is None:
             mine = self._contribute(round_, update)
-            commit = self._agree(mine, latency, polling)
+            commit = self._agree(mine, polling)
         else:
             self._too_late(round_, update)
         if None not in (commit.state, update.state) and commit.state != update.state:
@@ -116,6 +117,23 @@ class Rounds:
         commit = by_first(self.context.link, lambda: read_commit(self.context, round_))
         return None if commit is None else self._reduce(commit, None)
 
+    def catch_up(self, state: ReplicatedState) -> None:
+        """Apply every round that is committed by now."""
+        while True:
+            try:
+                exchange = self.committed(state.round + 1)
+            except RoundGoneError:
+                self._skip(state)
+                continue
+            if exchange is None:
+                return
+            state.apply(exchange)
+            state.complete_snapshot(exchange.commit)
+
+    def _skip(self, state: ReplicatedState) -> None:
+        state.skip()
+        self.seen.remember(self.context, state.round)
+
     def _contribute(self, round_: int, update: LocalUpdate) -> Contribution:
         """Encode `update`, let the trainer save its state, and only then store the object that others see."""
         if self.judge is not None:
@@ -132,10 +150,10 @@ class Rounds:
         if update.residual is not None:
             update.residual.settle(round_, counts=False)
 
-    def _agree(self, mine: Contribution, latency: float, polling: Polling) -> Commit:
+    def _agree(self, mine: Contribution, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""
-        recent, began = self.seen.recent(latency), self.context.clock.monotonic()
-        agreed = partial(agree, self.context, self.seat.claim, mine, recent, polling, statistics=self.statistics)
+        began = self.context.clock.monotonic()
+        agreed = partial(agree, self.context, self.seat.claim, mine, self.seen, polling, statistics=self.statistics)
         with self.statistics.times.stage(Activity.WAITING):
             commit = by_first(self.context.link, agreed)
         self.seen.waited(self.context.clock.monotonic() - began)

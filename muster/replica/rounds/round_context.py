@@ -19,7 +19,6 @@ from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.stops import Stops
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import CONNECTIONS, Buffers
@@ -57,6 +56,28 @@ class SystemClock:
     def wait(self, stop: Event, seconds: float) -> bool:
         """`Event.wait`."""
         return stop.wait(seconds)
+
+
+@dataclass(frozen=True)
+class Stops:
+    """The reasons to end: `asked` by SIGTERM; the `trainer` should return, for that reason or because the run ended.
+
+    While `at_steps` is set, a front end tells the trainer of either, in all processes after the same inner step.
+    """
+
+    asked: Event = field(default_factory=Event)
+    trainer: Event = field(default_factory=Event)
+    at_steps: Event = field(default_factory=Event)
+
+    def terminate(self) -> None:
+        """SIGTERM was received."""
+        self.asked.set()
+        self.ask_trainer()
+
+    def ask_trainer(self) -> None:
+        """The trainer should return: now, or when a front end says so."""
+        if not self.at_steps.is_set():
+            self.trainer.set()
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from functools import partial
 from typing import TypeVar
 
 from muster.contract.run.commit import last_round
-from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import RendezvousError
 from muster.replica.parts.link import by_first
 from muster.replica.rounds.round_context import RoundContext, log
-from muster.replica.rounds.snapshots import Snapshots, read_manifest, rounds_with_snapshots
+from muster.replica.rounds.snapshots import read_manifest, rounds_with_snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire import keys
 from muster.replica.wire.headers import SnapshotManifest
@@ -27,19 +26,10 @@ def last_committed(store: Store) -> int:
     return last_round(lambda round_: store.exists(keys.commit(round_)))
 
 
-def latest_state(snapshots: Snapshots, after: int = -1) -> GlobalState | None:
-    """The newest complete snapshot of a round after `after`; None if there is none. Raises as `newest_snapshot`.
-
-    Raises:
-        ParametersError: it belongs to another model.
-    """
-    return newest_snapshot(snapshots.context, snapshots.load, after)
-
-
 def newest_snapshot(context: RoundContext, load: Callable[[SnapshotManifest], T], after: int = -1) -> T | None:
     """What `load` makes of the newest complete snapshot of a round after `after`; None if there is none.
 
-    If it raises RendezvousError, the snapshot before is loaded, and if ObjectMissingError, the newest one by then.
+    If `load` raises RendezvousError, the snapshot before is loaded, and if ObjectMissingError, the newest one by then.
 
     Raises:
         RendezvousError: every snapshot is damaged.

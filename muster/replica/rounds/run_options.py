@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from muster.contract.document import StoredDocument
-from muster.contract.errors import DocumentError
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.parts.link import by_first
+from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import RoundContext, log
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import ObjectExistsError
 from muster.replica.wire import keys
 
 Setting = bool | int | float | str
@@ -62,15 +62,9 @@ def stored_options(context: RoundContext) -> RunOptions | None:
     Raises:
         RendezvousError: the object does not hold the options of this run.
     """
-    uri = context.store.uri(keys.OPTIONS)
-    try:
-        options = RunOptions.from_json(bytes(context.store.read(keys.OPTIONS).body), uri)
-    except ObjectMissingError:
-        return None
-    except DocumentError as error:
-        raise RendezvousError(str(error)) from None
-    if options.run != context.run:
-        message = f"{uri} holds the options of the run {options.run}, not of {context.run}."
+    options = stored_document(context.store, keys.OPTIONS, RunOptions)
+    if options is not None and options.run != context.run:
+        message = f"{context.store.uri(keys.OPTIONS)} holds the options of the run {options.run}, not of {context.run}."
         raise RendezvousError(message)
     return options
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
@@ -12,6 +11,7 @@ from muster.replica.parts.link import by_first
 from muster.replica.rounds.commit_store import read_last_revision
 from muster.replica.rounds.grace import ROUNDS_SEEN
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.rounds.seat import Seat
 from muster.replica.statistics.progress import Progress
 
 WAITS_SEEN = 3  # the shortest of the last waits says before when no look is worth while
@@ -19,37 +19,18 @@ WAITS_SEEN = 3  # the shortest of the last waits says before when no look is wor
 NEAR_LATENCIES = 4.0
 
 
-@dataclass(frozen=True)
-class Recent:
-    """The rounds before the one at hand.
-
-    Attributes:
-        commits: oldest first: they say which ranks are expected, and the grace window.
-        seen_at: when the process has seen the last one, in seconds of its clock.
-        waits: how long it has waited for the last ones, in seconds.
-        latency: how long the look before it contributed took, in seconds.
-    """
-
-    commits: tuple[Commit, ...]
-    seen_at: float
-    waits: tuple[float, ...] = ()
-    latency: float = 0.0
-
-    @property
-    def is_near(self) -> bool:
-        """Whether this process may well be the last to contribute: it has hardly waited for the others before."""
-        return min(self.waits, default=0.0) <= NEAR_LATENCIES * self.latency
-
-
 class SeenRounds:
     """What one process has seen of its run."""
 
-    def __init__(self, context: RoundContext, progress: Progress) -> None:
-        self._context, self._progress = context, progress
+    def __init__(self, context: RoundContext, seat: Seat, progress: Progress) -> None:
+        self._context, self._seat, self._progress = context, seat, progress
         self._commits: deque[Commit] = deque(maxlen=ROUNDS_SEEN)
         self._waits: deque[float] = deque(maxlen=WAITS_SEEN)
-        self._seen_at = context.clock.monotonic()
         self._has_joined = False
+        self.seen_at = context.clock.monotonic()
+        """When the last commit was seen, in seconds of the process's clock."""
+        self.latency = 0.0
+        """How long the look before the last contribution took, in seconds."""
         self.last: Commit | None = None
         """The commit of the run's last round, once there is one."""
 
@@ -58,19 +39,30 @@ class SeenRounds:
         """Those of the last rounds, oldest first."""
         return tuple(self._commits)
 
-    def recent(self, latency: float) -> Recent:
-        """What the agreement on the next round is made with; `latency`: see `Recent`."""
-        return Recent(self.commits, self._seen_at, tuple(self._waits), latency)
+    @property
+    def expected_wait(self) -> float:
+        """For so long, in seconds, the process has waited for the others at least in the last rounds."""
+        return min(self._waits, default=0.0)
 
-    def counted(self, rank: int, round_: int) -> int | None:
-        """The claim of the contribution of `rank` that counts in `round_`, the last round that was seen.
+    @property
+    def is_near(self) -> bool:
+        """Whether this process may well be the last to contribute: it has hardly waited for the others before."""
+        return self.expected_wait <= NEAR_LATENCIES * self.latency
+
+    @property
+    def epoch(self) -> int:
+        """The claim under which this process contributes."""
+        return self._seat.epoch
+
+    def counted(self, round_: int) -> int | None:
+        """The claim of this replica's contribution that counts in `round_`, the last round that was seen.
 
         None if none counts; also for any other round.
         """
         commit = self._commits[-1] if self._commits else None
         if commit is None or commit.void or commit.round != round_:
             return None
-        return next((member.epoch for member in commit.members if member.rank == rank), None)
+        return next((member.epoch for member in commit.members if member.rank == self._seat.rank), None)
 
     def refuse_second_join(self) -> None:
         """Return if this process has not joined the run yet.
@@ -100,7 +92,7 @@ class SeenRounds:
 
     def saw(self) -> None:
         """The process sees a commit now."""
-        self._seen_at = self._context.clock.monotonic()
+        self.seen_at = self._context.clock.monotonic()
 
     def waited(self, seconds: float) -> None:
         """The process has waited so long for a commit after its contribution."""

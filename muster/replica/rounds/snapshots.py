@@ -15,14 +15,14 @@ from itertools import zip_longest
 
 import numpy as np
 
-from muster.contract.errors import DocumentError
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import ParametersError, RendezvousError
 from muster.replica.parts.cut import Cut, window_elements
 from muster.replica.parts.link import jointly
+from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.read_ahead import ByteRange
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError, ObjectWriter
+from muster.replica.store.transport import ObjectWriter, create_once
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
@@ -63,14 +63,9 @@ class Snapshots:
     cut: Cut
     layout: str
 
-    @property
-    def count(self) -> int:
-        """The model's elements."""
-        return self.cut.count
-
     def shards(self, round_: int) -> int:
         """The number of shards of a round's snapshot: depends on the run and the model alone."""
-        elements = self.count * _arrays(round_)
+        elements = self.cut.count * _arrays(round_)
         least = -(-elements * ELEMENT_BYTES // SHARD_BYTES_MAX)
         return max(least, Blocks(elements).shards(self.context.quorum.replicas))
 
@@ -104,7 +99,7 @@ class Snapshots:
     def _windows(self, round_: int, shard: int) -> list[_Window]:
         start, stop = self._span(round_, shard)
         blocks = Blocks(stop - start)
-        step = max(1, window_elements(self.count, self.context.link.size) // blocks.elements)
+        step = max(1, window_elements(self.cut.count, self.context.link.size) // blocks.elements)
         firsts = range(0, blocks.number, step)
         return [_Window(shard, range(first, min(first + step, blocks.number)), blocks) for first in firsts]
 
@@ -138,16 +133,13 @@ class Snapshots:
         manifest = SnapshotManifest(
             run=self.context.run,
             round=round_,
-            count=self.count,
+            count=self.cut.count,
             exact=self.cut.exact,
             layout=self.layout,
             shards=self.shards(round_),
             source=source,
         )
-        try:
-            self.context.store.create(keys.manifest(round_), manifest.to_json())
-        except ObjectExistsError:
-            return
+        create_once(self.context.store, keys.manifest(round_), manifest.to_json())
 
     def is_sealed(self, round_: int) -> bool:
         """Whether the snapshot is complete."""
@@ -209,10 +201,10 @@ class Snapshots:
             yield _Window(shard, needed[first:last], blocks)
 
     def _check_model(self, manifest: SnapshotManifest) -> None:
-        if (manifest.layout, manifest.count) != (self.layout, self.count):
+        if (manifest.layout, manifest.count) != (self.layout, self.cut.count):
             message = (
-                f"This trainer's parameters ({self.count:,} elements) differ in names or shapes from the run's initial "
-                f"parameters ({manifest.count:,} elements). Every replica must build the same model."
+                f"This trainer's parameters ({self.cut.count:,} elements) differ in names or shapes from the run's "
+                f"initial parameters ({manifest.count:,} elements). Every replica must build the same model."
             )
             raise ParametersError(message)
         if manifest.shards != self.shards(manifest.round):
@@ -231,10 +223,7 @@ class Snapshots:
     def _put(self, state: GlobalState, shard: int, source: str, values: Floats) -> None:
         key = keys.snapshot(state.round, source, shard)
         body = encode(key, values, lambda _: self.header(state.round, shard))
-        try:
-            self.context.store.create(key, body)
-        except ObjectExistsError:
-            return
+        create_once(self.context.store, key, body)
 
     def _load(self, state: GlobalState, piece: _Window, manifest: SnapshotManifest) -> None:
         wanted = self._range(piece, manifest)
@@ -279,34 +268,28 @@ class Snapshots:
             raise CodecError(message)
 
     def _span(self, round_: int, shard: int) -> tuple[int, int]:
-        elements, shards = self.count * _arrays(round_), self.shards(round_)
+        elements, shards = self.cut.count * _arrays(round_), self.shards(round_)
         return elements * shard // shards, elements * (shard + 1) // shards
 
-    def _held_of(self, rank: int, round_: int, shard: int) -> Iterator[tuple[int, slice, slice]]:
-        """What process `rank` of the replica holds of a shard: of the parameters (0) and of the momentum (1).
+    def _held_of(
+        self, rank: int, round_: int, shard: int, span: slice | None = None
+    ) -> Iterator[tuple[int, slice, slice]]:
+        """What process `rank` of the replica holds of a shard, or of its `span`: of parameters (0) and momentum (1).
 
-        Yields the array, where its values lie in the shard, and where in the process's array.
+        Yields the array, where its values lie in the shard or span, and where in the process's array.
         """
         start, stop = self._span(round_, shard)
+        if span is not None:
+            start, stop = start + span.start, start + span.stop
         for array in range(_arrays(round_)):
-            offset = array * self.count
-            for held, local in replace(self.cut, rank=rank).runs:
-                first = max(start, offset + held.start)
-                last = min(stop, offset + held.stop)
-                if first < last:
-                    begin = local.start + first - offset - held.start
-                    yield array, slice(first - start, last - start), slice(begin, begin + last - first)
+            offset = array * self.cut.count
+            for within, local in replace(self.cut, rank=rank).within(slice(start - offset, stop - offset)):
+                yield array, within, local
 
     def _held_in(self, rank: int, round_: int, window: _Window | None) -> Iterator[tuple[int, slice, slice]]:
         """As `_held_of`, of a window of a shard."""
-        if window is None:
-            return
-        span = window.blocks.span(window.which)
-        for array, within, local in self._held_of(rank, round_, window.shard):
-            first, last = max(span.start, within.start), min(span.stop, within.stop)
-            if first < last:
-                begin = local.start + first - within.start
-                yield array, slice(first - span.start, last - span.start), slice(begin, begin + last - first)
+        if window is not None:
+            yield from self._held_of(rank, round_, window.shard, window.blocks.span(window.which))
 
 
 @dataclass(frozen=True)
@@ -364,16 +347,8 @@ def read_manifest(context: RoundContext, round_: int) -> SnapshotManifest | None
     Raises:
         RendezvousError: the object is not a manifest of this round.
     """
-    key = keys.manifest(round_)
-    try:
-        body = context.store.read(key).body
-    except ObjectMissingError:
-        return None
-    try:
-        manifest = SnapshotManifest.from_json(bytes(body), context.store.uri(key))
-    except DocumentError as error:
-        raise RendezvousError(str(error)) from None
-    if (manifest.run, manifest.round) != (context.run, round_):
+    manifest = stored_document(context.store, keys.manifest(round_), SnapshotManifest)
+    if manifest is not None and (manifest.run, manifest.round) != (context.run, round_):
         raise _foreign(context, round_)
     return manifest
 

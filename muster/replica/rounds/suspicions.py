@@ -15,7 +15,7 @@ from functools import partial
 
 from muster.contract.errors import MusterError
 from muster.contract.hyperpod.notices import Notice, NoticeKind
-from muster.replica.store.transport import ObjectExistsError, Store
+from muster.replica.store.transport import Store, create_once
 
 RANKS_MAX = 20
 """How many notices a round may have from one process: the control plane sees the others when it looks."""
@@ -48,13 +48,10 @@ class Suspicions:
     def _write(self, store: Store, round_: int, rank: int) -> None:
         notice = Notice(self.run, NoticeKind.MISSING, rank, None, str(round_))
         try:
-            store.create(notice.name, b'{"version":1}\n')
-        except ObjectExistsError:
-            return
+            if create_once(store, notice.name, b'{"version":1}\n'):
+                log.warning("round=%d event=missing-reported rank=%d", round_, rank)
         except MusterError as error:
             log.info("round=%d event=missing-not-reported rank=%d reason=%r", round_, rank, str(error))
-        else:
-            log.warning("round=%d event=missing-reported rank=%d", round_, rank)
 
 
 NO_SUSPICIONS = Suspicions()

@@ -79,3 +79,31 @@ class TimeAccount:
         current = Activity.TRAINING if not self._blocks else self._stages[-1] if self._stages else Activity.EXCHANGING
         self._seconds[current] += max(0.0, now - self._at)
         self._at = now
+
+
+class WorkTime:
+    """Seconds of work on the samples of each fragment since it was last exchanged: between the front end's calls."""
+
+    def __init__(self, fragments: int, now: Callable[[], float]) -> None:
+        """`now`: seconds of a monotonic clock."""
+        self._now = now
+        self._seconds = [0.0] * fragments
+        self._since = now()
+
+    def pause(self) -> None:
+        """The trainer calls the front end: what follows is no work of its own."""
+        worked = self._now() - self._since
+        self._seconds = [before + worked for before in self._seconds]
+
+    def go_on(self) -> None:
+        """The trainer works again."""
+        self._since = self._now()
+
+    def given(self, fragment: int) -> float:
+        """The seconds of a fragment that is exchanged; they begin again."""
+        seconds, self._seconds[fragment] = self._seconds[fragment], 0.0
+        return seconds
+
+    def start_over(self) -> None:
+        """What was done so far counts for no round."""
+        self._seconds = [0.0] * len(self._seconds)

@@ -187,3 +187,12 @@ class Store(ABC):
     @abstractmethod
     def uri(self, key: str) -> str:
         """The absolute URI of a key, for messages."""
+
+
+def create_once(store: Store, key: str, body: Bytes) -> bool:
+    """Create an object unless it exists, and say whether this call has; raises as `Store.create` otherwise."""
+    try:
+        store.create(key, body)
+    except ObjectExistsError:
+        return False
+    return True

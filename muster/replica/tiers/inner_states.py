@@ -235,7 +235,7 @@ class InnerStates:
             **vars(self.owner),
             round=id_.round,
             step=id_.step,
-            epoch=self._rendezvous.epoch,
+            epoch=self._rendezvous.seat.epoch,
             tree=len(layout.tree),
             bytes=layout.size - HEADER_BYTES,
         )
@@ -318,7 +318,7 @@ class InnerStates:
         for tier, held in places:
             try:
                 body = tier.read(held)
-                header = opened(body, self.owner, id_, self._rendezvous.epoch)
+                header = opened(body, self.owner, id_, self._rendezvous.seat.epoch)
                 if id_.step == 0 and counted not in {None, header.epoch}:
                     message = f"claim {header.epoch} has saved it, and the contribution of claim {counted} counts"
                     raise UnusableStateError(message)

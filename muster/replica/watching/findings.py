@@ -13,7 +13,7 @@ from muster.replica.errors import WatchError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.statistics.progress import Progress
-from muster.replica.store.transport import ObjectExistsError
+from muster.replica.store.transport import create_once
 from muster.replica.wire import keys
 
 
@@ -49,9 +49,7 @@ class Findings:
             key = keys.finding(rule, f"{round_:08d}")
         document = FindingDocument(run=self._context.trained_by or self._context.run, finding=finding)
         try:
-            self._context.store.create(key, document.to_json())
-        except ObjectExistsError:
-            return
+            create_once(self._context.store, key, document.to_json())
         except MusterError as error:
             log.warning("event=finding-not-stored reason=%r", str(error))
 

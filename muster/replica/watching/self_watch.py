@@ -13,8 +13,7 @@ from muster.contract.spec.watch_rules import Rule, Watch
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round import Rounds
 from muster.replica.watching.findings import Findings
-from muster.replica.watching.loss_rule import unusual_loss
-from muster.replica.watching.pace_rule import slow_process, slower_than_others
+from muster.replica.watching.round_rules import slow_process, slower_than_others, unusual_loss
 
 _SUSPECT_MAX = 200  # a contribution's header
 

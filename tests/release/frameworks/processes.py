@@ -33,8 +33,8 @@ def trained_apart(train: Train, run: Run) -> tuple[Context, list[Floats]]:
     def work(rank: int) -> Context:
         context = context_of(run, rank)
         train(context)
-        assert context.rendezvous.training is not None
-        np.save(context.output_dir / "final.npy", context.rendezvous.training.state.parameters)
+        assert context.rendezvous.departure.training is not None
+        np.save(context.output_dir / "final.npy", context.rendezvous.departure.training.state.parameters)
         return context
 
     others = range(1, run.replicas)

@@ -41,7 +41,7 @@ def test_adapters_are_trained_together_and_load(run: Run, capfd: pytest.CaptureF
     kwargs = json.loads(shown.stdout)["document"]["training_config"]
     assert kwargs == {"max_steps": 45, "sync_every": 10, "per_device_batch": 4}
     context, others = trained_apart(lambda context: huggingface_lora.train(context, **kwargs), run)
-    training = context.rendezvous.training
+    training = context.rendezvous.departure.training
     assert training is not None
     # Forty-five steps are four rounds of ten, and one of five.
     assert training.state.round == 5
@@ -61,7 +61,7 @@ def test_adapters_are_trained_together_and_load(run: Run, capfd: pytest.CaptureF
 
 def test_a_loop_of_accelerate_takes_part(run: Run) -> None:
     context, others = trained_apart(accelerate_loop.train, run)
-    training = context.rendezvous.training
+    training = context.rendezvous.departure.training
     assert training is not None
     assert training.state.round == 8
     assert [other.tobytes() for other in others] == [training.state.parameters.tobytes()]

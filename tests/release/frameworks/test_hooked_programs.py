@@ -107,7 +107,7 @@ def hooked(library: str, source: str, tmp_path: Path) -> Callable[[Any], None]:
 def test_replicas_of_an_unmodified_program_end_with_the_same_bits(library: str, source: str, tmp_path: Path) -> None:
     run = Run(tmp_path / "run", replicas=2, min_participants=2)
     context, (other,) = trained_apart(hooked(library, source, tmp_path), run)
-    training = context.rendezvous.training
+    training = context.rendezvous.departure.training
     assert training is not None
     assert training.state.round == 3
     assert other.tobytes() == training.state.parameters.tobytes()

@@ -32,6 +32,6 @@ def test_a_starter_trains(
     (tmp_path / TRAINING_FILE).write_text(starter_files(Wish(framework))[TRAINING_FILE])
     context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
     loaded(tmp_path / TRAINING_FILE).train(context, **kwargs)
-    assert context.rendezvous.training is not None
-    assert context.rendezvous.training.state.round == 2
+    assert context.rendezvous.departure.training is not None
+    assert context.rendezvous.departure.training.state.round == 2
     assert context.metrics.latest()["loss"] > 0

@@ -20,9 +20,8 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.model import weight_files as weight_files_module
 from muster.replica.model import weights_writer
 from muster.replica.model.final_model import FinalModel, adapter_name
-from muster.replica.model.tensor_source import Raw
 from muster.replica.model.weight_files import Tensor, index_of, weight_files
-from muster.replica.model.weights_writer import Target, WeightsWriter
+from muster.replica.model.weights_writer import Raw, Target, WeightsWriter
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.store.local_store import LocalStore

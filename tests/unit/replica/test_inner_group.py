@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, read_exit
 from muster.replica.entry import launch
+from muster.replica.entry.launch import processes_on_instance
 from muster.replica.entry.main import main as run_process
 from muster.replica.errors import GroupError, HistoryGoneError, InputError, TrainerError
 from muster.replica.group import spawning
@@ -25,7 +26,6 @@ from muster.replica.group.launched_group import Group
 from muster.replica.group.launcher import agree_on_master, network_variables
 from muster.replica.group.member import Member
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
-from muster.replica.group.process_count import processes_on_instance
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
 from muster.replica.group.spawning import Crew, group_variables, omp_threads
 from tests.support.peers import Run

@@ -125,7 +125,7 @@ def test_a_phase_that_overlaps_with_an_exchange_continues(tmp_path: Path, algori
     first = lives.begin()
     for _ in range(50):
         first.train(1)
-        wait_until("the exchange", lambda: not first.rendezvous.training.exchanges.is_running)  # type: ignore[union-attr]
+        wait_until("the exchange", lambda: not first.rendezvous.departure.training.exchanges.is_running)  # type: ignore[union-attr]
     second = lives.begin(attempt=2)
     used = second.optimizer.position
     # With `eager` the state is of before the exchange that was running; with `delay` none is saved while it runs.

@@ -200,7 +200,7 @@ def test_a_sink_that_hangs_does_not_keep_the_process_from_its_end(
 
 
 def test_only_the_first_process_of_a_replica_has_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "_context", Mock(side_effect=StopIteration))
+    monkeypatch.setattr(entry.Rendezvous, "open", Mock(side_effect=StopIteration))
     for member, opened in ((Member(), 1), (Member(InnerGroup(1, 2, 1)), 0)):
         opening = Mock(return_value=MetricsWriter())
         monkeypatch.setattr(entry, "open_sinks", opening)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.errors import StoppedError
-from muster.replica.frontends.common_state import load_common
+from muster.replica.frontends.saved_state import load_common
 from muster.replica.parts import redistribution
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
@@ -29,7 +29,7 @@ from muster.replica.rendezvous import Outside
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds import reduced_shards
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import Stops
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state

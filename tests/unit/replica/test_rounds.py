@@ -22,8 +22,8 @@ from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.round_context import Stops
 from muster.replica.rounds.round_history import last_committed
-from muster.replica.rounds.stops import Stops
 from muster.replica.statistics.statistics import Notes
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
@@ -137,8 +137,8 @@ def held(peers: list[Peer], rank: int) -> Floats:
     wait_until("the list of peers", lambda: len(peers) > rank)
     rendezvous = peers[rank].rendezvous
     assert rendezvous is not None
-    assert rendezvous.training is not None
-    return rendezvous.training.state.parameters
+    assert rendezvous.departure.training is not None
+    return rendezvous.departure.training.state.parameters
 
 
 @pytest.mark.parametrize(("replicas", "damaged"), [(2, (1,)), (3, (1, 2))], ids=["one of two", "two of three"])
@@ -291,7 +291,7 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
         assert not last.exists()
         assert [run.commit(round_).absent for round_ in (2, 3, 4)] == [(1,), (), ()]
         update = LocalUpdate(gradient_of(1, 5, run.count), 2.0)
-        training = rendezvous[0].training
+        training = rendezvous[0].departure.training
         assert isinstance(training, ReplicatedState)
         assert rendezvous[0].rounds.play(training, update) is not None
         assert other.parameters() == training.state.parameters.tobytes()
@@ -358,7 +358,7 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
     assert (outcome.round, outcome.participants, outcome.took_part) == (1, (0,), False)
     assert second.round == 1
     second.finish()
-    training = second._rendezvous.training
+    training = second._rendezvous.departure.training
     assert training is not None
     assert training.state.parameters.tobytes() == parameters.tobytes()
     while (outcome := second.step()) is None:

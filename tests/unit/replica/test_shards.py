@@ -24,7 +24,7 @@ from muster.replica.rounds.reduced_shards import ReducedShards, shards_for
 from muster.replica.rounds.reduction import _Reduction, reduced_mean
 from muster.replica.rounds.retention import Keeper, horizon
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.rounds.round_history import latest_state
+from muster.replica.rounds.round_history import newest_snapshot
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.rounds.weighted_mean import WeightedMean
 from muster.replica.statistics.statistics import Notes
@@ -216,7 +216,7 @@ def test_what_is_stored_in_shards_is_loaded_bit_for_bit(kept: Snapshots) -> None
 def test_shards_are_bounded_however_large_the_model_is() -> None:
     context = Run(Path("nowhere"), replicas=4).context()
     huge = Snapshots(context, Cut(10_000_000_000), "layout")  # 80 GB with its momentum, sixteen times a single PUT
-    assert 2 * huge.count * 4 / huge.shards(2) <= snapshots.SHARD_BYTES_MAX
+    assert 2 * huge.cut.count * 4 / huge.shards(2) <= snapshots.SHARD_BYTES_MAX
     assert Snapshots(context, Cut(1_000), "layout").shards(2) == 1
 
 
@@ -233,12 +233,12 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(kept: Snapshots, t
     put(kept, 2)
     put(kept, 4)
     damage(tmp_path, 4)
-    found = latest_state(kept)
+    found = newest_snapshot(kept.context, kept.load)
     assert found is not None
     assert found.round == 2
     damage(tmp_path, 2)
     with pytest.raises(RendezvousError, match="is damaged: the checksum of block"):
-        latest_state(kept)
+        newest_snapshot(kept.context, kept.load)
 
 
 def test_a_snapshot_that_is_deleted_is_distinguished_from_one_that_never_was(kept: Snapshots, tmp_path: Path) -> None:

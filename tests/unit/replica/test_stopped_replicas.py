@@ -22,7 +22,7 @@ from muster.replica.phases.lookout import Lookout
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds import agreement
 from muster.replica.rounds.exchange import Outcome
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import Stops
 from muster.replica.store import checkpoints
 from muster.replica.store.local_store import LocalStore
 from muster.replica.wire import keys

@@ -43,8 +43,8 @@ from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.round import Rounds
+from muster.replica.rounds.round_context import Stops
 from muster.replica.rounds.seat import Seat
-from muster.replica.rounds.stops import Stops
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.statistics.statistics import Statistics
 from muster.replica.wire import keys

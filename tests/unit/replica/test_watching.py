@@ -21,16 +21,15 @@ from muster.replica.errors import WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.phases.work_time import WorkTime
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.progress import Progress
+from muster.replica.statistics.time_account import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.watching.findings import Findings
 from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
-from muster.replica.watching.loss_rule import unusual_loss
-from muster.replica.watching.pace_rule import slow_process, slower_than_others
+from muster.replica.watching.round_rules import slow_process, slower_than_others, unusual_loss
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.watching.training_watch import TrainingWatch
 from tests.support.groups import ThreadGroup
@@ -241,7 +240,7 @@ def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: st
 
 def test_the_time_in_an_exchange_is_no_work() -> None:
     clock = HandClock()
-    work = WorkTime(2, clock)
+    work = WorkTime(2, clock.monotonic)
     for _ in range(2):
         clock.seconds += 3.0
         work.pause()

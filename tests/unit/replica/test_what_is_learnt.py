@@ -23,7 +23,7 @@ from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds import error_feedback
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange
-from muster.replica.rounds.stops import Stops
+from muster.replica.rounds.round_context import Stops
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire.binary_format import Encoding, Floats, Records, decode_blocks, encode_records
 from muster.replica.wire.blocks import Blocks
@@ -280,10 +280,10 @@ def test_a_void_round_counts_nobody_and_a_share_is_that_of_the_weight(tmp_path: 
     own, other = commit.members
     commit = commit.model_copy(update={"members": (own, other.model_copy(update={"weight": 3 * own.weight}))})
     rendezvous.rounds.seen.note(commit)
-    assert rendezvous.counted(commit.round) == own.epoch
+    assert rendezvous.rounds.seen.counted(commit.round) == own.epoch
     assert Exchange(commit, np.zeros(1, np.float32), 0, own.epoch).share == 0.25
     rendezvous.rounds.seen.note(commit.model_copy(update={"void": True}))
-    assert rendezvous.counted(commit.round) is None
+    assert rendezvous.rounds.seen.counted(commit.round) is None
 
 
 def test_what_is_saved_later_replaces_what_it_holds_of_the_whole_state() -> None:

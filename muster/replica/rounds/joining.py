@@ -1,24 +1,72 @@
-"""The initial state of a run: one process uploads its parameters, all others load them."""
+"""How a process joins a run: from the newest snapshot, or the initial state, and the rounds after it.
+
+Of the initial state one process uploads its parameters, and all others load them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+
 import numpy as np
 
-from muster.contract.errors import DocumentError
+from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.errors import HistoryGoneError, RendezvousError
+from muster.replica.free_memory import give_back
 from muster.replica.parts.link import by_first
+from muster.replica.parts.packing import Packing
 from muster.replica.rounds.claims import Claim, is_superseded
+from muster.replica.rounds.commit_store import stored_document
+from muster.replica.rounds.replicated_state import ReplicatedState
+from muster.replica.rounds.retention import Keeper
+from muster.replica.rounds.round import Rounds
 from muster.replica.rounds.round_context import Polling, RoundContext, log
-from muster.replica.rounds.round_history import last_committed
+from muster.replica.rounds.round_history import last_committed, newest_snapshot
+from muster.replica.rounds.run_options import agree_on_options
 from muster.replica.rounds.snapshots import Snapshots
-from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
+from muster.replica.store.transport import ObjectMissingError, create_once
 from muster.replica.wire import keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.headers import InitialStateSource
 
 # The others stop waiting for the uploader when it adds no shard for as long as 64 MiB take at 2 MiB/s.
 STALL_SECONDS = 30.0
+
+
+def join(
+    rounds: Rounds, packing: Packing, algorithm: Algorithm, loaded: Callable[[], object] = lambda: None
+) -> ReplicatedState:
+    """The state after the last committed round. `loaded` is called before the others wait for this process.
+
+    Raises:
+        ParametersError: another model than the run's, or this process has joined before.
+        AlgorithmError: other settings than the run's.
+        FencedError, StoppedError, RendezvousError
+    """
+    rounds.seen.refuse_second_join()
+    settings = {**asdict(algorithm), "snapshot_rounds": rounds.context.snapshot_rounds}
+    context = rounds.context = agree_on_options(rounds.context, algorithm.codec, settings)
+    cut = packing.cut_for(context.codec, algorithm.fragments)
+    packing.divide(cut)
+    snapshots = Snapshots(context, cut, packing.layout)
+    state = newest_snapshot(context, snapshots.load)
+    if state is None:
+        ensure_initial_state(snapshots, rounds.seat.claim, packing.read())
+        state = newest_snapshot(context, snapshots.load)
+    if state is None:
+        message = f"The run {context.run} has no initial state."
+        raise RendezvousError(message)
+    began, rank = state.round, rounds.seat.rank
+    keeper = Keeper(snapshots, rank)
+    joined = ReplicatedState(packing=packing, state=state, outer=algorithm.outer, snapshots=snapshots, keeper=keeper)
+    rounds.seen.join(context, state.round)
+    rounds.catch_up(joined)
+    loaded()
+    rounds.seat.ready()
+    give_back()
+    log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
+    return joined
 
 
 def ensure_initial_state(snapshots: Snapshots, claim: Claim, parameters: Floats) -> None:
@@ -61,16 +109,12 @@ def _arrives(snapshots: Snapshots, claim: Claim) -> bool:
 def _uploader(context: RoundContext, claim: Claim) -> InitialStateSource:
     """The process that uploads its parameters."""
     me = InitialStateSource(run=context.run, rank=claim.rank, epoch=claim.epoch)
-    try:
-        context.store.create(keys.INITIAL_STATE_SOURCE, me.to_json())
-    except ObjectExistsError:
-        try:
-            return InitialStateSource.from_json(
-                bytes(context.store.read(keys.INITIAL_STATE_SOURCE).body), context.store.uri(keys.INITIAL_STATE_SOURCE)
-            )
-        except (DocumentError, ObjectMissingError) as error:
-            raise RendezvousError(str(error)) from None
-    return me
+    if create_once(context.store, keys.INITIAL_STATE_SOURCE, me.to_json()):
+        return me
+    first = stored_document(context.store, keys.INITIAL_STATE_SOURCE, InitialStateSource)
+    if first is None:
+        raise RendezvousError(str(ObjectMissingError(context.store.uri(keys.INITIAL_STATE_SOURCE))))
+    return first
 
 
 def _arrived(snapshots: Snapshots, first: InitialStateSource, polling: Polling) -> bool:
