@@ -196,19 +196,26 @@ class _Steps:
             world.breaks(f"{self._process.name} continues a phase that ended with item {left} after item {drawn}")
 
     def _kept(self, round_: int, whole: bool) -> Callable[[], None]:
-        """The process saves its state, and if `whole` it leaves: another one may continue its phase."""
-        if whole:
-            items = [list(carried) for carried in self._items]
-            synchronizer = self._synchronizer
-            if not self._has_made and not any(items):
-                # It would take the place of the state that counts.
-                self._process.world.breaks(f"{self._process.name} saves its state and has trained nothing")
-            if synchronizer.round > synchronizer._training.state.round:
-                # It waits for the round to which it has given.
-                fragment = synchronizer._fragment(synchronizer.round)
-                items[fragment] = self._given_last + items[fragment]
-            self._process.world.left[self._process.rank] = self._reader.drawn, items
-        return self._keep(round_, whole)
+        """What saves the state. With `whole` the process leaves: another one may continue its phase, once written."""
+        write = self._keep(round_, whole)
+        if not whole:
+            return write
+        items = [list(carried) for carried in self._items]
+        synchronizer = self._synchronizer
+        if not self._has_made and not any(items):
+            # It would take the place of the state that counts.
+            self._process.world.breaks(f"{self._process.name} saves its state and has trained nothing")
+        if synchronizer.round > synchronizer._training.state.round:
+            # It waits for the round to which it has given.
+            fragment = synchronizer._fragment(synchronizer.round)
+            items[fragment] = self._given_last + items[fragment]
+        drawn = self._reader.drawn
+
+        def save() -> None:
+            write()
+            self._process.world.left[self._process.rank] = drawn, items
+
+        return save
 
     def saw_state(self, state: GlobalState) -> None:
         for held, local in self._synchronizer._packing.cut.places():
