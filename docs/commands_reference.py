@@ -58,8 +58,8 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "logs": LogLine,
     "events": answers.EventLog,
     "cancel": Cancellation,
-    "rerun": answers.Started,
-    "rerun --watch": RunStatus,
+    "continue": answers.Started,
+    "continue --watch": RunStatus,
     "result": Result,
     "model": FetchedModel,
     "report": answers.PageWritten,
@@ -94,7 +94,7 @@ PASSES_ON = "local exec"
 _COMMON = {"--help", "--json", "--stack", "--profile", "--region"}
 _COLUMNS = ["| | value | default | meaning |", "|---|---|---|---|"]
 # Answers that are printed several times, one to a line.
-_LINES = {"launch --watch": "status", "status --watch": "status", "rerun --watch": "status", "logs": "line"}
+_LINES = {"launch --watch": "status", "status --watch": "status", "continue --watch": "status", "logs": "line"}
 
 _HEAD = """# Commands
 

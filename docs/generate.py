@@ -29,7 +29,7 @@ from docs.events_reference import events_reference
 from docs.python_reference import python_reference
 from muster.client.launch.estimate import cost
 from muster.contract.aws.prices import SHIPPED_PRICES
-from muster.contract.document import Document
+from muster.contract.document import Document, written_fields
 from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
@@ -282,7 +282,7 @@ def _table(model: type[BaseModel]) -> str:
 def _own_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields that a part of the spec adds to its base classes."""
     inherited = {name for base in model.__bases__ for name in getattr(base, "model_fields", {})}
-    return {name: field for name, field in model.model_fields.items() if name not in inherited}
+    return {name: field for name, field in written_fields(model).items() if name not in inherited}
 
 
 def _value(field: FieldInfo) -> str:

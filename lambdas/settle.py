@@ -41,7 +41,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     )
     count(f"Run{result.verdict.value.capitalize()}")
     if finished.continued_by is not None:
-        count("RunRerun")
+        count("RunContinued")
     return execution_output(run.plan, finished, _plane.store.uri(run.documents.layout.result))
 
 

@@ -210,20 +210,20 @@ class ControlFunctions:
         self._variables |= {"MUSTER_TIMER_FUNCTION_ARN": timer.function_arn, "MUSTER_TIMER_ROLE_ARN": role.role_arn}
 
     def _allow_continuations(self) -> None:
-        """Let the functions that end a run start the next one, as the rerun policy asks, and stop it for a cancel.
+        """Let the functions that end a run start its continuation, and stop it for a cancel.
 
         A policy of its own: the roles of functions that the state machine calls cannot name the state machine, which
         would depend on itself.
         """
         starting = [self._made[row.name].function.role for row in self._rows if row.starts_continuations]
         cancelling = [self._made[row.name].function.role for row in self._rows if row.cancels_runs]
-        reruns = Construct(self._stack, "Reruns")
+        continuations = Construct(self._stack, "Continuations")
         for name, roles, statements in (
             ("Policy", starting, START_RUNS),
             ("Cancellation", cancelling, STOP_CONTINUATIONS),
         ):
             iam.Policy(
-                reruns,
+                continuations,
                 name,
                 roles=[role for role in roles if role is not None],
                 statements=policy_statements(statements, self._arns),

@@ -12,9 +12,9 @@ from muster.contract.run.run_events import (
     RUN_REQUESTED,
     SOURCE,
     QuorumLost,
+    RunContinued,
     RunFailed,
     RunRefused,
-    RunRerun,
     RunStopped,
     RunSucceeded,
 )
@@ -22,7 +22,7 @@ from muster.infra.functions.event_delivery import RuleSettings
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.stack_settings import StackSettings
 
-_NOTIFIED = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused)
+_NOTIFIED = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunContinued, RunRefused)
 
 
 @dataclass(frozen=True)

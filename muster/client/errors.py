@@ -93,7 +93,7 @@ class RunContinuedError(InputError):
     def __init__(self, run: str, continued_by: str) -> None:
         super().__init__(
             f"The run {run} is already continued by {continued_by}. Once that run has ended, continue it: "
-            f"`muster rerun {continued_by}`."
+            f"`muster continue {continued_by}`."
         )
 
 

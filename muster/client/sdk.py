@@ -525,7 +525,7 @@ class Run:
         stack = self._cloud.stack
         return console_links(stack.execution_arn(self.name), stack.job_prefix).execution
 
-    def rerun(self) -> Run:
+    def start_continuation(self) -> Run:
         """Start the continuation of the run, which has ended, from its last committed round. Idempotent.
 
         Raises:
@@ -550,7 +550,7 @@ class Run:
             try:
                 self._cloud.executions.start(name, execution_input(spec))
             except RunNameTakenError:
-                # Just started by the rerun policy, or by a call whose answer was lost, and not recorded yet.
+                # Just started by the continuation policy, or by a call whose answer was lost, and not recorded yet.
                 if self._cloud.executions.describe(name).parent != parent:
                     raise
         return Run(self.muster, name)
@@ -691,7 +691,7 @@ class Run:
         if last.verdict is Verdict.SUCCEEDED:
             raise NoModelError(last.run, "its trainer leaves none")
         how = "it failed" if last.verdict is Verdict.FAILED else "it was stopped"
-        raise NoModelError(last.run, f"{how}: {last.reason.rstrip('.')}. `muster rerun {last.run}` continues it")
+        raise NoModelError(last.run, f"{how}: {last.reason.rstrip('.')}. `muster continue {last.run}` continues it")
 
 
 def _last_line_at(execution: Execution, until: datetime | None) -> datetime:

@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from muster.contract.errors import DocumentError, NewerDocumentError
 
@@ -45,7 +46,7 @@ class FormStep(NamedTuple):
 class Document(BaseModel):
     """A document with a fixed set of fields. Unknown fields are refused, and values are never coerced."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, serialize_by_alias=True)
 
     def to_json(self) -> bytes:
         """Canonical UTF-8 JSON: the same document gives the same bytes."""
@@ -122,6 +123,11 @@ class StoredDocument(StoredPart):
         for step in cls.steps[form - 1 :]:
             fields = step.upgrade(fields)
         return {**fields, **cls.current_form()}
+
+
+def written_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the names that documents have for them. `continue` can be no name in Python."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def known_member(value: str, otherwise: _Member) -> _Member:

@@ -16,7 +16,7 @@ JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
 APART_MAX = 100  # replicas of a sweep with a trainer: a look at the run lists the rounds of each of them
 ATTEMPT_MAX = 999
-RERUNS_MAX = 20  # continuations, each of the run before it
+CONTINUATIONS_MAX = 20  # each of the run before it
 CLAIM_NUMBER_MAX = ATTEMPT_MAX * 1_000  # attempts are numbered through all runs of a lineage
 PREFIX_MAX = 11
 RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}")
@@ -97,7 +97,7 @@ def fresh_run_name(head: str, suffix: str) -> str:
 
     `suffix` makes it unique; `time_suffix` gives one.
     """
-    room = RUN_MAX - len(numbered_run_name("", RERUNS_MAX + 1)) - len(suffix) - 1
+    room = RUN_MAX - len(numbered_run_name("", CONTINUATIONS_MAX + 1)) - len(suffix) - 1
     readable = re.sub(r"[^a-zA-Z0-9]+", "-", head).strip("-")[:room].strip("-")
     return f"{readable or 'run'}-{suffix}"
 

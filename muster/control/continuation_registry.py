@@ -30,9 +30,9 @@ def register_continuation(store: Store, spec: Spec, continuation: Continuation) 
         statement = f"{parent} has not ended"
         raise _refused(statement, f"wait until it ends, or cancel it: muster cancel {parent}")
     fence = documents.fence()
-    # The rerun policy leaves `name` to the execution; `muster rerun`, with which a user continues a run, writes it.
+    # The continuation policy leaves `name` to the execution; `muster continue` writes it.
     if fence is not None and fence.is_cancellation and spec.name is None and _is_next(plan, result, continuation):
-        statement = f"{parent} was cancelled while its rerun policy started {continuation.run}"
+        statement = f"{parent} was cancelled while its continuation policy started {continuation.run}"
         raise _refused(statement, "to continue it all the same, start a run of another name with the same spec")
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"

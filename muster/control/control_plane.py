@@ -21,8 +21,8 @@ from muster.control.runtime.snapshots import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
+    from muster.control.continuation_start import ContinuationStart
     from muster.control.kubernetes.cluster_apis import ClusterApis
-    from muster.control.rerun_policy import RerunPolicy
     from muster.control.run_queue import RunQueue
 
 
@@ -103,8 +103,8 @@ class ControlPlane:
         return RunQueue(self.store, self.tokens, cap)
 
     @cached_property
-    def rerun_policy(self) -> RerunPolicy:
+    def continuation_start(self) -> ContinuationStart:
         """Starts the continuations of failed runs."""
-        from muster.control.rerun_policy import RerunPolicy  # noqa: PLC0415 - only a settlement uses it
+        from muster.control.continuation_start import ContinuationStart  # noqa: PLC0415 - only a settlement uses it
 
-        return RerunPolicy(self.clients.stepfunctions, self.bus)
+        return ContinuationStart(self.clients.stepfunctions, self.bus)

@@ -95,10 +95,10 @@ def finish_run(
         verified = steps.do("take the rights of its pods away", lambda: remove_rights(run, steps.budget))
     continued_by = None
     if verified:
-        continued_by = steps.answer("continue the run", lambda: plane.rerun_policy.start_next(run, result))
+        continued_by = steps.answer("continue the run", lambda: plane.continuation_start.start_next(run, result))
     if cancelled:
         # The workflow's last task may have started it during the cancellation.
-        steps.do("stop its continuation", lambda: plane.rerun_policy.stop_next(run, result))
+        steps.do("stop its continuation", lambda: plane.continuation_start.stop_next(run, result))
     steps.do("list it among the runs that have ended", lambda: enter_ended_run(run, result, continued_by))
     page_uri = page_uri or steps.answer("write its page", lambda: publish_page(run, result, budget))
     if verified and not steps.left:

@@ -66,7 +66,9 @@ def _find(run: ActiveRun, layout: RunLayout, replicas: Sequence[ReplicaResult], 
         if found is not None:
             return FoundModel(found, problem)
     if problem is None and any(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in replicas) and ended:
-        problem = f"the replica that had to write it ended before; `muster rerun {run.plan.run}` lets another one do it"
+        problem = (
+            f"the replica that had to write it ended before; `muster continue {run.plan.run}` lets another one do it"
+        )
     return FoundModel(None, problem)
 
 

@@ -131,7 +131,7 @@ def _was_cancelled_while_it_ended(run: ActiveRun, ended: ExecutionEnded) -> bool
 
     It may have started a continuation; only where the run is fenced as cancelled, that has been stopped.
     """
-    if not ended.is_cancelled or run.plan.spec.rerun is None:
+    if not ended.is_cancelled or run.plan.spec.continuation_policy is None:
         return False
     fence, result = run.documents.fence(), run.documents.result()
     has_failed = result is not None and result.verdict is Verdict.FAILED

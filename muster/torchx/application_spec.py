@@ -252,7 +252,7 @@ def _failure_policy(application: Application, given: Fields) -> Fields:
         budget = {"max_reruns": application.max_retries}
         policy["reruns"] = {"user-code": budget, "unknown": budget, "timeout": budget}
     elif application.max_retries > 0:
-        policy["rerun"] = {"on": ["failed"], "max": min(application.max_retries, names.RERUNS_MAX)}
+        policy["continue"] = {"on": ["failed"], "max": min(application.max_retries, names.CONTINUATIONS_MAX)}
     return policy
 
 

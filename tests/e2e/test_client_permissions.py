@@ -128,7 +128,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
             "source_dir": str(tmp_path),
             # The continuation does not end before it is cancelled.
             "kwargs": {"rounds": 9**9, "fail_after": 1},
-            "rerun": {"on": ["spot"], "max": 1},
+            "continue": {"on": ["spot"], "max": 1},
         }
     )
     assert run.wait(timeout=120).state is RunState.FAILED
@@ -136,7 +136,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     assert {event.kind for event in run.events()} >= {"replica-launched", "round-committed", "run-settled"}
     assert (run.result().verdict, muster.list(limit=1)[0].run) == ("failed", run.name)
     assert b"<html" in run.report()
-    continued_by = run.rerun()
+    continued_by = run.start_continuation()
     # A job that is being born when the run is cancelled is stopped when it reports; here none is to be under way.
     wait_until("the continuation's job", lambda: "InProgress" in stack.run(continued_by.name).statuses().values())
     continued_by.cancel()

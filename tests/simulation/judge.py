@@ -430,7 +430,7 @@ class Judge:
             world.reach("a continuation")
             plan, root = self.plan(parent), name.partition("-x")[0]
             count = sum(one.startswith(f"{root}-x") for one in world.executions)
-            if plan is None or plan.spec.rerun is None or count > plan.spec.rerun.max:
+            if plan is None or plan.spec.continuation_policy is None or count > plan.spec.continuation_policy.max:
                 world.violate("too many continuations", f"{name} of {parent}")
             cancelled_at = self._cancelled_at(world.executions[parent])
             if cancelled_at is not None and execution.began > cancelled_at:

@@ -105,8 +105,8 @@ class Scenario:
             spec["replicas"] = 70
         if draws.chance(f"{name}/continue", 0.35) and spec["replicas"] > 1:
             spec |= {"on_replica_failure": "continue", "min_replicas": max(1, spec["replicas"] - 1)}
-        if draws.chance(f"{name}/rerun", 0.25):
-            spec["rerun"] = {"on": ["failed"], "max": 2}
+        if draws.chance(f"{name}/continue", 0.25):
+            spec["continue"] = {"on": ["failed"], "max": 2}
         if draws.chance(f"{name}/deadline", 0.15):
             spec["deadline_seconds"] = draws.pick(f"{name}/deadline seconds", (400, 200, 350, 355, 3600))
         if draws.chance(f"{name}/gate", 0.15):

@@ -22,7 +22,7 @@ Row: TypeAlias = Callable[..., AbstractContextManager[ControlHarness]]
 
 AGAIN, BROKEN = "InternalServerError: again", "AlgorithmError: ExitCode 1"
 """Why jobs fail: a rerun follows, or the replica is lost."""
-POLICY = {"on": ["failed"], "max": 3}
+CONTINUED = {"continue": {"on": ["failed"], "max": 3}}
 CANCELLED = Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="cancelled", at="t")
 QUORUM_LOST = Fence(verdict=Verdict.FAILED, cause=FenceCause.QUORUM_LOST, reason="replica 0 was lost", at="t")
 LAMBDA_SECONDS = 855.0

@@ -192,7 +192,7 @@ def test_a_run_whose_gate_stays_shut_is_stopped_by_its_timer(tour: Tour) -> None
     why, _, where = ended["cause"].partition("\n\n")
     assert (ended["status"], ended["error"]) == ("FAILED", "Muster.RunFailed")
     assert re.fullmatch(r"launch gate: only \d of the required 2 replicas were seen training after 5 s", why)
-    for place in (run.layout.page, run.layout.result, f"muster rerun {run.name}"):
+    for place in (run.layout.page, run.layout.result, f"muster continue {run.name}"):
         assert place in where
     assert set(run.statuses().values()) <= {"Stopped"}
     # The timer is gone once it has fired, or with its run.
@@ -273,7 +273,7 @@ def test_the_bus_tells_of_each_run_from_its_start_to_its_end(tour: Tour) -> None
     assert bus.wait("Run Succeeded", run=whole.name)["result"] == f"s3://{tour.stack.bucket}/{whole.layout.result}"
     assert bus.wait("Run Stopped", run=tour.cancelled.name)["reason"] == tour.cancelled.result().reason
     assert bus.wait("Run Failed", run=broken.name)["reason"] == broken.result().reason
-    assert bus.wait("Run Rerun", run=broken.name)["continued_by"] == tour.continuation.name
+    assert bus.wait("Run Continued", run=broken.name)["continued_by"] == tour.continuation.name
     assert bus.wait("Run Started", run=tour.continuation.name)["parent"] == broken.name
     for kind in ("Quorum Lost", "Run Failed"):
         assert len(bus.events(kind, run=broken.name)) == 1, kind

@@ -190,7 +190,7 @@ class Tour:
             "trainer": "tests.support.jobs.resuming:train",
             "kwargs": {"rounds": 6, "fail_after": 3},
             "rendezvous": {"grace_seconds": 20.0, "timeout_seconds": 60.0, "snapshot_rounds": 2},
-            "rerun": {"on": ["user-code"], "max": 1},
+            "continue": {"on": ["user-code"], "max": 1},
         }
         stack.start(spec, run.name)
 

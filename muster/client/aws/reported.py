@@ -45,8 +45,8 @@ class Execution:
     error: str
     cause: str
     parent: str | None = None
-    reruns: bool = False
-    """Whether its rerun policy may start a continuation."""
+    may_continue: bool = False
+    """Whether its continuation policy may start a continuation."""
     sweep: Mapping[str, Sequence[JsonValue]] = field(default_factory=dict)
     """The values of each rank, by name."""
     recipe: RunRecipe | None = None
@@ -67,7 +67,7 @@ class Execution:
             ended_at=answer.get("stopDate"),
             replicas=_replicas(spec),
             parent=_parent(spec),
-            reruns=spec.get("rerun") is not None,
+            may_continue=spec.get("continue") is not None,
             recipe=_recipe(spec),
             sweep=_sweep(spec),
             clusters=_clusters(spec),

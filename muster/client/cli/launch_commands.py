@@ -91,7 +91,7 @@ def launch(
 
 
 @grouped
-def rerun(
+def continue_run(
     run: RunName,
     stack: StackOptions,
     *,
@@ -105,7 +105,7 @@ def rerun(
     if asks and not typer.confirm(f"{run} has succeeded. Start a run that continues it with the same spec?"):
         raise typer.Exit(ExitCode.INTERRUPTED)
     with busy("Starting the run"):
-        continuation = named.rerun()
+        continuation = named.start_continuation()
     if watch:
         from muster.client.cli.watch import watch_run  # noqa: PLC0415
 

@@ -60,7 +60,9 @@ class Commands(LazyGroup):
         "logs": Row(f"{_WATCH}:logs", "Show what the replicas have written, merged in time order."),
         "events": Row(f"{_INSPECT}:events", "Show the events of a run, oldest first."),
         "cancel": Row(f"{_LAUNCH}:cancel", "Stop a run and its jobs, or the run that continues it."),
-        "rerun": Row(f"{_LAUNCH}:rerun", "Continue a run that has ended, as a new run from its last committed round."),
+        "continue": Row(
+            f"{_LAUNCH}:continue_run", "Continue a run that has ended, as a new run from its last committed round."
+        ),
         "result": Row(f"{_INSPECT}:result", "Show the result of a run that has ended."),
         "model": Row(
             "muster.client.cli.model_command:model",

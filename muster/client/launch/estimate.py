@@ -135,4 +135,4 @@ def _billed_attempts(spec: Spec) -> int:
         spec.budget(failure_class).max_reruns for failure_class in DEFAULT_BUDGETS if failure_class not in _UNBILLED
     )
     # Every continuation has the full budgets again.
-    return min(ATTEMPT_MAX, 1 + reruns) * (1 + (spec.rerun.max if spec.rerun else 0))
+    return min(ATTEMPT_MAX, 1 + reruns) * (1 + (spec.continuation_policy.max if spec.continuation_policy else 0))

@@ -37,7 +37,7 @@ def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
     while name is not None:
         if cloud.executions.describe(name).ended_at is None and cloud.executions.stop(name, _cause()):
             stopped.append(name)
-            # The rerun policy starts a continuation shortly before the execution ends. One that starts later is
+            # The continuation policy starts a continuation shortly before the execution ends. One that starts later is
             # stopped by the control plane.
             name = Observer(cloud, name).continuation()
         else:

@@ -16,7 +16,7 @@ class Latest(NamedTuple):
 
     run: Run
     status: RunStatus
-    """`stopping`, never an end, while the rerun policy is about to start another continuation."""
+    """`stopping`, never an end, while the continuation policy is about to start another continuation."""
     restarts: int
     """How often a replica or the whole run was started again, in all these runs together."""
 

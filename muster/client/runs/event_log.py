@@ -40,7 +40,7 @@ class EventKind(StrEnum):
     RULE_EVALUATED = "rule-evaluated"
     RUN_ENDED = "run-ended"
     RUN_SETTLED = "run-settled"
-    RUN_RERUN = "run-rerun"
+    RUN_CONTINUED = "run-continued"
 
 
 _ENDED = {
@@ -139,7 +139,7 @@ def _of_end(traces: Traces) -> Iterator[EventLogEntry]:
     if traces.continued_by is not None:
         continued_by, since = traces.continued_by
         text = f"the run is continued by {continued_by}"
-        yield EventLogEntry(at=timestamps.text(since), kind=EventKind.RUN_RERUN, text=text)
+        yield EventLogEntry(at=timestamps.text(since), kind=EventKind.RUN_CONTINUED, text=text)
 
 
 def _of_replica(rank: int, attempts: Sequence[Attempt], traces: Traces) -> Iterator[EventLogEntry]:

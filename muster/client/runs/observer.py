@@ -196,9 +196,9 @@ class Observer:
         return next_name if parent == self._run else None
 
     def may_be_continued(self) -> bool:
-        """Whether the rerun policy may still start a continuation of the run, whose execution has ended."""
+        """Whether the continuation policy may still start a continuation of the run, whose execution has ended."""
         execution = self._cloud.executions.describe(self._execution)
-        if not execution.reruns or execution.status is ExecutionStatus.ABORTED:
+        if not execution.may_continue or execution.status is ExecutionStatus.ABORTED:
             return False
         status = self.look()
         if self._result is not None:
@@ -236,7 +236,7 @@ class Observer:
     def _awaits_continuation(self, execution: Execution) -> bool:
         """Whether the control plane may be about to start a continuation of the failed run."""
         result = self._result
-        if result is None or self._continued_by is not None or not execution.reruns:
+        if result is None or self._continued_by is not None or not execution.may_continue:
             return False
         if execution.status is ExecutionStatus.ABORTED:
             return False

@@ -166,7 +166,7 @@ class RunStatus(Document):
     recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none, or none yet")
     continued_by: str | None = Field(default=None, description="the run that continues this one")
     awaits_continuation: bool = Field(
-        default=False, description="whether the rerun policy is about to start a continuation"
+        default=False, description="whether the continuation policy is about to start a continuation"
     )
     page: str | None = Field(default=None, description="the URI of the settled run's page, s3://…")
     model: ModelResult | None = Field(default=None, description="the model that the settled run leaves")

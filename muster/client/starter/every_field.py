@@ -11,7 +11,7 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from muster.contract.document import Document
+from muster.contract.document import Document, written_fields
 from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.spec import Spec
 
@@ -20,13 +20,13 @@ _WIDTH = 100
 
 def every_field(written: Collection[str]) -> str:
     """The fields that are not among those `written`, the run's own before those of its jobs."""
-    fields = Spec.model_fields
+    inherited = {name for base in Spec.__bases__ for name in written_fields(base)}
     lines: list[str] = []
-    for name in dict.fromkeys([*Spec.__annotations__, *fields]):
-        if name in written or name not in fields:
+    for name, field in sorted(written_fields(Spec).items(), key=lambda item: item[0] in inherited):
+        if name in written:
             continue
-        lines += textwrap.wrap(fields[name].description or "", _WIDTH, initial_indent="## ", subsequent_indent="## ")
-        lines += [*_commented(name, fields[name]), ""]
+        lines += textwrap.wrap(field.description or "", _WIDTH, initial_indent="## ", subsequent_indent="## ")
+        lines += [*_commented(name, field), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -37,8 +37,8 @@ def lineage_after(parent: Plan, result: Result) -> Lineage:
 
 
 def next_run(plan: Plan, result: Result) -> tuple[str, Spec] | None:
-    """Name and spec of the continuation that the rerun policy requires after this result; None for none."""
-    policy, generation = plan.spec.rerun, plan.lineage.generation if plan.lineage else 0
+    """Name and spec of the continuation that the policy requires after this result; None for none."""
+    policy, generation = plan.spec.continuation_policy, plan.lineage.generation if plan.lineage else 0
     if policy is None or result.verdict is not Verdict.FAILED or generation >= policy.max:
         return None
     causes = {

@@ -38,7 +38,7 @@ class Fence(StoredDocument):
 
     @property
     def is_cancellation(self) -> bool:
-        """Whether the run was cancelled: it stays stopped, and no rerun policy continues it."""
+        """Whether the run was cancelled: it stays stopped, and no continuation policy continues it."""
         return self.cause is FenceCause.EXECUTION_STOPPED
 
     def cancelled(self, by: Self) -> Self:

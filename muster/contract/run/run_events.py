@@ -131,10 +131,10 @@ class RunStopped(RunEnded):
     detail_type: ClassVar[str] = "Run Stopped"
 
 
-class RunRerun(RunEvent):
-    """A failed run is continued by a new run from the last committed round, because of its rerun policy."""
+class RunContinued(RunEvent):
+    """A failed run is continued by a new run from the last committed round, because of its continuation policy."""
 
-    detail_type: ClassVar[str] = "Run Rerun"
+    detail_type: ClassVar[str] = "Run Continued"
 
     continued_by: str = Field(description="the name of the continuation")
     generation: int = Field(description="how many runs of the lineage came before the continuation")
@@ -163,7 +163,7 @@ class RunRequested(Document):
 
 OUT: tuple[type[Event], ...] = (
     *(RunStarted, ReplicaLaunched, ReplicaRerun, QuorumLost),
-    *(RunSucceeded, RunFailed, RunStopped, RunRerun, RunRefused),
+    *(RunSucceeded, RunFailed, RunStopped, RunContinued, RunRefused),
 )
 
 _ENDS: dict[Verdict, type[RunEnded]] = {

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from muster.contract.document import written_fields
 from muster.contract.training.values import Wording
 
 KEY = "[key]"
@@ -38,7 +39,7 @@ def _steps(location: Sequence[int | str], model: type[BaseModel]) -> Iterator[tu
         metadata: list[object] = []
         origin, arguments = get_origin(annotation), get_args(annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            field = annotation.model_fields.get(str(part))
+            field = written_fields(annotation).get(str(part))
             annotation, metadata = (field.annotation, field.metadata) if field else (None, [])
         elif origin is dict:
             annotation = arguments[0 if list(location[index + 1 : index + 2]) == [KEY] else 1]

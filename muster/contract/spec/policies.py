@@ -62,7 +62,7 @@ class Rendezvous(Document):
     )
 
 
-RerunCause = Literal[
+ContinuationCause = Literal[
     "failed",
     "capacity",
     "quota",
@@ -77,10 +77,10 @@ RerunCause = Literal[
 ]
 
 
-class Rerun(Document):
+class ContinuationPolicy(Document):
     """Which failed runs get a continuation from the last committed round, and how many."""
 
-    on: list[RerunCause] = Field(
+    on: list[ContinuationCause] = Field(
         min_length=1, description="failure classes of lost replicas that are followed by one; `failed`: any class"
     )
-    max: int = Field(ge=1, le=names.RERUNS_MAX, description="continuations, at most")
+    max: int = Field(ge=1, le=names.CONTINUATIONS_MAX, description="continuations, at most")

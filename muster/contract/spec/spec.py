@@ -15,7 +15,7 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
-from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure, Rendezvous, Rerun
+from muster.contract.spec.policies import ContinuationPolicy, OnEarlyFinish, OnReplicaFailure, Rendezvous
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
@@ -148,7 +148,9 @@ class Spec(
     metrics: MetricSinks = Field(
         default_factory=MetricSinks, description="where metrics go beside the log, the status and the page"
     )
-    rerun: Rerun | None = Field(default=None, description="whether a failed run gets a continuation")
+    continuation_policy: ContinuationPolicy | None = Field(
+        default=None, alias="continue", description="whether a failed run gets a continuation"
+    )
     resume_from: Annotated[
         str | None,
         Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.document import written_fields
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.spec.consistency import InconsistentSpecError
@@ -140,7 +141,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
     section = section_at(location, model) or model
-    name, known = str(location[-1])[:_PART_SHOWN], list(section.model_fields)
+    name, known = str(location[-1])[:_PART_SHOWN], list(written_fields(section))
     if model is Spec and (known_elsewhere := cluster_hint(name) if section is HyperPod else hint(name)) is not None:
         return known_elsewhere
     near = nearest(name, known)

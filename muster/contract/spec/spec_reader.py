@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from muster.contract.document import written_fields
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, SpecError, StatedProblem, all_problems
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.spec.private_values import kind_of
@@ -82,14 +83,15 @@ def parse_spec(value: object) -> Spec:
         spec = Spec.model_validate(sound)
     except ValidationError as error:
         items = error.errors(include_url=False, include_context=False, include_input=False)
+        known = written_fields(Spec)
         faulty = {str(item["loc"][0]) for item in items if item["loc"]}
-        unknown = [name for name in faulty if name not in Spec.model_fields]
+        unknown = [name for name in faulty if name not in known]
         # What is missing is not reported where it is there, misspelled.
-        meant = {nearest(name, list(Spec.model_fields)) for name in unknown[:PROBLEMS_SHOWN]}
+        meant = {nearest(name, list(known)) for name in unknown[:PROBLEMS_SHOWN]}
         faulty |= {name for name in meant if name is not None and name not in value}
         # Whether other fields fit a faulty one is known only once it is corrected.
         others = _inconsistencies(_without(sound, faulty)) if faulty else []
-        rest = [problem for problem in others if not _mentions(problem, faulty & Spec.model_fields.keys())]
+        rest = [problem for problem in others if not _mentions(problem, faulty & known.keys())]
         raise SpecError([*problems_of(error), *rest, *(item.problem for item in unstorable)]) from None
     if unstorable:
         raise SpecError([item.problem for item in unstorable])

@@ -76,7 +76,7 @@ def _cause(finished: Finished, links: dict[str, str]) -> str:
     failed = _first_failed(result)
     if failed is not None:
         where.append(f"Log of replica {failed[0]}, attempt {failed[1]}: {logs_command(result.run, *failed)}")
-    by_hand = f"To continue from the last committed round: muster rerun {result.run}"
+    by_hand = f"To continue from the last committed round: muster continue {result.run}"
     next_ = by_hand if finished.continued_by is None else f"It is continued by {finished.continued_by}."
     return "\n".join([result.reason[:REASON_MAX], "", figures, *where, next_])
 

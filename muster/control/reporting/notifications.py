@@ -22,7 +22,7 @@ _SUBJECTS = {
     "Run Succeeded": "{run} succeeded",
     "Run Failed": "{run} failed",
     "Run Stopped": "{run} was stopped",
-    "Run Rerun": "{run} gets a continuation",
+    "Run Continued": "{run} gets a continuation",
     "Run Refused": "a run was refused",
 }
 # The most useful first; an event has some of them.
@@ -39,7 +39,7 @@ _ADVICE = {
     "Quorum Lost": "Too few replicas can still succeed. The jobs of the run are being stopped; its result follows.",
     "Run Failed": "`muster result {run}` shows every attempt. Saved checkpoints stay in the bucket.",
     "Run Stopped": "Its jobs are stopped. Saved checkpoints stay in the bucket.",
-    "Run Rerun": "The run failed. Its rerun policy continues it from the last committed round.",
+    "Run Continued": "The run failed. Its continuation policy continues it from the last committed round.",
     "Run Refused": "Nothing was created. Correct these problems and start the run again:",
 }
 

@@ -24,7 +24,7 @@ def turned(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Deployed:
 
 
 def test_a_run_that_is_continued_is_reported_to_its_end(turned: Deployed) -> None:
-    executor = MusterExecutor(spec={"rerun": {"on": ["failed"], "max": 1}, **EACH_ENDS_ALONE})
+    executor = MusterExecutor(spec={"continue": {"on": ["failed"], "max": 1}, **EACH_ENDS_ALONE})
     arguments = {"trainer_kwargs": {"rounds": 4, "fail_after": 2}}
     handles = executor.launch_replicas(2, "tests.support.jobs.resuming:train", arguments)
     continued_by = f"{handles[0].metadata['run']}-x2"

@@ -30,7 +30,7 @@ from tests.support.memory_client import client_of, muster_of, put
 
 PLACE = Place(bucket="bucket", role_arn="role", job_prefix="muster", package_uri="s3://bucket/package")
 SPEC = {"replicas": 1, "trainer": "m:f", "image": "i"}
-RERUNS = {"rerun": {"on": ["failed"], "max": 1}}
+CONTINUED = {"continue": {"on": ["failed"], "max": 1}}
 
 
 class Account:
@@ -43,7 +43,7 @@ class Account:
         put(self.cloud, key, document.to_json())
 
     def launch(self, name: str, parent: str | None = None, *, reruns: bool = False, trained: bool = True) -> None:
-        given = {"name": name, **({"resume_from": parent} if parent else {}), **(RERUNS if reruns else {})}
+        given = {"name": name, **({"resume_from": parent} if parent else {}), **(CONTINUED if reruns else {})}
         muster_of(self.cloud).launch({**SPEC, **given})
         attempt = Attempt(attempt=1, job=str(JobName("muster", name, 0, 1)), status="Completed", secondary="Completed")
         if trained:
@@ -55,7 +55,7 @@ class Account:
 
     def plan(self, name: str) -> None:
         arn = self.cloud.workflow.execution_arn(name)
-        spec = parse_spec({**SPEC, **RERUNS})
+        spec = parse_spec({**SPEC, **CONTINUED})
         self.put(RunLayout(name).plan, Plan.make(name, arn, timestamps.text(datetime.now(UTC)), PLACE, spec))
 
     def settle(self, name: str, verdict: Verdict = Verdict.FAILED) -> None:
@@ -115,7 +115,7 @@ def test_a_continuation_that_is_not_recorded_yet_is_found_by_its_name_and_its_pa
     assert (unrelated.cancel(), unrelated.cloud.workflow.status("a-x2")) == ((), "RUNNING")
 
 
-def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
+def test_a_continuation_that_the_continuation_policy_is_about_to_start_is_waited_for(
     account: Account, meanwhile: list[Callable[[], Any]]
 ) -> None:
     account.launch("a", reruns=True)
@@ -163,7 +163,7 @@ def test_a_run_that_has_succeeded_is_not_continued_unasked(
     account.end("a")
     monkeypatch.setattr(StackOptions, "muster", lambda _: muster_of(account.cloud))
     app = typer.Typer()
-    app.command()(launch_commands.rerun)
+    app.command()(launch_commands.continue_run)
     monkeypatch.setattr(launch_commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     answer = CliRunner().invoke(app, ["a"], input="n\n")
     assert ("a has succeeded. Start a run" in answer.output, "a is continued by a-x2" in answer.output) == (

@@ -94,7 +94,7 @@ COSTS: list[tuple[dict[str, object], float, float, float]] = [
     ({"instance_preferences": PREFERENCES}, 200.0, 200.0, 200.0 * 27),
     ({"keep_alive_period_in_seconds": 1_800}, 4.0, 6.0, 6.0 * 27),
     ({"reruns": {"capacity": {"max_reruns": 900}, "spot": {"max_reruns": 0}}}, 4.0, 4.0, 4.0 * 7),
-    ({"rerun": {"on": ["failed"], "max": 2}}, 4.0, 4.0, 4.0 * 27 * 3),
+    ({"continue": {"on": ["failed"], "max": 2}}, 4.0, 4.0, 4.0 * 27 * 3),
 ]
 
 

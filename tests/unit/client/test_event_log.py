@@ -53,7 +53,7 @@ def test_waits_interruptions_reruns_and_the_run_that_follows_are_in_order() -> N
         *(("RUN_STARTED", None, None), ("REPLICA_WAITS", 0, 2), ("REPLICA_LAUNCHED", 1, 1)),
         *(("REPLICA_INTERRUPTED", 1, 1), ("REPLICA_INTERRUPTED", 1, 1), ("REPLICA_ENDED", 1, 1)),
         *(("REPLICA_LAUNCHED", 0, 2), ("REPLICA_LAUNCHED", 1, 2), ("ROUND_COMMITTED", None, None)),
-        *(("REPLICA_ENDED", 1, 2), ("RUN_ENDED", None, None), ("RUN_RERUN", None, None)),
+        *(("REPLICA_ENDED", 1, 2), ("RUN_ENDED", None, None), ("RUN_CONTINUED", None, None)),
     ]
     assert [item.failure_class for item in entries if item.failure_class] == [
         FailureClass.QUOTA,

@@ -116,7 +116,7 @@ def test_a_client_expects_the_stacks_bucket_to_be_its_accounts(harness: ControlH
 
 def test_two_runs_are_read_and_compared(harness: ControlHarness) -> None:
     harness.plan("one", kwargs={"rate": 0.1})
-    harness.plan("two", kwargs={"rate": 0.2}, rerun={"on": ["failed"], "max": 1})
+    harness.plan("two", kwargs={"rate": 0.2}, **{"continue": {"on": ["failed"], "max": 1}})
     client = client_of(harness.cloud)
     found = compare_runs(client, "one", "two")
     assert (found.a.run, found.b.run, found.a.state, found.comparable) == ("one", "two", "running", False)

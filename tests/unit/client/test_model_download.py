@@ -196,7 +196,7 @@ def end(
 def test_the_model_of_a_failed_run_is_that_of_the_run_that_continues_it(harness: ControlHarness) -> None:
     harness.plan()
     end(harness, RUN, Verdict.FAILED, None)
-    with pytest.raises(NoModelError, match=r"it failed: the quorum was lost\. `muster rerun one` continues it"):
+    with pytest.raises(NoModelError, match=r"it failed: the quorum was lost\. `muster continue one` continues it"):
         named(harness).model()
     continued_by = Continuation(run="one-2", execution_arn=harness.cloud.workflow.execution_arn("one-2"))
     put(harness.cloud, RunLayout(RUN).continued_by, continued_by.to_json())

@@ -70,13 +70,13 @@ def test_a_cancelled_run_ends_as_stopped_and_so_does_the_continuation_in_its_pla
     with pytest.raises(UnfinishedRunError, match="muster status digits --watch"):
         run.result()
     with pytest.raises(RunNotEndedError, match="muster cancel digits"):
-        run.rerun()
+        run.start_continuation()
     assert run.cancel().stopped == ("digits",)
     assert run.status().reason.endswith(f"cancelled by {getpass.getuser()}")
     assert run.wait(timeout=60).state is RunState.STOPPED
     with pytest.raises(NoResultError):
         run.result()
-    continuation = run.rerun()
+    continuation = run.start_continuation()
     assert run.cancel() == Cancellation(run="digits", stopped=(continuation.name,))
     assert continuation.status().state is RunState.STOPPED
     assert run.cancel().stopped == ()
@@ -88,14 +88,14 @@ def test_a_rerun_is_one_run_whoever_asks_and_whatever_answer_is_lost_and_none_of
     run.cancel()
     cloud.calls.inject(lost_answer("StartExecution"))
     with pytest.raises(MusterError):
-        run.rerun()
-    assert [muster.run("digits").rerun().name for _ in range(2)] == ["digits-x2"] * 2
+        run.start_continuation()
+    assert [muster.run("digits").start_continuation().name for _ in range(2)] == ["digits-x2"] * 2
     assert sorted(item.run for item in muster.list()) == ["digits", "digits-x2"]
     other = muster.launch({**SPEC, "name": "other"})
     other.cancel()
     muster.launch({**SPEC, "name": "other-x2", "replicas": 3})
     with pytest.raises(RunNameTakenError):
-        other.rerun()
+        other.start_continuation()
 
 
 def test_a_rerun_is_the_run_that_the_policy_has_just_started() -> None:
@@ -106,7 +106,7 @@ def test_a_rerun_is_the_run_that_the_policy_has_just_started() -> None:
         started = muster.launch({**SPEC, "name": "digits-x2", "resume_from": "digits", "max_runtime_seconds": 60})
         if ended:
             started.cancel()
-        assert run.rerun().name == "digits-x2", ended
+        assert run.start_continuation().name == "digits-x2", ended
 
 
 def test_runs_and_stacks_are_equal_by_name_and_survive_pickle() -> None:

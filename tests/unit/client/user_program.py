@@ -40,7 +40,7 @@ def watch(run: muster.Run) -> muster.Result | None:
 def manage(own: muster.Muster) -> None:
     runs: list[muster.RunSummary] = own.list(muster.RunState.RUNNING, limit=5)
     run = own.run(runs[0].run)
-    print(run.cancel().stopped, own.bucket, {own: run.rerun().live_page().look().verdict})
+    print(run.cancel().stopped, own.bucket, {own: run.start_continuation().live_page().look().verdict})
 
 
 def outcome(result: muster.Result) -> list[str]:

@@ -56,7 +56,7 @@ FOLLOWING: list[tuple[dict[str, Any] | None, Lineage | None, Result, str | None]
 
 def test_when_another_run_follows() -> None:
     for number, (policy, lineage, end, name) in enumerate(FOLLOWING):
-        made = plan("run-x2" if lineage else "run", lineage, rerun=policy)
+        made = plan("run-x2" if lineage else "run", lineage, **{"continue": policy})
         following = next_run(made, end)
         assert (following[0] if following else None) == name, number
         if following:
@@ -89,5 +89,10 @@ def test_a_run_that_a_rule_has_stopped_is_not_continued() -> None:
     policy, reason = FAILED_ONCE, "AlgorithmError: [hang] process 3 of 4 has made no step for 612 s"
     lost = replica(1, 1, FailureClass.INFRASTRUCTURE)
     hung = lost.model_copy(update={"attempts": (lost.attempts[0].model_copy(update={"reason": reason}),)})
-    assert next_run(plan(rerun=policy, watch={"hang": {"then": "stop"}}), result(replica(0, 1, None), hung)) is None
-    assert next_run(plan(rerun=policy, watch={"hang": {"then": "restart"}}), result(replica(0, 1, None), hung))
+    assert (
+        next_run(plan(**{"continue": policy}, watch={"hang": {"then": "stop"}}), result(replica(0, 1, None), hung))
+        is None
+    )
+    assert next_run(
+        plan(**{"continue": policy}, watch={"hang": {"then": "restart"}}), result(replica(0, 1, None), hung)
+    )

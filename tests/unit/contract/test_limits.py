@@ -124,8 +124,8 @@ VALUES: list[tuple[Fields, list[tuple[str, Any, Any]]]] = [
         ],
     ),
     (
-        {"rerun": {"on": ["failed"], "max": 1}},
-        [("rerun.max", 20, 21), ("rerun.max", 1, 0), ("rerun.on", ["spot"], []), ("rerun.on.0", "spot", "rain")],
+        {"continue": {"on": ["failed"], "max": 1}},
+        [("continue.max", 20, 21), ("continue.max", 1, 0), ("continue.on", ["spot"], []), ("continue.on.0", "spot", "rain")],
     ),
     (
         PROGRAM,

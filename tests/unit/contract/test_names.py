@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from muster.contract.names import (
     ATTEMPT_MAX,
+    CONTINUATIONS_MAX,
     JOB_NAME_MAX,
     PREFIX_MAX,
     REPLICAS_MAX,
-    RERUNS_MAX,
     RUN_MAX,
     JobName,
     fresh_run_name,
@@ -92,9 +92,9 @@ def test_a_name_leaves_room_for_the_number_of_every_continuation(head: str) -> N
     name = fresh_run_name(head, suffix)
     assert suffix == "20261121-094500-zzzzz"
     assert is_run_name(name)
-    assert numbered_run_name(name, RERUNS_MAX + 1) == f"{name}-x{RERUNS_MAX + 1}"
+    assert numbered_run_name(name, CONTINUATIONS_MAX + 1) == f"{name}-x{CONTINUATIONS_MAX + 1}"
     # One that a user has chosen may be cut.
-    names = [numbered_run_name("a" * RUN_MAX, number) for number in (2, 3, RERUNS_MAX + 1)]
+    names = [numbered_run_name("a" * RUN_MAX, number) for number in (2, 3, CONTINUATIONS_MAX + 1)]
     assert len(set(filter(is_run_name, names))) == 3
 
 

@@ -9,7 +9,7 @@ import pytest
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.names import RUN_MAX
-from muster.contract.spec.policies import RerunCause
+from muster.contract.spec.policies import ContinuationCause
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.run_limits import RUN_MAX_SECONDS
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
@@ -30,7 +30,7 @@ def test_what_a_spec_leaves_out_has_a_default() -> None:
     assert (spec.quorum, spec.min_participants, spec.timers()) == (4, 4, {})
     assert spec.budget(FailureClass.SPOT) == DEFAULT_BUDGETS[FailureClass.SPOT]
     assert set(DEFAULT_BUDGETS) == set(FailureClass) - {FailureClass.STOPPED_BY_MUSTER}
-    assert set(get_args(RerunCause)) == {"failed", *DEFAULT_BUDGETS}
+    assert set(get_args(ContinuationCause)) == {"failed", *DEFAULT_BUDGETS}
     # What will fail again is not rerun.
     assert {spec.budget(cause).max_reruns for cause in (FailureClass.USER_CODE, FailureClass.INVALID_REQUEST)} == {0}
     # A resolved spec depends on no default.
@@ -194,9 +194,11 @@ def test_a_value_without_quotes_is_what_yaml_1_2_says() -> None:
     for value, expected in [*zip(TEXTS, TEXTS, strict=True), *VALUES]:
         found = parse_spec_text(f"replicas: 1\ntrainer: m:f\nkwargs:\n  value: {value}\n").kwargs["value"]
         assert (found, type(found)) == (expected, type(expected)), value
-    rerun = parse_spec_text("replicas: 1\ntrainer: a.b:c\nrerun:\n  on: [user-code]\n  max: 2\n").rerun
-    assert rerun is not None
-    assert rerun.on == ["user-code"]
+    policy = parse_spec_text(
+        "replicas: 1\ntrainer: a.b:c\ncontinue:\n  on: [user-code]\n  max: 2\n"
+    ).continuation_policy
+    assert policy is not None
+    assert policy.on == ["user-code"]
 
 
 def nested(depth: int) -> Any:

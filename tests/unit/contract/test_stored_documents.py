@@ -167,7 +167,7 @@ def test_a_plan_s_spec_may_have_fields_and_failure_classes_of_a_newer_version() 
     fields = sample(Plan)
     known = read(Plan, fields)
     fields["spec"] |= ADDED
-    for part in ("rendezvous", "vpc_config", "launch_gate", "rerun"):
+    for part in ("rendezvous", "vpc_config", "launch_gate", "continue"):
         fields["spec"][part] |= ADDED
     fields["spec"]["reruns"]["too-warm"] = {"max_reruns": 3}
     newer = read(Plan, fields)

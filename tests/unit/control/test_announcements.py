@@ -54,7 +54,7 @@ def test_a_message_says_what_happened_and_what_to_do() -> None:
         assert message.subject == f"Muster: {subject}"
         assert message.text.startswith(f"{subject}.\n"), detail_type
         assert [line for line in lines if line not in message.text.splitlines()] == [], detail_type
-    for detail_type in ("Quorum Lost", "Run Succeeded", "Run Failed", "Run Stopped", "Run Rerun", "Run Refused"):
+    for detail_type in ("Quorum Lost", "Run Succeeded", "Run Failed", "Run Stopped", "Run Continued", "Run Refused"):
         subject = notification(detail_type, {"run": "r" * 200}).subject
         assert (len(subject) <= SUBJECT_MAX, subject.isascii(), "\n" in subject) == (True, True, False), detail_type
 
@@ -95,7 +95,7 @@ def test_the_output_of_a_run_that_succeeded_says_what_came_of_it_and_where_to_lo
 
 def test_the_cause_of_one_that_failed_says_why_first_and_then_where_to_look() -> None:
     for verdict, page, error, last in (
-        (Verdict.FAILED, PAGE_URI, "Muster.RunFailed", "muster rerun sample"),
+        (Verdict.FAILED, PAGE_URI, "Muster.RunFailed", "muster continue sample"),
         (Verdict.STOPPED, None, "Muster.RunStopped", "It is continued by sample-x2."),
     ):
         answer = output(verdict, "why", 2, page, "sample-x2" if page is None else None)

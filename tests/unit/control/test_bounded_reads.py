@@ -179,7 +179,7 @@ def test_the_result_names_the_model_its_size_its_checksums_and_what_was_measured
 def test_a_run_that_should_have_a_model_says_why_it_has_none(harness: ControlHarness) -> None:
     result = settle(trained(harness, 7), budget())
     assert result.model is None
-    assert "`muster rerun one`" in found(result.model_problem)
+    assert "`muster continue one`" in found(result.model_problem)
 
 
 def test_a_list_that_cannot_be_read_is_a_problem_and_no_failure(row: Row) -> None:

@@ -25,7 +25,7 @@ from muster.control.planning import PlanRequest, make_plan
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.control_steps import (
-    POLICY,
+    CONTINUED,
     QUORUM_LOST,
     Row,
     cleared,
@@ -55,9 +55,9 @@ def stop_and_clear(harness: ControlHarness) -> None:
 
 
 def lose(harness: ControlHarness, replicas: int = 1) -> ActiveRun:
-    """A run with a rerun policy, whose replica 0 is lost."""
+    """A run with a continuation policy, whose replica 0 is lost."""
     harness.cloud.training.stop_seconds = 4
-    run = launched(harness, replicas, rerun=POLICY)
+    run = launched(harness, replicas, **CONTINUED)
     fail(harness)
     return run
 
@@ -132,7 +132,7 @@ def test_a_continuation_whose_start_meets_the_cancel_is_refused(harness: Control
     harness.cloud.calls.inject(Fault("StartExecution", action=lambda: stop_and_clear(harness)))
     finished(harness)
     assert harness.executions.live_runs() == {NEXT}
-    with pytest.raises(SpecError, match=f"{RUN} was cancelled while its rerun policy started {NEXT}"):
+    with pytest.raises(SpecError, match=f"{RUN} was cancelled while its continuation policy started {NEXT}"):
         plan_next(harness)
     assert harness.keys(f"control/{NEXT}/") == []
     assert "continued_by.json" not in harness.keys(f"control/{RUN}/")
@@ -185,7 +185,7 @@ def test_a_stop_of_the_continuation_that_fails_is_repeated(harness: ControlHarne
 
 
 def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harness: ControlHarness) -> None:
-    """`muster rerun` of a cancelled run; then the event of its end comes once more."""
+    """`muster continue` of a cancelled run; then the event of its end comes once more."""
     ended = cancel_during_settlement(harness)
     harness.executions.start(NEXT, json.dumps({**SPEC, "name": NEXT, "resume_from": RUN}))
     plan_next(harness)
@@ -198,7 +198,7 @@ def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harne
 
 def test_a_run_that_is_cancelled_in_the_queue_is_stopped_and_launches_nothing(harness: ControlHarness) -> None:
     for name in ("first", RUN):
-        harness.plan(name, replicas=2, rerun=POLICY if name == RUN else None)
+        harness.plan(name, replicas=2, **(CONTINUED if name == RUN else {}))
         admit(harness.plane, AdmitRequest(run=name, token=harness.cloud.workflow.token(name)))
     stop_and_clear(harness)
     assert_all_agree(harness, RunState.STOPPED)
@@ -211,7 +211,7 @@ def test_a_run_that_is_cancelled_in_the_queue_is_stopped_and_launches_nothing(ha
 
 def test_a_cancel_after_a_success_leaves_the_success(harness: ControlHarness) -> None:
     """The execution is stopped between the result and its end."""
-    launched(harness, rerun=POLICY)
+    launched(harness, **CONTINUED)
     complete(harness)
     finished(harness)
     stop_and_clear(harness)
@@ -222,7 +222,7 @@ def test_a_cancel_after_a_success_leaves_the_success(harness: ControlHarness) ->
     assert list_runs(client, RunFilter(RunState.STOPPED), 50) == []
 
 
-# --- the rerun policy -----------------------------------------------------------------------------
+# --- the continuation policy -----------------------------------------------------------------------------
 
 ATTEMPT = Attempt(attempt=1, job="job", status="Failed", secondary="Failed", failure_class=FailureClass.INFRASTRUCTURE)
 LOST = ReplicaResult(rank=0, outcome=ReplicaOutcome.FAILED, attempts=(ATTEMPT,))
@@ -241,19 +241,19 @@ def test_a_run_that_a_user_or_one_of_its_limits_has_ended_is_not_continued(row: 
     ]
     for before, is_continued in rows:
         with row(before) as harness:
-            run = harness.plan(cost_ceiling_usd=1.5, rerun=POLICY)
+            run = harness.plan(cost_ceiling_usd=1.5, **CONTINUED)
             if isinstance(before, FenceCause):
                 # The reason is for people: no code reads it.
                 run.documents.raise_fence(QUORUM_LOST.model_copy(update={"cause": before, "reason": "any words"}))
             elif before == "the ceiling is reached":
                 run.documents.store.create(f"{run.documents.layout.spent}0-1-cost-1500000", b"{}")
-            assert harness.plane.rerun_policy.start_next(run, FAILED) == (NEXT if is_continued else None)
+            assert harness.plane.continuation_start.start_next(run, FAILED) == (NEXT if is_continued else None)
             assert harness.executions.live_runs() == ({RUN, NEXT} if is_continued else {RUN})
-            assert harness.emitted() == (["Run Rerun"] if is_continued else [])
+            assert harness.emitted() == (["Run Continued"] if is_continued else [])
 
 
 def test_a_repeated_call_names_the_same_continuation(harness: ControlHarness) -> None:
-    run, policy = harness.plan(rerun=POLICY), harness.plane.rerun_policy
+    run, policy = harness.plan(**CONTINUED), harness.plane.continuation_start
     harness.cloud.calls.inject(throttle("StartExecution"))
     with pytest.raises(ClientError, match="ThrottlingException"):
         policy.start_next(run, FAILED)
@@ -262,14 +262,14 @@ def test_a_repeated_call_names_the_same_continuation(harness: ControlHarness) ->
     names.append(policy.start_next(run, FAILED))
     assert names == [NEXT] * 3
     # Step Functions does not say that the execution runs already: the second event is a copy of the first.
-    first, second = harness.cloud.events.of("Run Rerun")
+    first, second = harness.cloud.events.of("Run Continued")
     assert first["id"] == second["id"]
     assert (first["continued_by"], first["generation"], first["max"]) == (NEXT, 1, 3)
 
 
 def test_a_continuation_whose_name_is_taken_is_refused_and_announced(harness: ControlHarness) -> None:
     harness.executions.start(NEXT, '{"another": "spec"}')
-    run = harness.plan(rerun=POLICY)
-    assert harness.plane.rerun_policy.start_next(run, FAILED) is None
+    run = harness.plan(**CONTINUED)
+    assert harness.plane.continuation_start.start_next(run, FAILED) is None
     [refused] = harness.cloud.events.of("Run Refused")
     assert (refused["request"], refused["error"]) == (run.plan.execution_arn, "Muster.RunNameTakenError")

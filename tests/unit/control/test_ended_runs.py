@@ -9,7 +9,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.control.ended_runs import enter_ended_run
 from tests.memory import AwsError, Call, Fault
 from tests.memory.harness import RUN, ControlHarness
-from tests.support.control_steps import POLICY, complete, cut_off, fail, finished, found, launched, swept
+from tests.support.control_steps import CONTINUED, complete, cut_off, fail, finished, found, launched, swept
 
 
 def entered(harness: ControlHarness) -> list[EndedRun]:
@@ -25,7 +25,7 @@ def is_of_a_day(call: Call) -> bool:
 
 def test_a_run_that_has_ended_is_entered_with_what_a_list_shows(harness: ControlHarness) -> None:
     run = launched(
-        harness, 2, on_replica_failure="continue", min_replicas=1, reruns={"user-code": {"max_reruns": 1}}, rerun=POLICY
+        harness, 2, on_replica_failure="continue", min_replicas=1, reruns={"user-code": {"max_reruns": 1}}, **CONTINUED
     )
     for rank in range(2):
         harness.cloud.training.train(harness.job(rank))
@@ -62,7 +62,7 @@ def test_runs_that_end_on_one_day_share_its_object_and_a_lost_race_loses_none(ha
 
 
 def test_a_run_that_could_not_be_entered_is_entered_by_the_sweep(harness: ControlHarness) -> None:
-    run = launched(harness, rerun=POLICY)
+    run = launched(harness, **CONTINUED)
     fail(harness)
     denied = Fault("PutObject", AwsError("AccessDenied", "denied", 403), when=is_of_a_day, count=1)
     harness.cloud.calls.inject(denied)

@@ -19,8 +19,8 @@ from tests.memory import AwsError, Fault, throttle
 from tests.memory.clock import START
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import (
+    CONTINUED,
     LAMBDA_SECONDS,
-    POLICY,
     FunctionEndedError,
     Row,
     cleared,
@@ -46,7 +46,7 @@ def succeeded(harness: ControlHarness) -> ActiveRun:
 
 
 def failed(harness: ControlHarness) -> ActiveRun:
-    run = launched(harness, rerun=POLICY)
+    run = launched(harness, **CONTINUED)
     fail(harness)
     return run
 
@@ -278,11 +278,11 @@ def test_the_jobs_are_stopped_and_the_run_is_settled(row: Row) -> None:
     failed, stopped = FenceCause.EXECUTION_FAILED, FenceCause.EXECUTION_STOPPED
     for status, verdict, cause, reason, events in (
         ("ABORTED", Verdict.STOPPED, stopped, "the execution was stopped: cancelled by anna", ["Run Stopped"]),
-        ("FAILED", Verdict.FAILED, failed, "the execution ended as FAILED", ["Run Failed", "Run Rerun"]),
-        ("TIMED_OUT", Verdict.FAILED, failed, "the execution ended as TIMED_OUT", ["Run Failed", "Run Rerun"]),
+        ("FAILED", Verdict.FAILED, failed, "the execution ended as FAILED", ["Run Failed", "Run Continued"]),
+        ("TIMED_OUT", Verdict.FAILED, failed, "the execution ended as TIMED_OUT", ["Run Failed", "Run Continued"]),
     ):
         with row(status) as harness:
-            run = launched(harness, 2, rerun=POLICY)
+            run = launched(harness, 2, **CONTINUED)
             ended = cut_off(harness, status)
             assert cleared(harness, ended.model_copy(update={"cause": "cancelled by anna."}))
             assert len(harness.cloud.training.names("Stopped")) == 2
@@ -307,8 +307,8 @@ def test_an_execution_whose_name_was_taken_does_not_stop_the_run_that_owns_it(ha
 
 
 def test_a_run_is_not_settled_before_its_fence_is_raised(harness: ControlHarness) -> None:
-    """Without the fence a cancelled run would be a failed one, and its rerun policy would continue it."""
-    launched(harness, rerun=POLICY)
+    """Without the fence a cancelled run would be a failed one, and its continuation policy would continue it."""
+    launched(harness, **CONTINUED)
     fence = throttle("PutObject", when=lambda call: call.parameters["Key"].endswith("stopping.json"))
     harness.cloud.calls.inject(fence)
     ended = cut_off(harness, "ABORTED")
@@ -321,7 +321,7 @@ def test_a_run_is_not_settled_before_its_fence_is_raised(harness: ControlHarness
 
 
 def test_a_stop_that_failed_is_an_error_although_all_jobs_are_gone(harness: ControlHarness) -> None:
-    run = launched(harness, 2, rerun=POLICY)
+    run = launched(harness, 2, **CONTINUED)
     harness.cloud.calls.inject(Fault("StopTrainingJob", AwsError("AccessDeniedException", "no", 400)))
     with pytest.raises(ClientError, match="AccessDeniedException"):
         cleared(harness, cut_off(harness))

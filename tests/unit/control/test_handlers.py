@@ -80,13 +80,13 @@ def test_a_run_from_its_plan_to_its_end(
 
 
 def test_a_run_that_fails_is_continued(harness: ControlHarness, load: Load, capsys: pytest.CaptureFixture[str]) -> None:
-    load("plan")(plan_event(harness, rerun={"on": ["failed"], "max": 1}))
+    load("plan")(plan_event(harness, **{"continue": {"on": ["failed"], "max": 1}}))
     load("attempt")(attempt_event(harness))
     fail(harness)
     assert load("stop")({"run": RUN, "reason": "replica 0 was lost"}) == {"stop": "asked"}
     output = load("settle")({"run": RUN})
     assert (output["verdict"], output["error"], output["continued_by"]) == ("failed", "Muster.RunFailed", "one-x2")
-    assert {"QuorumLost", "RunStopping", "RunFailed", "RunRerun"} <= counted(capsys)
+    assert {"QuorumLost", "RunStopping", "RunFailed", "RunContinued"} <= counted(capsys)
 
 
 # --- each function --------------------------------------------------------------------------------

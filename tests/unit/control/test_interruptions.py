@@ -38,7 +38,7 @@ from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import (
     AGAIN,
     BROKEN,
-    POLICY,
+    CONTINUED,
     FunctionEndedError,
     Row,
     cleared,
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 
 def plan(harness: ControlHarness) -> None:
-    harness.plan(replicas=2, rerun=POLICY, cost_ceiling_usd=100.0, deadline_seconds=60)
+    harness.plan(replicas=2, **CONTINUED, cost_ceiling_usd=100.0, deadline_seconds=60)
 
 
 def arm_both(harness: ControlHarness) -> None:

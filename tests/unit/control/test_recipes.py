@@ -159,7 +159,7 @@ def ended(harness: ControlHarness, document: dict[str, Any] | None = None) -> Pl
 
 
 def continuation(plan: Plan) -> dict[str, Any]:
-    """The input of the execution that the rerun policy starts."""
+    """The input of the execution that the continuation policy starts."""
     spec = plan.spec.model_copy(update={"name": None, "resume_from": plan.run})
     document: dict[str, Any] = json.loads(execution_input(spec))
     return document
@@ -180,7 +180,7 @@ def test_a_user_continues_a_run_that_only_named_its_recipe_and_the_recipe_has_ch
     first = ended(harness, SPEC)
     overwrite(harness, "own/verl.yaml", b"a: 1\n")
     muster = muster_of(harness.cloud)
-    again = muster.run("one").rerun()
+    again = muster.run("one").start_continuation()
     assert again.name == "one-x2"
     assert reference(planned(harness, again.spec(), again.name)) == reference(first)
 

@@ -140,10 +140,11 @@ def test_options_become_fields() -> None:
 
 def test_retries_and_replicas_map_onto_the_failure_policy() -> None:
     whole = spec(max_retries=2, min_replicas=4)
-    assert whole.rerun is not None
-    assert (whole.rerun.on, whole.rerun.max, whole.quorum, whole.reruns) == (["failed"], 2, 4, {})
+    policy = whole.continuation_policy
+    assert policy is not None
+    assert (policy.on, policy.max, whole.quorum, whole.reruns) == (["failed"], 2, 4, {})
     each = spec(max_retries=2, min_replicas=3, each_replica=True)
-    assert (each.rerun, each.quorum, each.on_replica_failure) == (None, 3, "continue")
+    assert (each.continuation_policy, each.quorum, each.on_replica_failure) == (None, 3, "continue")
     assert each.budget(FailureClass.USER_CODE).max_reruns == 2
     assert each.budget(FailureClass.SPOT).max_reruns == 20
 

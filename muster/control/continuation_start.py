@@ -1,4 +1,4 @@
-"""The rerun policy: starts the continuation of a failed run, and stops it where the run is cancelled meanwhile.
+"""Starts the continuation of a failed run, as its policy asks, and stops it where the run is cancelled meanwhile.
 
 A cancellation and a start of the continuation may meet. A cancellation first raises the fence and then looks for the
 continuation's execution; the plan of that execution, which exists by then, looks at the fence. So one of them finds the
@@ -13,7 +13,7 @@ from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.continuation import next_run
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.result import Result
-from muster.contract.run.run_events import RunRerun
+from muster.contract.run.run_events import RunContinued
 from muster.control.active_run import ActiveRun
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions, state_machine_of
@@ -32,7 +32,7 @@ def _must_end(run: ActiveRun) -> bool:
     return forbids or reached_ceiling(run) is not None
 
 
-class RerunPolicy:
+class ContinuationStart:
     """Starts the continuations of failed runs."""
 
     def __init__(self, stepfunctions: SFNClient, bus: Bus) -> None:
@@ -42,7 +42,7 @@ class RerunPolicy:
     def start_next(self, run: ActiveRun, result: Result) -> str | None:
         """Start the continuation, if the policy requires one, and return its name. Idempotent."""
         wanted = next_run(run.plan, result)
-        if wanted is None or run.plan.spec.rerun is None or _must_end(run):
+        if wanted is None or run.plan.spec.continuation_policy is None or _must_end(run):
             return None
         name, spec = wanted
         executions = self._executions(run)
@@ -57,12 +57,12 @@ class RerunPolicy:
         if began:
             generation = 1 + (run.plan.lineage.generation if run.plan.lineage else 0)
             self._bus.emit(
-                RunRerun(
+                RunContinued(
                     at=clock.now(),
                     run=run.plan.run,
                     continued_by=name,
                     generation=generation,
-                    max=run.plan.spec.rerun.max,
+                    max=run.plan.spec.continuation_policy.max,
                 )
             )
         return name
