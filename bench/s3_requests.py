@@ -11,8 +11,8 @@ from collections import Counter
 
 from bench.table import Row
 from muster.contract.aws.job_status import PASSING, JobStatus
-from muster.control.finish import finish_run
 from muster.control.react import JobStateChange
+from muster.control.settle import finish_run
 from tests.memory.harness import ControlHarness, budget
 
 _REPLICAS = (8, 64)

@@ -13,9 +13,9 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.model import ModelKind, ModelResult
-from muster.contract.run.pace import pace_of
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.time_use import Activity, RoundTimes, spent_on, time_use
+from muster.contract.run.training_pace import pace_of
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.report.page_contents import PageInput

@@ -33,7 +33,7 @@ from muster import (
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
-from muster.client.verify.verification import Verification
+from muster.client.verify.check_outcomes import Verification
 from muster.contract.recipe.recipe_catalog import RecipeCatalog
 from muster.contract.timestamps import Timestamp
 from muster.infra.deploy import deploy_answers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.control.admission import AdmitRequest, admit
+from muster.control.admit import AdmitRequest, admit
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import imported, logger, metrics, read_event
 

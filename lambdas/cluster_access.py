@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.control.aws.clients import Clients
-from muster.control.kubernetes.access_resource import AccessRequest, answered, opened, send
+from muster.control.kubernetes.cluster_access import AccessRequest, answered, opened, send
 from muster.control.runtime.function import imported, logger, read_event
 
 _open = opened(Clients())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.contract.hyperpod.wake_events import notices_of
 from muster.control.control_plane import ControlPlane
-from muster.control.react_cluster import heed_notices
+from muster.control.look import heed_notices
 from muster.control.runtime.function import Context, imported, logger, metrics, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from muster.control.aws.clients import Clients
-from muster.control.reporting.notifications import notification
+from muster.control.notify import notification
 from muster.control.runtime.function import imported, logger, metrics, read_environment
 from muster.control.runtime.function_settings import NotifyEnvironment
 

@@ -14,7 +14,7 @@ from muster.contract.training.source_delivery import PACKAGE_FILE
 from muster.control.aws.aws_errors import outages_named
 from muster.control.aws.timer_schedules import Timers
 from muster.control.control_plane import ControlPlane
-from muster.control.planning import Deployment, PlanRequest, make_plan
+from muster.control.plan import Deployment, PlanRequest, make_plan
 from muster.control.replica_package import ReplicaPackage
 from muster.control.reporting.announcements import announce_refusal, announce_run_started
 from muster.control.runtime import clock

@@ -17,7 +17,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     budget = _plane.allow(time_left(context))
     if is_of_cluster(event):
         # Not in a stack without clusters: it would add to every cold start.
-        from muster.control.react_cluster import heed_cluster  # noqa: PLC0415
+        from muster.control.look import heed_cluster  # noqa: PLC0415
 
         cluster = cluster_of(event)
         reactions = [] if cluster is None else heed_cluster(_plane, cluster, budget)

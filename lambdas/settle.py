@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 
 from muster.contract.names import RUN_MAX
 from muster.control.control_plane import ControlPlane
-from muster.control.finish import finish_run
 from muster.control.reporting.execution_output import execution_output
 from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
+from muster.control.settle import finish_run
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 

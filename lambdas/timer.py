@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
-from muster.control.timers import Fired, TimerRequest, fire
+from muster.control.timer import Fired, TimerRequest, fire
 
 _plane = ControlPlane.from_environment("s3", "sagemaker")
 

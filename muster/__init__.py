@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from muster.contract.run.result import ReplicaOutcome as ReplicaOutcome
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
-    from muster.contract.run.spending import SpotSaving as SpotSaving
+    from muster.contract.run.run_cost import SpotSaving as SpotSaving
     from muster.contract.run.verdict import Verdict as Verdict
     from muster.contract.spec.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.spec.spec import Spec as Spec

@@ -18,7 +18,7 @@ from muster.contract.run.record import Decision
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
 from muster.control.aws.task_tokens import caught_error, workflow_state
-from muster.control.decide import Facts, judge
+from muster.control.rerun_decision import Facts, judge
 from muster.control.runtime import clock
 
 # Step Functions: Entered and Exited for each state; for a task that waits for its token also Scheduled, Started,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.spending import (
+from muster.contract.run.run_cost import (
     Rented,
     billed_usd,
     end_mark,

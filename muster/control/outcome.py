@@ -14,10 +14,10 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
-from muster.control.decide import Facts, can_do_without, decide_end
 from muster.control.documents import Seen, Updated
 from muster.control.job_details import with_details
 from muster.control.reporting.announcements import announce_rerun
+from muster.control.rerun_decision import Facts, can_do_without, decide_end
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
 

@@ -1,252 +1,106 @@
-"""Settle: decide the verdict from the outcomes of the replicas, and write the result once."""
+"""The end of a run: one function for the workflow's last task, for an ended execution and for the sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from botocore.exceptions import ClientError
-
-from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.aws.job_status import JobStatus
-from muster.contract.errors import DocumentError, NewerDocumentError
-from muster.contract.layout import split_s3_uri
-from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Commit
-from muster.contract.run.failure_words import failure_words
-from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.job_request import output_uri
-from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run.spending import held_seconds, usd_of_ended
-from muster.contract.spec.own_loop import OWN_LOOP
-from muster.contract.spec.spec import Spec
-from muster.contract.spec.sweep_values import values_of
-from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
-from muster.control.failed_logs import with_last_lines
-from muster.control.findings import find_findings
-from muster.control.job_details import with_details
-from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
-from muster.control.model_result import FoundModel, find_model, with_own_models
-from muster.control.round_history import committed_rounds
-from muster.control.runtime import clock
-from muster.control.runtime.function import logger
-from muster.control.runtime.parallel import OutOfTimeError, in_parallel
+from muster.contract.hyperpod.cluster_parts import uses_cluster
+from muster.contract.run.result import Result
+from muster.control.active_run import ActiveRun
+from muster.control.aws.patience import patiently
+from muster.control.cluster_rights import remove_rights
+from muster.control.control_plane import ControlPlane
+from muster.control.ended_runs import enter_ended_run
+from muster.control.reporting.announcements import announce_run_ended
+from muster.control.reporting.report_page import PAGE_SECONDS, page_of, publish_page
+from muster.control.runtime.function import count, logger
 from muster.control.runtime.time_budget import TimeBudget
+from muster.control.settlement import settle
+from muster.control.stop import stop_remaining
 
-# Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
-# always begins with more than this, so a run with thousands of slow manifests is settled too.
-_TIME_FOR_MANIFESTS = 2 * Limits.seconds
-_TIME_FOR_DETAILS = 60.0
-# One page of ListObjectsV2. A list costs as much as twelve looks at objects.
-OUTPUTS_LISTED_MAX = 1_000
-# After the fence, in seconds. A client shows such a run as stopping for 50 minutes.
-_OVERDUE_SECONDS = 30 * 60
+R = TypeVar("R")
+
+_SHARE_FOR_JOBS = 0.5  # of the time budget
 
 
-class _Search(NamedTuple):
-    """The time for the manifests, and whether a later call may read those for which it is too short.
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended."""
 
-    `details` is the time for what SageMaker says of jobs: it is read again where it was not final, or not read.
-    """
+    result: Result
+    page_uri: str | None
+    continued_by: str | None
+    left: tuple[str, ...] = ()
+    """What could not be done, each with its error. The result stands; a later call does the rest."""
+
+
+@dataclass
+class _Steps:
+    """The steps after the result, each tried until the time is spent. None of them may change how the run ended."""
 
     budget: TimeBudget
-    may_wait: bool
-    details: TimeBudget
-    written: frozenset[str] | None = None
-    """The keys of all objects of the run's output, where they are few and most replicas may have no manifest."""
+    left: list[str] = field(default_factory=list)
+
+    def answer(self, what: str, step: Callable[[], R]) -> R | None:
+        """The answer of a step; None where it failed."""
+        try:
+            return patiently(step, self.budget)
+        except Exception as error:
+            logger.exception("a step after the result failed", extra={"step": what})
+            count("RunEndIncomplete")
+            self.left.append(f"{what}: {error}")
+            return None
+
+    def do(self, what: str, step: Callable[[], object]) -> bool:
+        """Whether a step succeeded."""
+        before = len(self.left)
+        self.answer(what, step)
+        return len(self.left) == before
 
 
-def settle(run: ActiveRun, budget: TimeBudget) -> Result:
-    """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
+def finish_run(
+    plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verified: bool | None = None, cancelled: bool = False
+) -> Finished:
+    """Settle the run; free its place in the queue, announce and list its end, stop what is left, continue it.
 
-    The result is written once. So where a manifest was not found only because this call had little time, none is
-    written: a later call has more. A call that has more (`_TIME_FOR_MANIFESTS`), or comes half an hour after the fence,
-    leaves out a manifest that it does not find within the budget, and the result says so.
+    The page of the run is written last.
+
+    The result is written first, and nothing that fails after it changes or hides it: the error is in `left`. Every step
+    is idempotent. When nothing is left to do, the run is marked as finished; until then the sweep finds it again.
+
+    `verified` says whether no job of the run is active, where the caller has checked that; otherwise jobs that are left
+    are stopped here. No continuation is started while jobs may be active, because it would share their rendezvous.
+    `cancelled`: a user has stopped the execution, so a continuation that was started meanwhile is stopped.
 
     Raises:
-        OutOfTimeError: the budget was spent, and nothing was written.
-        NewerDocumentError: a newer version of Muster wrote a record, before a rollback.
+        Exception: what `settle` raises. No result was written.
     """
-    existing = run.documents.result()
-    if existing is not None:
-        return existing
-    fence = run.documents.fence()
-    may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
-    details = TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4))
-    search = _Search(budget, may_wait, details, _written_outputs(run))
-    replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
-    # The replicas of a sweep have rounds and models of their own, which their manifests name.
-    apart = run.plan.spec.trains_apart
-    rounds = 0 if apart else committed_rounds(run.documents.store, run.plan.shared_layout)
-    last = last_commit(run, rounds)
-    replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))
-    replicas = with_last_lines(run, replicas, budget)
-    verdict, reason = weigh(run.plan.spec, replicas, fence)
-    found = FoundModel() if apart else find_model(run, replicas, rounds)
-    if run.plan.spec.sweep:
-        replicas = [_with_values(run.plan.spec, replica) for replica in replicas]
-    if apart:
-        replicas = with_own_models(run, replicas)
-    result = Result(
-        run=run.plan.run,
-        verdict=verdict,
-        reason=with_goal_note(with_early_finish_note(reason, replicas, rounds), verdict, last),
-        settled_at=clock.now(),
-        replicas=tuple(replicas),
-        recipe=None if run.plan.spec.recipe is None else run.plan.spec.recipe.shown,
-        reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
-        committed_rounds=None if apart else rounds,
-        parameters_identical=None if run.plan.spec.sweep else _identical(replicas),
-        model=found.model,
-        model_problem=found.problem,
-        findings=find_findings(run),
-        **_speed(last),
-    )
-    if run.documents.store.create(run.documents.layout.result, result.to_json()):
-        return result
-    return run.documents.result() or result
-
-
-def _written_outputs(run: ActiveRun) -> frozenset[str] | None:
-    """The keys of the run's output; None where they are unknown, so that each place of a manifest is looked at.
-
-    A program without a trainer of Muster seldom leaves a manifest. One list of the run then replaces the looks at every
-    place for every replica.
-    """
-    store = run.documents.store
-    bucket, prefix = split_s3_uri(output_uri(run.plan))
-    if run.plan.spec.has_trainer or bucket != store.bucket:
-        return None
-    try:
-        keys = list(islice(store.keys(f"{prefix.rstrip('/')}/"), OUTPUTS_LISTED_MAX + 1))
-    except ClientError:
-        # In the minute of an upgrade, a function may have its code already and its rights not yet.
-        logger.warning("the outputs of the run are not listed", exc_info=True)
-        return None
-    return frozenset(keys) if len(keys) <= OUTPUTS_LISTED_MAX else None
-
-
-def _speed(last: Commit | None) -> dict[str, Any]:
-    """How much has counted in the rounds, and how fast the last ones were, as the replicas report it."""
-    if last is None:
-        return {}
-    rate = None if last.pace is None else last.pace.samples_per_second
-    return {"unit": last.unit, "samples": last.samples, "samples_per_second": rate}
-
-
-def is_overdue(fence: Fence | None) -> bool:
-    """Whether the fence has stood for so long that the result must be written with what can be read."""
-    return fence is not None and clock.seconds_since(fence.at) > _OVERDUE_SECONDS
-
-
-def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) -> tuple[Verdict, str]:
-    """The verdict and its reason. Pure."""
-    succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in replicas)
-    count = f"{succeeded} of {spec.replicas} replicas succeeded"
-    # A late stop changes nothing where all replicas succeeded; nor does a failure of Muster after all had ended.
-    late = succeeded == spec.replicas or _came_after_the_ends(fence, replicas)
-    if fence is not None and not late:
-        return fence.verdict, fence.reason
-    if succeeded >= spec.quorum:
-        return Verdict.SUCCEEDED, count
-    needed = f"{count}; {spec.quorum} were needed"
-    failed = [one for one in replicas if one.outcome is ReplicaOutcome.FAILED and one.attempts]
-    if not failed:
-        return Verdict.FAILED, needed
-    # The others may have failed because of it.
-    first = min(failed, key=lambda one: (one.attempts[-1].ended_at or "~", one.rank))
-    return Verdict.FAILED, f"{needed}; replica {first.rank}: {failure_words(first.attempts[-1])}"
-
-
-def _came_after_the_ends(fence: Fence | None, replicas: Sequence[ReplicaResult]) -> bool:
-    """Whether Muster failed when every replica had ended by itself: what they achieved is the verdict."""
-    by_themselves = {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED}
-    failed = fence is not None and fence.cause is FenceCause.EXECUTION_FAILED
-    return failed and all(replica.outcome in by_themselves for replica in replicas)
-
-
-def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> ReplicaResult:
-    rank = replica.rank
-    try:
-        record = replica.record().record
-    except NewerDocumentError:
-        # After a rollback: the record is intact, and the result is written only once.
-        raise
-    except DocumentError as error:
-        # One damaged record must not prevent the result of the run.
-        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
-    if record is None:
-        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED, usd=0.0)
-    replica.run.settled[rank] = record
-    current = record.current
-    if record.decision is None:
-        current = _look(replica, current, stopping=fence is not None)
-    outcome = _outcome(current, fence)
-    attempts = (*record.attempts[:-1], current)
-    if not search.details.is_spent:
-        attempts = tuple(with_details(replica, attempt) for attempt in attempts)
-    usd = usd_of_ended(attempts, replica.spec, clock.now())
-    held = held_seconds(attempts, replica.spec, clock.now())
-    attempts = (*(attempt.for_result() for attempt in attempts[:-1]), attempts[-1].for_result(is_last=True))
-    result = ReplicaResult(
-        rank=rank, outcome=outcome, attempts=attempts, artifacts=current.artifacts, usd=usd, instance_seconds=held
-    )
-    return _with_manifest(replica.run, result, search) if outcome is ReplicaOutcome.SUCCEEDED else result
-
-
-def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
-    """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
-    job = replica.own_job(current)
-    if job is None:
-        return current
-    if job.end is not None:
-        job = replica.jobs.explained(job, None)
-    return replica.without_secrets(job.applied_to(current, stopping=stopping))
-
-
-def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
-    if attempt.status == JobStatus.COMPLETED:
-        return ReplicaOutcome.SUCCEEDED
-    cut_off = attempt.failure_class in {None, FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
-    return ReplicaOutcome.STOPPED if fence is not None and cut_off else ReplicaOutcome.FAILED
-
-
-def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> ReplicaResult:
-    output, masked = output_uri(run.plan), run.replica(replica.rank).masked
-    limits = Limits(seconds=min(Limits.seconds, search.budget.remaining))
-    try:
-        manifest = resolve_manifest(
-            run.documents.store.s3, output, replica.attempts[-1].job, limits=limits, written=search.written
-        )
-    except ManifestError as problem:
-        # A trainer with its own loop leaves no model of the run, and so no manifest; most programs of recipes neither.
-        spec = run.plan.spec
-        own_program = spec.trainer == OWN_LOOP or (spec.trainer is None and spec.recipe is not None)
-        if problem.kind is ManifestProblem.ABSENT and own_program:
-            return replica
-        if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
-            raise OutOfTimeError(str(problem)) from None
-        return replica.model_copy(update={"problem": masked(str(problem))})
-    return replica.model_copy(
-        update={
-            "checkpoint_uri": manifest.checkpoint_uri,
-            "checkpoint_platform": manifest.platform,
-            "round": manifest.round,
-            "checksum": manifest.checksum,
-            "metrics": manifest.metrics,
-            "problem": None if manifest.problem is None else masked(manifest.problem),
-            "ended": manifest.ended or None,
-        }
-    )
-
-
-def _with_values(spec: Spec, replica: ReplicaResult) -> ReplicaResult:
-    return replica.model_copy(update={"values": values_of(spec.sweep, replica.rank)})
-
-
-def _identical(replicas: Sequence[ReplicaResult]) -> bool | None:
-    to_the_end = (replica for replica in replicas if replica.finished_early is None)
-    checksums = [replica.checksum for replica in to_the_end if replica.checksum is not None]
-    return len(set(checksums)) == 1 if len(checksums) > 1 else None
+    # Throttled calls of SageMaker must not use up the time for reading the manifests.
+    plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_JOBS))
+    result = settle(run, budget)
+    steps = _Steps(plane.allow(TimeBudget.of(budget.remaining - PAGE_SECONDS)))
+    queue = plane.queue
+    if queue is not None:
+        steps.do("leave the run queue", lambda: queue.leave(run.plan.execution_arn))
+    page_uri = page_of(run)
+    # Versions before the mark wrote the page after the announcement.
+    if page_uri is None and not steps.answer("see whether its end was announced", run.documents.is_announced):
+        announce_run_ended(plane.bus, run, result)
+        steps.do("mark its end as announced", run.documents.mark_announced)
+    if verified is None:
+        verified = steps.do("stop the jobs that are left", lambda: stop_remaining(run, steps.budget))
+    if verified and uses_cluster(run.plan.spec):
+        verified = steps.do("take the rights of its pods away", lambda: remove_rights(run, steps.budget))
+    continued_by = None
+    if verified:
+        continued_by = steps.answer("continue the run", lambda: plane.continuation_start.start_next(run, result))
+    if cancelled:
+        # The workflow's last task may have started it during the cancellation.
+        steps.do("stop its continuation", lambda: plane.continuation_start.stop_next(run, result))
+    steps.do("list it among the runs that have ended", lambda: enter_ended_run(run, result, continued_by))
+    page_uri = page_uri or steps.answer("write its page", lambda: publish_page(run, result, budget))
+    if verified and not steps.left:
+        steps.do("mark its end as complete", run.documents.mark_finished)
+    return Finished(result, page_uri, continued_by, tuple(steps.left))

@@ -13,7 +13,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
-from muster.contract.run.spending import instance_seconds, usd_so_far
+from muster.contract.run.run_cost import instance_seconds, usd_so_far
 from muster.contract.spec.private_values import without_values
 from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.spec.sweep_values import values_of

@@ -8,9 +8,9 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.pace import Pace
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import TimeUse
+from muster.contract.run.training_pace import Pace
 from muster.contract.timestamps import Timestamp
 from muster.report.fact import Fact
 from muster.report.time_split import TimeSplit

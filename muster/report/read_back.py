@@ -11,7 +11,7 @@ from muster.contract.aws.prices import PriceTable
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails, JobProgress, PoolState, RuleVerdict
-from muster.contract.run.spending import SpotSaving, saving
+from muster.contract.run.run_cost import SpotSaving, saving
 from muster.report.fact import Fact
 from muster.report.figures import dollars
 

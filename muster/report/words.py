@@ -14,7 +14,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
-from muster.contract.run.pace import end_of, has_stalled
+from muster.contract.run.training_pace import end_of, has_stalled
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened

@@ -11,7 +11,7 @@ from muster.contract.hyperpod.log_lines import STREAMS, line_head, parse_line
 from muster.contract.hyperpod.notices import Notice
 from muster.contract.run.commit import Commit, parse_commit
 from muster.contract.run.model import ModelManifest
-from muster.control.react_cluster import heed_notices
+from muster.control.look import heed_notices
 from muster.control.runtime.time_budget import TimeBudget
 from tests.attacks.attempts import Tries, Try
 from tests.memory.harness import CLUSTER_SPEC, ControlHarness

@@ -11,7 +11,7 @@ from muster.contract.hyperpod.session_policy import session_policy
 from muster.contract.layout import STACK_FOLDERS
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.control.aws.inbox import Inbox
-from muster.control.planning import make_plan
+from muster.control.plan import make_plan
 from muster.control.start import Starter
 from tests.attacks.attempts import Tries, Try
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, SPEC, ControlHarness

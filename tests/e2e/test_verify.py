@@ -14,8 +14,8 @@ import boto3
 import pytest
 
 from muster import Muster
-from muster.client.verify.verification import Check, Outcome, Verification
-from muster.client.verify.verifier import NoImageError, Verifier, Wishes
+from muster.client.verify.check_outcomes import Check, Outcome, Verification
+from muster.client.verify.verification import NoImageError, Verifier, Wishes
 from muster.contract.errors import SpecError
 from tests.support import client_stack
 from tests.support.command_server import CommandServer

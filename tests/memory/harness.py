@@ -27,9 +27,9 @@ from muster.control.aws.executions import Executions
 from muster.control.aws.launcher import Launcher
 from muster.control.aws.task_tokens import caught_error, workflow_state
 from muster.control.control_plane import ControlPlane
-from muster.control.planning import Deployment, PlanRequest, make_plan
+from muster.control.look import heed_cluster, heed_notices
+from muster.control.plan import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
-from muster.control.react_cluster import heed_cluster, heed_notices
 from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
 from muster.control.runtime.function import metrics, read_environment

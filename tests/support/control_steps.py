@@ -10,7 +10,7 @@ from muster.contract.run.result import Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.control.active_run import ActiveRun
 from muster.control.clear_up import ExecutionEnded, clear_up
-from muster.control.finish import Finished, finish_run
+from muster.control.settle import Finished, finish_run
 from muster.control.sweep import SweepRequest, Swept, sweep
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.cloud import MemoryCloud

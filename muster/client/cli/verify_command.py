@@ -14,8 +14,8 @@ from muster.client.cli.output import after_interrupt, busy, print_answer, print_
 from muster.client.cli.spec_file import read_spec
 
 if TYPE_CHECKING:
-    from muster.client.verify.verification import Check
-    from muster.client.verify.verifier import Verifier
+    from muster.client.verify.check_outcomes import Check
+    from muster.client.verify.verification import Verifier
 
 _INSTANCE_TYPE = "ml.m5.large"
 
@@ -39,9 +39,9 @@ def verify(
 ) -> None:
     """Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas."""
     from muster.client.recipes.expanded_spec import expanded_spec  # noqa: PLC0415
+    from muster.client.verify.check_outcomes import summary_lines  # noqa: PLC0415
     from muster.client.verify.own_run import promise_line  # noqa: PLC0415
-    from muster.client.verify.verification import summary_lines  # noqa: PLC0415
-    from muster.client.verify.verifier import Verifier, Wishes  # noqa: PLC0415
+    from muster.client.verify.verification import Verifier, Wishes  # noqa: PLC0415
 
     wanted = None if spec is None else expanded_spec(read_spec(spec).document, stack.account().session).spec
     with busy("Asking the stack and the price list"):
@@ -66,7 +66,7 @@ def verify(
 
 def _collect(verifier: Verifier, checks: list[Check], *, quiet: bool) -> bool:
     """Make every check and print it, unless `quiet`; whether Ctrl-C ended them. What was started is cleaned up."""
-    from muster.client.verify.verification import check_lines  # noqa: PLC0415
+    from muster.client.verify.check_outcomes import check_lines  # noqa: PLC0415
 
     with _Spinner() as spinner:
 

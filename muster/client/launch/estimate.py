@@ -14,7 +14,7 @@ from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.run.spending import held_instances
+from muster.contract.run.run_cost import held_instances
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 

@@ -21,7 +21,7 @@ from muster.contract.run.finding import Finding
 from muster.contract.run.job_details import JobDetails, PoolState
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
-from muster.contract.run.spending import saving
+from muster.contract.run.run_cost import saving
 from muster.contract.timestamps import Timestamp
 
 

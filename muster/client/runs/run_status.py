@@ -26,13 +26,13 @@ from muster.contract.run.commit import Finish
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
-from muster.contract.run.pace import Pace, end_of, has_stalled
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.round_values import DEFAULT_UNIT
-from muster.contract.run.spending import SpotSaving, saving
+from muster.contract.run.run_cost import SpotSaving, saving
 from muster.contract.run.time_use import TimeUse
+from muster.contract.run.training_pace import Pace, end_of, has_stalled
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp

@@ -16,7 +16,7 @@ from muster.client.aws.connection import CONFIG
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.errors import ClientError, DeniedError
-from muster.client.verify.verification import Check, Outcome, check
+from muster.client.verify.check_outcomes import Check, Outcome, check
 from muster.contract.spec.stack_defaults import StackDefaults
 
 # IAM limits the rate of its calls and does not publish the limit; a verification makes some two hundred simulations.

@@ -12,7 +12,7 @@ from typing import Any
 
 from muster.client.aws.cluster_api import ClusterAnswer, ClusterApi, ClusterUnreachableError
 from muster.client.verify.account import Account, UncheckedError, made
-from muster.client.verify.verification import Check, judged
+from muster.client.verify.check_outcomes import Check, judged
 from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.hyperpod.identity import GROUP, PLURAL, VERSION
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from muster.client.launch.dry_run import DryRun
-from muster.client.verify.verification import Promise
+from muster.client.verify.check_outcomes import Promise
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec

@@ -1,108 +1,143 @@
-"""What a verification found: its checks, each with an outcome and one sentence."""
+"""The order of a verification: what costs nothing first, then the run, and last that nothing is left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
 
-from pydantic import Field
+from muster.client.errors import InputError, UnknownRunError
+from muster.client.launch.dry_run import DryRun
+from muster.client.launch.estimate import Quota, quotas
+from muster.client.sdk import Muster
+from muster.client.verify import stack_checks
+from muster.client.verify.account import Account, made
+from muster.client.verify.check_outcomes import Check, Verification
+from muster.client.verify.cluster_checks import ClusterChecks
+from muster.client.verify.own_run import INSTANCE_TYPE, own_spec, promise
+from muster.client.verify.permission_checks import DENIALS, permissions
+from muster.client.verify.run_checks import CHECKS, LEFTOVERS, SmokeRun, leftovers
+from muster.contract import timestamps
+from muster.contract.errors import SpecError
+from muster.contract.names import fresh_run_name, time_suffix
+from muster.contract.spec.spec import Spec
 
-from muster.contract.document import Document
-from muster.contract.timestamps import Timestamp
-
-_ASSUMES = {
-    "checkpoint-deleted": "SageMaker deletes from S3 what a container deletes from its checkpoint directory",
-    "checkpoint-restored": "SageMaker restores everything under the checkpoint prefix in a new job, also what a failed "
-    "job left",
-    "result": "manifest.json is at the root of output.tar.gz, as it was in /opt/ml/output/data",
-    "image": "AWS's own training images are in the registry that their address names, in every region",
-    "job-event-delay": "the end of a training job reaches the stack within two minutes, as an event",
-    "prices": "the Price List API lists training under productFamily `ML Instance` with a usage type that ends in "
-    "Train:TYPE",
-    "run": "SageMaker gives a job's sessions the session tags of the session that created it, and that its download of "
-    "channels, its sync of checkpoints and its upload of outputs need no listing of the bucket without a prefix and "
-    "take 403 for a missing key",
-}
-"""What Muster assumes of AWS and only an account can show, by the check that shows it."""
-
-
-class Outcome(StrEnum):
-    """How a check ended. Only `failed` makes the verification fail."""
-
-    OK = "ok"
-    FAILED = "failed"
-    UNCHECKED = "unchecked"
-    """It could not be checked; the check says why."""
-    INFO = "info"
-    """There is nothing to judge: what was seen is for information."""
+Announce = Callable[[str], None]
+_POLL_SECONDS = 5.0
 
 
-class Check(Document):
-    """One check."""
+class NoImageError(InputError):
+    """The run of a verification has no image."""
 
-    name: str = Field(description="the same in every version: for scripts")
-    outcome: Outcome
-    seen: str = Field(description="what was seen, in one sentence")
-    remedy: str = Field(default="", description="what to do; a statement or a command can be pasted")
-    assumes: str = Field(
-        default="", description="what Muster assumes of AWS, where only an account can show whether it holds"
-    )
+    def __init__(self, stack: str) -> None:
+        super().__init__(
+            f"The stack {stack} has no default image for the run of the verification: name an image that has Python, "
+            "with --image, or leave the run out with --no-run."
+        )
 
 
-class Promise(Document):
-    """What the run of a verification costs and how long it takes, at most."""
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller of a verification wants: the `run`, which is what costs money, and the quotas of a `spec`."""
 
-    usd: float | None = Field(description="null where the instance type has no price")
-    made_of: str = Field(description="the parts of the price")
-    minutes: int = Field(description="as a rule")
-    minutes_at_most: int = Field(description="then the run is cancelled")
-
-
-class Verification(Document):
-    """All checks of one call of `muster verify`."""
-
-    stack: str
-    region: str
-    version: str = Field(description="of the client")
-    started_at: Timestamp
-    promise: Promise | None = Field(description="of the run; null with --no-run")
-    run: str | None = Field(description="the run that was started; null when there was none")
-    checks: tuple[Check, ...]
-
-    def count(self, outcome: Outcome) -> int:
-        """How many checks ended like this."""
-        return sum(check.outcome is outcome for check in self.checks)
-
-    @property
-    def passed(self) -> bool:
-        """Whether no check has failed."""
-        return self.count(Outcome.FAILED) == 0
+    run: bool = True
+    instance_type: str = INSTANCE_TYPE
+    image: str | None = None
+    spec: Spec | None = None
 
 
-def check(name: str, outcome: Outcome, seen: str, remedy: str = "") -> Check:
-    """A check, with what it assumes of AWS."""
-    return Check(name=name, outcome=outcome, seen=seen, remedy=remedy, assumes=_ASSUMES.get(name, ""))
+class Verifier:
+    """One verification of a stack. `announce` in its methods is called with what is being done, before it takes time.
 
+    Raises:
+        NoImageError: there is no image for the run.
+        SpecError: the run, or the spec whose quotas are asked for, cannot be run on this stack.
+        ClientError: the stack cannot be found.
+    """
 
-def judged(name: str, seen: str, problems: Mapping[str, object], remedy: str = "") -> Check:
-    """Failed with all `problems` whose value is true, or ok with what was `seen`."""
-    found = "; ".join(words for words, is_so in problems.items() if is_so)
-    return check(name, Outcome.FAILED, f"{found}.", remedy) if found else check(name, Outcome.OK, seen)
+    def __init__(self, stack: Muster, wishes: Wishes) -> None:
+        self._muster, self._wishes, self._account = stack, wishes, Account(stack._cloud)
+        self._started_at = datetime.now(UTC)
+        self.run_name = fresh_run_name("verify", time_suffix(self._started_at, secrets.choice))
+        self._spec = own_spec(self.run_name, wishes.instance_type, wishes.image)
+        self._dry = self._plan() if wishes.run else None
+        self.promise = None if self._dry is None else promise(self._dry)
+        self._quotas = self._needed()
+        self._launched = False
 
+    def document(self, checks: Iterable[Check]) -> Verification:
+        """The verification with these checks."""
+        return Verification(
+            stack=self._account.cloud.stack.name,
+            region=self._account.region,
+            version=version("muster-train"),
+            started_at=timestamps.text(self._started_at),
+            promise=self.promise,
+            run=self.run_name if self._launched else None,
+            checks=tuple(checks),
+        )
 
-def check_lines(check: Check) -> Iterator[str]:
-    """A check for people: its outcome, its name and what was seen; what to do; an assumption that does not hold."""
-    yield f"{check.outcome:<9}  {check.name}: {check.seen}"
-    if check.remedy and check.outcome in {Outcome.FAILED, Outcome.UNCHECKED}:
-        yield f"           {check.remedy}"
-    if check.assumes and check.outcome is Outcome.FAILED:
-        yield f"           assumption: Muster assumes that {check.assumes}; seen: {check.seen}"
+    def checks(self, announce: Announce) -> Iterator[Check]:
+        """Every check, as soon as it is made.
 
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed; call `clean_up`.
+        """
+        for names, asked in self.free().items():
+            announce(f"Checking: {', '.join(names)}")
+            yield from made(names, partial(asked, self._account))
+        if self._dry is None:
+            return
+        if isinstance(algorithm := self._dry.requests[0]["AlgorithmSpecification"], dict):
+            uri = str(algorithm.get("TrainingImage", ""))
+            yield from made(("image",), lambda: stack_checks.image(self._account, uri))
+        announce(f"Running {self.run_name}: two replicas, of which one fails once on purpose")
+        self._launched = True
+        run = SmokeRun(self._account, self._muster.run(self.run_name), _POLL_SECONDS)
+        try:
+            yield from made(CHECKS, lambda: run.checks(self._spec))
+        except Exception:
+            yield from self.clean_up(announce)
+            raise
+        yield from self.clean_up(announce)
 
-def summary_lines(found: Verification) -> Iterator[str]:
-    """How many checks ended how, and the names of those that failed."""
-    counts = ", ".join(f"{found.count(outcome)} {outcome}" for outcome in Outcome if found.count(outcome))
-    yield f"{found.stack} in {found.region}: {counts}."
-    names = dict.fromkeys(check.name for check in found.checks if check.outcome is Outcome.FAILED)
-    if names:
-        yield f"Failed: {', '.join(names)}."
+    def clean_up(self, announce: Announce) -> Iterator[Check]:
+        """Cancel the run if it still runs, wait until no job of it is left, and remove what it left."""
+        if not self._launched:
+            return
+        announce(f"Cancelling {self.run_name}, and waiting for the end of its jobs")
+        try:
+            self._muster.run(self.run_name).cancel()
+        except UnknownRunError:
+            return
+        yield from made(LEFTOVERS, lambda: leftovers(self._account, self.run_name, _POLL_SECONDS))
+
+    def free(self) -> dict[tuple[str, ...], Callable[[Account], Iterator[Check]]]:
+        """What costs nothing, by the names of the checks."""
+        defaults, found = self._account.defaults, dict(stack_checks.FREE)
+        if defaults.vpc_config is not None:
+            found["route-to-s3",] = stack_checks.route
+        for cluster in defaults.clusters or ():
+            of_cluster = ClusterChecks(self._account, cluster)
+            found[of_cluster.names] = of_cluster.checks
+        found["quota",] = partial(stack_checks.quotas, needs=self._quotas)
+        found["permissions", DENIALS] = permissions
+        found["prices",] = partial(stack_checks.prices, instance_type=self._wishes.instance_type)
+        return found
+
+    def _plan(self) -> DryRun:
+        try:
+            return self._muster.plan(self._spec)
+        except SpecError as error:
+            if all(problem.field == "image" for problem in error.problems) and self._wishes.image is None:
+                raise NoImageError(self._account.cloud.stack.name) from error
+            raise
+
+    def _needed(self) -> list[Quota]:
+        """The quotas that the run and the caller's spec need, each once, with the larger need."""
+        found = quotas([self._spec.of_rank(rank) for rank in range(self._spec.replicas)])
+        found += [] if self._wishes.spec is None else self._muster.plan(self._wishes.spec).quotas
+        return list({need.name: need for need in sorted(found, key=lambda need: need.instances)}.values())

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from muster.contract.document import digest
 from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
-from muster.contract.recipe.families.draft import Draft
-from muster.contract.recipe.families.facts import Openings, facts, model_place
-from muster.contract.recipe.families.family import FAMILIES, family_of, fill_family
+from muster.contract.recipe.completion.draft import Draft
+from muster.contract.recipe.completion.family import FAMILIES, family_of, fill_family
+from muster.contract.recipe.completion.placeholder_values import OpenPlaceholders, model_place, placeholder_values
 from muster.contract.recipe.rank_recipes import (
     hidden_problems,
     named_by_sweep,
@@ -59,7 +59,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     faults: list[list[Problem]] = []
     for own in sources_of_ranks(document, sources):
         try:
-            drafts.append(_drafted(document, request, Openings.of(own)))
+            drafts.append(_drafted(document, request, OpenPlaceholders.of(own)))
             faults.append([])
         except SpecError as error:
             faults.append(list(named_by_sweep(document, all_problems(error))))
@@ -83,16 +83,16 @@ class _Drafted:
     draft: Draft
 
 
-def _drafted(document: Mapping[Any, Any], request: RecipeRequest, openings: Openings) -> _Drafted:
+def _drafted(document: Mapping[Any, Any], request: RecipeRequest, left_open: OpenPlaceholders) -> _Drafted:
     """What a recipe makes of the spec.
 
     Raises:
         SpecError: the recipe cannot be resolved, or nothing runs it.
     """
-    family, resolved = _resolved(document, openings)
+    family, resolved = _resolved(document, left_open)
     if family is None:
         raise SpecError([_unknown_family(resolved)])
-    draft = Draft(dict(document), request, openings, resolved)
+    draft = Draft(dict(document), request, left_open, resolved)
     if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
     fill_family(draft, family)
@@ -113,16 +113,16 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
     )
 
 
-def _resolved(document: Mapping[Any, Any], openings: Openings) -> tuple[Family | None, ResolvedRecipe]:
+def _resolved(document: Mapping[Any, Any], left_open: OpenPlaceholders) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    given = facts(document, openings, None)
-    completed, resolved = resolved_with_results(openings.sources, given)
+    given = placeholder_values(document, left_open, None)
+    completed, resolved = resolved_with_results(left_open.sources, given)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
-    if (of_family := facts(document, openings, family)) != given:
+    if (of_family := placeholder_values(document, left_open, family)) != given:
         given = of_family
-        completed, resolved = resolved_with_results(openings.sources, given)
-    own = given.keys() - openings.sources.inputs
+        completed, resolved = resolved_with_results(left_open.sources, given)
+    own = given.keys() - left_open.sources.inputs
     resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
 

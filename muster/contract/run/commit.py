@@ -14,9 +14,9 @@ from pydantic import Field
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
-from muster.contract.run.pace import Pace, TimedRound
 from muster.contract.run.round_values import DEFAULT_UNIT, METRICS_MAX, ROUND_MAX, UNIT, Metrics
 from muster.contract.run.time_use import Spent, TimeUse
+from muster.contract.run.training_pace import Pace, TimedRound
 from muster.contract.timestamps import Timestamp
 
 PARTS_MAX = 9_999  # four digits in a key

@@ -11,7 +11,7 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveRun
 from muster.control.aws.bus import Bus
-from muster.control.decide import ends_within_hour
+from muster.control.rerun_decision import ends_within_hour
 from muster.control.runtime import clock
 from muster.control.runtime.function import measure
 

@@ -7,7 +7,7 @@ from muster.contract.run.failure_words import logs_command
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, Result, Verdict
-from muster.control.finish import Finished
+from muster.control.settle import Finished
 from muster.report.links import console_links, object_link
 
 # Step Functions: the cause of a Fail state has at most 32,768 characters, its error 256. Half of it is for the lines

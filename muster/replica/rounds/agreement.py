@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit, Exclusion
-from muster.contract.run.pace import pace_of
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
+from muster.contract.run.training_pace import pace_of
 from muster.replica.errors import DivergedError, RendezvousError
 from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit

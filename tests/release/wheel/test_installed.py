@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 import muster
-from muster.client.verify.verification import Outcome, Verification
+from muster.client.verify.check_outcomes import Outcome, Verification
 from muster.contract.exits import ReplicaExit
 from muster.infra.release.artifacts import (
     build_distributions,

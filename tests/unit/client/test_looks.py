@@ -13,8 +13,8 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.result import Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_count, shard_of
-from muster.control.admission import AdmitRequest, admit
-from muster.control.finish import finish_run
+from muster.control.admit import AdmitRequest, admit
+from muster.control.settle import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.memory_client import client_of, muster_of, put
 from tests.support.round_commits import commit_of

@@ -19,7 +19,7 @@ from muster.contract.errors import RunNameTakenError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.result import Result
-from muster.control.settle import settle
+from muster.control.settlement import settle
 from tests.memory import throttle
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud

@@ -16,8 +16,8 @@ from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.ended_run import FailureCount
 from muster.contract.timestamps import Timestamp
-from muster.control.finish import finish_run
 from muster.control.reporting.execution_output import execution_output
+from muster.control.settle import finish_run
 from tests.memory.clock import START
 from tests.memory.harness import ControlHarness, budget
 from tests.support.memory_client import client_of

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from muster.contract import timestamps
-from muster.contract.run.pace import Pace, TimedRound, end_of, has_stalled, pace_of
 from muster.contract.run.time_use import Activity, RoundTimes, TimeUse, seconds_of, spent_on, time_use
+from muster.contract.run.training_pace import Pace, TimedRound, end_of, has_stalled, pace_of
 from tests.support.round_commits import commit_of, member
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

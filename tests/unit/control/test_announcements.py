@@ -10,10 +10,10 @@ from bench.sample_run import sample_run
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.control.finish import Finished
+from muster.control.notify import SUBJECT_MAX, notification
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.reporting.execution_output import execution_output
-from muster.control.reporting.notifications import SUBJECT_MAX, notification
+from muster.control.settle import Finished
 from tests.memory import Fault
 from tests.memory.harness import BUS, ControlHarness
 from tests.support.control_steps import complete, launched

@@ -15,7 +15,7 @@ from muster.contract.run.result import ReplicaResult, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.manifest import Limits
 from muster.control.model_result import find_model
-from muster.control.settle import settle
+from muster.control.settlement import settle
 from muster.report.page_contents import make_page
 from muster.report.page_html import page_json
 from tests.memory.harness import RUN, ControlHarness, budget

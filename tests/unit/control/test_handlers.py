@@ -15,12 +15,12 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from muster.control.admission import AdmitRequest
+from muster.control.admit import AdmitRequest
 from muster.control.attempt import AttemptRequest
 from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import TRIES
 from muster.control.control_plane import ControlPlane
-from muster.control.planning import PlanRequest
+from muster.control.plan import PlanRequest
 from muster.control.runtime.function import imported
 from muster.control.runtime.time_budget import CONNECT_SECONDS, READ_SECONDS
 from muster.control.stop import StopRequest

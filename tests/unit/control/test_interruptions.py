@@ -20,7 +20,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.spec.run_limits import Timer
-from muster.control.admission import AdmitRequest, admit
+from muster.control.admit import AdmitRequest, admit
 from muster.control.attempt import Launch
 from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
@@ -31,7 +31,7 @@ from muster.control.react import JobStateChange
 from muster.control.runtime import clock, parallel
 from muster.control.start import Starter
 from muster.control.stop import StopRequest, stop_run
-from muster.control.timers import Fired, fire
+from muster.control.timer import Fired, fire
 from tests.memory import AwsError, Call, Fault, lost_answer
 from tests.memory.clock import START, SkewedClock
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget

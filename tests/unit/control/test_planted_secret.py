@@ -14,7 +14,7 @@ from muster.client.cli import program
 from muster.client.runs.observer import Observer
 from muster.contract.errors import MusterError
 from muster.control.aws.inbox import Inbox
-from muster.control.reporting.notifications import notification
+from muster.control.notify import notification
 from muster.control.runtime.function import logger
 from muster.control.start import Started, Starter
 from muster.executor import MusterExecutor

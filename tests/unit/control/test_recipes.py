@@ -20,7 +20,7 @@ from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
 from muster.contract.training.source_delivery import REFRESH_DAYS
-from muster.control.planning import PlanRequest, make_plan
+from muster.control.plan import PlanRequest, make_plan
 from muster.control.runtime import clock
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness

@@ -1,296 +1,363 @@
-"""Settle: what came of every replica, weighed and written down once."""
+"""The end of a run: the result comes first, and nothing that fails after it changes or hides how the run ended."""
 
-import json
-from typing import Any
+from datetime import timedelta
+from functools import partial
 
 import pytest
+from botocore.exceptions import ClientError
 
-from muster.contract.errors import NewerDocumentError
-from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Commit, Finish
-from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.finding import Finding, FindingDocument
-from muster.contract.run.pace import Pace
-from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run.run_document import Manifest
-from muster.contract.spec.own_loop import OWN_LOOP, own_loop_kwargs
-from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.spec.watch_rules import Rule
-from muster.control import settle as settle_module
+from muster.contract.errors import DocumentError
+from muster.contract.run.fence import FenceCause
+from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.early_finish import with_early_finish_note, with_early_finishes, with_goal_note
-from muster.control.runtime import clock
+from muster.control.clear_up import ExecutionEnded, UnfinishedError
+from muster.control.reporting.execution_output import execution_output
+from muster.control.reporting.report_page import page_of
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.settle import settle, weigh
-from tests.memory import AwsError, Fault
-from tests.memory.harness import RUN, SPEC, ControlHarness, budget
+from muster.control.stop import StillRunningError
+from tests.memory import AwsError, Fault, throttle
+from tests.memory.clock import START
+from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import (
-    CANCELLED,
-    QUORUM_LOST,
+    CONTINUED,
+    LAMBDA_SECONDS,
+    FunctionEndedError,
     Row,
+    cleared,
+    complete,
     create_job,
+    create_late_job,
+    cut_off,
     fail,
+    finished,
     found,
     launched,
+    refuse,
+    swept,
 )
-from tests.support.control_steps import complete as complete_job
-from tests.support.round_commits import commit_of
 
-MUSTER_FAILED = QUORUM_LOST.model_copy(update={"cause": FenceCause.EXECUTION_FAILED, "reason": "the execution ended"})
-CONTINUE = {"on_replica_failure": "continue", "min_replicas": 1}
-PROGRAM = {"entrypoint": ["python", "-c", "pass"], "trainer": None}
-MANIFEST = f"output/{RUN}/muster-one-r0-a1/manifest.json"
+DENIED = AwsError("AccessDeniedException", "not authorized", 400)
 
 
-def complete(harness: ControlHarness, rank: int = 0, checksum: str | None = None) -> None:
-    """Launch a replica and let it succeed; `checksum`: of the parameters in its manifest, where it leaves one."""
-    harness.arm(rank)
-    if checksum is not None:
-        manifest = Manifest(
-            checkpoint_s3_bucket="s3://bucket/final", round=7, checksum=checksum * 32, metrics={"loss": 1.0}
-        )
-        harness.plane.store.create(f"output/{RUN}/{harness.job(rank)}/manifest.json", manifest.to_json())
-    complete_job(harness, rank)
-
-
-def settled(harness: ControlHarness, seconds: float = 600.0) -> Result:
-    return settle(harness.plane.runs.require(RUN), budget(seconds))
-
-
-def outcomes(result: Result) -> list[str]:
-    return [replica.outcome.value for replica in result.replicas]
-
-
-# --- the verdict ----------------------------------------------------------------------------------
-
-
-def test_the_verdict_follows_from_the_outcomes_and_the_fence() -> None:
-    spec = parse_spec({**SPEC, "replicas": 3, "min_replicas": 2, "on_replica_failure": "continue"})
-    which = {"S": ReplicaOutcome.SUCCEEDED, "F": ReplicaOutcome.FAILED, "X": ReplicaOutcome.STOPPED}
-    too_few = "1 of 3 replicas succeeded; 2 were needed"
-    rows: list[tuple[str, Fence | None, Verdict, str]] = [
-        ("SSS", None, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
-        ("SSF", None, Verdict.SUCCEEDED, "2 of 3 replicas succeeded"),
-        ("FSF", None, Verdict.FAILED, f"{too_few}; replica 0: why"),
-        ("XSX", None, Verdict.FAILED, too_few),
-        ("SSS", CANCELLED, Verdict.SUCCEEDED, "3 of 3 replicas succeeded"),
-        ("SSX", CANCELLED, Verdict.STOPPED, "cancelled"),
-        ("SSF", QUORUM_LOST, Verdict.FAILED, "replica 0 was lost"),
-        # Muster itself has failed: after all replicas had ended, and while one was still at work.
-        ("SSF", MUSTER_FAILED, Verdict.SUCCEEDED, "2 of 3 replicas succeeded"),
-        ("FSF", MUSTER_FAILED, Verdict.FAILED, f"{too_few}; replica 0: why"),
-        ("SSX", MUSTER_FAILED, Verdict.FAILED, "the execution ended"),
-    ]
-    attempts = (Attempt(attempt=1, job="job", reason="why"),)
-    for ends, fence, verdict, reason in rows:
-        replicas = [ReplicaResult(rank=rank, outcome=which[end], attempts=attempts) for rank, end in enumerate(ends)]
-        assert weigh(spec, replicas, fence) == (verdict, reason), (ends, fence)
-
-
-# --- a run that came to its end -------------------------------------------------------------------
-
-
-def test_whether_the_replicas_hold_the_same_parameters(row: Row) -> None:
-    for checksums, identical in ((("ab", "ab"), True), (("ab", "cd"), False), (("ab", None), None)):
-        with row(checksums) as harness:
-            harness.plan(replicas=2)
-            for rank, checksum in enumerate(checksums):
-                complete(harness, rank, checksum)
-            assert settled(harness).parameters_identical is identical
-
-
-def test_a_missing_manifest_is_a_problem_and_no_failure_except_of_a_trainer_with_its_own_loop(row: Row) -> None:
-    own_loop: dict[str, Any] = {"trainer": OWN_LOOP, "kwargs": own_loop_kwargs("m:train", {})}
-    for name, fields, words in (("a problem", {}, "no manifest"), ("no problem", own_loop, "None")):
-        with row(name) as harness:
-            harness.plan(**fields)
-            complete(harness)
-            result = settled(harness)
-            [replica] = result.replicas
-            assert (result.verdict, replica.checkpoint_uri, replica.round) == (Verdict.SUCCEEDED, None, None)
-            assert str(replica.artifacts).endswith(f"{harness.job()}/output/model.tar.gz")
-            assert words in str(replica.problem)
-
-
-def test_the_outputs_of_programs_are_listed_once_and_looked_for_where_they_cannot_be(
-    row: Row, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    denied = Fault("ListObjectsV2", AwsError("AccessDenied", status=403))
-    for name, fault, listed_max, looks in (("few", None, 9, 1), ("denied", denied, 9, 5), ("many", None, 0, 5)):
-        with row(name) as harness:
-            harness.plan(**PROGRAM)
-            complete(harness, 0, "ab")
-            monkeypatch.setattr(settle_module, "OUTPUTS_LISTED_MAX", listed_max)
-            harness.cloud.calls.reset()
-            if fault is not None:
-                fault.when = lambda call: call.parameters["Prefix"] == "output/one/"
-                harness.cloud.calls.inject(fault)
-            [replica] = settled(harness).replicas
-            looked_at = [call for call in harness.cloud.calls.of("GetObject") if call["Key"].startswith("output/")]
-            assert (replica.checksum, len(looked_at)) == ("ab" * 32, looks)
-
-
-def test_a_result_waits_for_the_manifests_of_a_call_that_had_little_time(row: Row) -> None:
-    """A read takes all the time there is: that of the record, or that of the manifest itself."""
-    for key in (f"control/{RUN}/replicas/0.json", MANIFEST):
-        with row(key) as harness:
-            harness.plan()
-            complete(harness, 0, "ab")
-            slow = Fault("GetObject", delay_seconds=60, when=lambda call, key=key: call.parameters["Key"] == key)
-            harness.cloud.calls.inject(slow)
-            with pytest.raises(OutOfTimeError):
-                settled(harness, 30)
-            assert (slow.fired, harness.result()) == (1, None)
-            assert settled(harness, 30).replicas[0].checksum == "ab" * 32
-
-
-def test_after_enough_time_or_long_after_the_fence_a_manifest_is_given_up(row: Row) -> None:
-    archive = f"output/{RUN}/muster-one-r0-a1/output/output.tar.gz"
-    for seconds, late in ((250.0, 0), (30.0, 1_801)):
-        with row(f"{seconds:.0f} s, {late} s after the fence") as harness:
-            run = harness.plan()
-            complete(harness, 0, "ab")
-            run.documents.raise_fence(CANCELLED.model_copy(update={"at": clock.now()}))
-            harness.cloud.clock.advance(late)
-            slow = Fault("GetObject", delay_seconds=300, when=lambda call: call.parameters["Key"] == archive)
-            harness.cloud.calls.inject(slow)
-            result = settled(harness, seconds)
-            [replica] = result.replicas
-            assert (result.verdict, replica.checksum) == (Verdict.SUCCEEDED, None)
-            assert "time limit" in found(replica.problem)
-
-
-def test_of_two_results_that_are_written_at_once_the_first_stands(harness: ControlHarness) -> None:
+def succeeded(harness: ControlHarness) -> ActiveRun:
     run = launched(harness)
+    complete(harness)
+    return run
+
+
+def failed(harness: ControlHarness) -> ActiveRun:
+    run = launched(harness, **CONTINUED)
     fail(harness)
-    other = Result(run=RUN, verdict=Verdict.STOPPED, reason="first", settled_at="t", replicas=(), reruns=0)
-    rival = Fault("PutObject", action=lambda: run.documents.store.create(run.documents.layout.result, other.to_json()))
-    harness.cloud.calls.inject(rival)
-    assert settled(harness) == harness.result() == other
+    return run
 
 
-def test_a_record_of_a_newer_version_is_no_damage_and_no_result_is_written(harness: ControlHarness) -> None:
-    """After a rollback. Once the newer version is deployed again, it settles the run."""
-    key = harness.plan().documents.layout.record(0)
-    complete(harness)
-    record = found(harness.plane.store.get(key)).body
-    newer = {**json.loads(record), "version": 99, "readable_from": "99.0"}
-    harness.plane.store.s3.put_object(Bucket="bucket", Key=key, Body=json.dumps(newer))
-    with pytest.raises(NewerDocumentError, match="Use Muster 99"):
-        settled(harness)
-    assert harness.result() is None
-    harness.plane.store.s3.put_object(Bucket="bucket", Key=key, Body=record)
-    assert settled(harness).verdict is Verdict.SUCCEEDED
+def wrote(harness: ControlHarness, name: str) -> bool:
+    return f"control/{RUN}/{name}" in harness.cloud.s3.objects("bucket")
 
 
-def test_a_foreign_job_is_not_taken_for_that_of_a_replica(harness: ControlHarness) -> None:
-    run = launched(harness)
-    stranger = harness.record().current.model_copy(update={"job": harness.job(1)})
-    run.documents.update_record(0, lambda record: record and record.model_copy(update={"attempts": (stranger,)}))
-    harness.cloud.training.complete(create_job(harness, harness.job(1), Tags=[]))
-    run.documents.raise_fence(CANCELLED)
-    assert outcomes(settled(harness)) == ["stopped"]
+# --- a success stays a success --------------------------------------------------------------------
 
 
-# --- a replica that finished early ----------------------------------------------------------------
+def test_a_success_stays_a_success_while_training_jobs_cannot_be_listed(row: Row) -> None:
+    for minutes, error, is_left in ((2, None, False), (20, None, True), (20, DENIED, True)):
+        with row(f"{minutes} minutes: {error}") as harness:
+            run = succeeded(harness)
+            orphan = create_late_job(harness)
+            refuse(harness, "ListTrainingJobs", 60 * minutes, error)
+            end = finished(harness)
+            output = execution_output(run.plan, end, "s3://bucket/control/one/result.json")
+            assert (output["verdict"], end.page_uri is not None) == ("succeeded", True)
+            assert (harness.result(), harness.emitted()[-1]) == (end.result, "Run Succeeded")
+            assert (end.left == (), run.documents.is_finished()) == (not is_left, not is_left)
+            if is_left:
+                # It is told what was not done, and a sweep does it.
+                assert output["left"] == list(end.left)
+                assert [left.partition(":")[0] for left in end.left] == ["stop the jobs that are left"]
+                assert harness.cloud.training.names("InProgress") == [orphan]
+                harness.cloud.workflow.succeed(RUN, output)
+                harness.cloud.clock.advance(60 * minutes)
+                swept(harness)
+            assert harness.cloud.training.names("InProgress") == []
 
 
-def last_commit(**fields: Any) -> Commit:
-    return commit_of([0], **{"run": RUN, "round": 3, "committed_at": "t", "epochs": (1,), **fields})
+def test_whatever_fails_after_the_result_for_good_the_run_has_succeeded(row: Row) -> None:
+    for operation, key in (
+        ("ListTrainingJobs", ""),
+        ("ListObjectsV2", ""),
+        ("PutEvents", ""),
+        ("PutObject", "queue/"),
+        ("PutObject", "ended/"),
+        ("GetObject", "ended/"),
+        ("PutObject", "control/one/report.html"),
+        ("PutObject", "control/one/announced.json"),
+        ("GetObject", "control/one/announced.json"),
+        ("PutObject", "control/one/finished.json"),
+    ):
+        for error in (DENIED, AwsError("InternalFailure", "again", 500)):
+            with row(f"{operation} {key}: {error.code}", cap=4) as harness:
+                succeeded(harness)
+                fault = refuse(harness, operation, float("inf"), error)
+                fault.when = lambda call, key=key: str(call.parameters.get("Key", key)).startswith(key)
+                end = finished(harness)
+                assert (end.result.verdict, harness.result()) == (Verdict.SUCCEEDED, end.result)
+                assert (harness.emitted()[-1] == "Run Succeeded") is (operation != "PutEvents")
+                assert harness.cloud.clock.monotonic() < LAMBDA_SECONDS
 
 
-def commit_rounds(run: ActiveRun, last: Commit, body: bytes | None = None) -> None:
-    """The commits of a run's rounds; `body` is what lies where the last one should."""
-    for round_ in range(1, last.round + 1):
-        written = last.model_copy(update={"round": round_, "finished": last.finished if round_ == last.round else ()})
-        content = body if body is not None and round_ == last.round else written.to_json()
-        run.documents.store.create(run.plan.shared_layout.commit(round_), content)
+def test_a_success_by_quorum_stays_one_when_muster_fails_before_it_is_settled(harness: ControlHarness) -> None:
+    """The settlement fails for hours; the execution's end then raises a fence, and the run is settled by its event."""
+    run = launched(harness, 2, on_replica_failure="continue", min_replicas=1)
+    complete(harness, 0)
+    fail(harness, rank=1)
+    assert cleared(harness, cut_off(harness))
+    result = found(harness.result())
+    assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "1 of 2 replicas succeeded")
+    assert run.documents.fence() is not None
 
 
-def finish_of(rank: int, run: str = RUN) -> Finish:
-    return Finish(rank=rank, run=run, round=7, how="its trainer returned")
+def test_jobs_that_are_left_of_the_run_are_stopped_after_its_result_is_written(harness: ControlHarness) -> None:
+    succeeded(harness)
+    orphan = create_late_job(harness)
+    foreign = create_job(harness, harness.job(attempt=3), Tags=[])
+    launched(harness, 1, "one-more")
+    settled: list[bool] = []
+    harness.cloud.calls.inject(Fault("StopTrainingJob", action=lambda: settled.append(harness.result() is not None)))
+    finished(harness)
+    assert settled == [True]
+    assert harness.cloud.training.names("Stopping") == [orphan]
+    assert harness.cloud.training.names("InProgress") == [foreign, "muster-one-more-r0-a1"]
 
 
-def test_the_result_says_who_finished_before_the_last_round_and_compares_the_others(harness: ControlHarness) -> None:
-    commit_rounds(harness.plan(replicas=3), last_commit(round=9, finished=(finish_of(2),)))
-    for rank, checksum in enumerate(("ab", "ab", "cd")):
-        complete(harness, rank, checksum)
-    result = settled(harness)
-    words = "finished in round 7: its trainer returned"
-    assert (result.verdict, outcomes(result), result.reruns) == (Verdict.SUCCEEDED, ["succeeded"] * 3, 0)
-    assert result.reason == f"3 of 3 replicas succeeded; the last round was 9; replica 2 {words}"
-    assert [replica.finished_early for replica in result.replicas] == [None, None, words]
-    assert result.parameters_identical is True
+# --- once -----------------------------------------------------------------------------------------
 
 
-def test_the_result_says_how_much_counted_and_how_fast_the_last_rounds_were(harness: ControlHarness) -> None:
-    pace = Pace(rounds=2, round_seconds=10.0, longest_seconds=10.0, samples_per_second=150.0, by_rank=(150.0,))
-    commit_rounds(harness.plan(), last_commit(round=4, unit="tokens", samples=6_000.0, pace=pace))
-    complete(harness)
-    result = settled(harness)
-    assert (result.committed_rounds, result.unit) == (4, "tokens")
-    assert (result.samples, result.samples_per_second) == (6e3, 150.0)
+def test_the_end_is_announced_once_although_its_page_can_never_be_written(harness: ControlHarness) -> None:
+    page = failed(harness).documents.layout.page
+    harness.cloud.calls.inject(Fault("PutObject", DENIED, count=None, when=lambda call: call.parameters["Key"] == page))
+    finished(harness)
+    ended = cut_off(harness)
+    for _ in range(3):
+        with pytest.raises(UnfinishedError, match="write its page"):
+            cleared(harness, ended)
+    for _ in range(2):
+        [error] = swept(harness).errors
+        assert "write its page" in error
+    assert harness.emitted().count("Run Failed") == 1
 
 
-def test_a_finish_of_an_earlier_run_and_a_commit_that_cannot_be_read_add_nothing(row: Row) -> None:
-    for name, body in (("an earlier run", None), ("damaged", b"{"), ("too large", b"x" * 1_000_000)):
+def test_an_end_that_every_call_of_stop_left_incomplete_is_completed_by_the_sweep(row: Row) -> None:
+    cuts = {
+        "after the result": ("*", lambda harness, _: wrote(harness, "result.json")),
+        "after the announcement": ("StartExecution", lambda *_: True),
+        "before the mark": ("PutObject", lambda _, call: call.parameters["Key"].endswith("finished.json")),
+    }
+    for name, (operation, is_time) in cuts.items():
         with row(name) as harness:
-            commit_rounds(harness.plan(), last_commit(finished=(finish_of(0, "the-run-before"),)), body)
-            complete(harness)
-            assert settled(harness).reason == "1 of 1 replicas succeeded"
+            run = failed(harness)
+            ended = cut_off(harness)
+            for _ in range(3):
+                cut = Fault(operation, FunctionEndedError(), when=partial(is_time, harness))
+                harness.cloud.calls.inject(cut)
+                with pytest.raises(FunctionEndedError):
+                    cleared(harness, ended)
+                harness.cloud.calls.faults.clear()
+            assert harness.result() is not None
+            assert not run.documents.is_finished()
+            swept(harness)
+            assert "Run Failed" in harness.emitted()
+            assert harness.executions.live_runs() == {"one-x2"}
+            assert run.documents.is_finished()
 
 
-EXITED = "its trainer called sys.exit(0)"
+def test_a_step_that_fails_after_the_settlement_of_an_ended_execution_is_an_error(harness: ControlHarness) -> None:
+    """Lambda calls Stop again; the sweep does it where that was in vain too."""
+    failed(harness)
+    ended = cut_off(harness)
+    harness.cloud.calls.inject(Fault("StartExecution", DENIED))
+    with pytest.raises(UnfinishedError, match="continue the run: "):
+        cleared(harness, ended)
+    assert harness.result() is not None
+    assert cleared(harness, ended)
+    assert harness.executions.live_runs() == {"one-x2"}
 
 
-def replica_of(rank: int, outcome: ReplicaOutcome = ReplicaOutcome.SUCCEEDED, **fields: Any) -> ReplicaResult:
-    return ReplicaResult(rank=rank, outcome=outcome, **fields)
+# --- minutes of trouble ---------------------------------------------------------------------------
 
 
-def test_a_replica_that_failed_after_its_trainer_had_returned_did_not_finish_early() -> None:
-    replicas = [replica_of(0), replica_of(1, ReplicaOutcome.FAILED)]
-    early = with_early_finishes(replicas, [finish_of(rank) for rank in range(2)])
-    assert [one.finished_early is not None for one in early] == [True, False]
+def cancelled(harness: ControlHarness, *, noted: bool) -> ExecutionEnded:
+    """A run that a user stops; `noted`: the record shows by an event that the job is the run's."""
+    launched(harness)
+    if noted:
+        harness.deliver()
+    return cut_off(harness, "ABORTED")
 
 
-def test_a_trainer_that_called_sys_exit_is_named() -> None:
-    assert with_early_finish_note("all", [replica_of(0), replica_of(1)], 3) == "all"
-    early = f"finished in round 2: {EXITED}"
-    both = [replica_of(0, finished_early=early), *(replica_of(rank, ended=EXITED) for rank in range(1, 6))]
-    assert with_early_finish_note("all", both, 3).split("; ") == [
-        "all",
-        "the last round was 3",
-        f"replica 0 {early}",
-        *(f"replica {rank} ended: {EXITED}" for rank in (1, 2, 3)),
-        "and 2 more ended so",
-    ]
-    many = [replica_of(rank, finished_early=early) for rank in range(4)]
-    assert with_early_finish_note("all", many, 3).endswith("; and 1 more finished early")
+def assert_was_stopped(harness: ControlHarness) -> None:
+    """The run is stopped, and so is its replica; people were told once."""
+    result = found(harness.result())
+    assert (result.verdict, result.replicas[0].outcome) == (Verdict.STOPPED, ReplicaOutcome.STOPPED)
+    assert harness.emitted().count("Run Stopped") == 1
 
 
-def test_a_success_with_fewer_rounds_than_expected_says_so() -> None:
-    fewer = "; the training ended with round 3 of the 6 that its trainers expect"
-    for round_, expected, note in ((3, 6, fewer), (6, 6, ""), (7, 6, ""), (3, None, "")):
-        last = last_commit(round=round_, expected_rounds=expected)
-        assert with_goal_note("all", Verdict.SUCCEEDED, last) == f"all{note}", (round_, expected)
-        assert with_goal_note("cancelled", Verdict.STOPPED, last) == "cancelled", (round_, expected)
-    assert with_goal_note("all", Verdict.SUCCEEDED, None) == "all"
+def test_a_cancel_outlasts_ten_minutes_of_throttling(row: Row) -> None:
+    """Within two of the three calls of Stop."""
+    for operation in ("StopTrainingJob", "ListTrainingJobs", "DescribeTrainingJob", "ListTags"):
+        for noted in (True, False):
+            with row(f"{operation}, noted: {noted}") as harness:
+                ended = cancelled(harness, noted=noted)
+                refuse(harness, operation, 600)
+                try:
+                    cleared(harness, ended)
+                except (ClientError, StillRunningError):
+                    assert harness.cloud.training.names("InProgress") == []
+                    assert cleared(harness, ended)
+                assert harness.cloud.clock.monotonic() < 900
+                assert harness.cloud.training.names("Stopped") == [harness.job()]
+                assert_was_stopped(harness)
 
 
-# --- findings of the watch ------------------------------------------------------------------------
+def test_a_run_whose_end_is_complete_is_looked_at_again_where_its_jobs_cannot_be_listed(
+    harness: ControlHarness,
+) -> None:
+    launched(harness)
+    fail(harness)
+    finished(harness)
+    ended = cut_off(harness)
+    harness.cloud.calls.inject(Fault("ListTrainingJobs", DENIED))
+    with pytest.raises(ClientError, match="ListTrainingJobs"):
+        cleared(harness, ended)
+    assert cleared(harness, ended)
 
 
-def finding(round_: int, run: str = RUN, rank: int = 0) -> bytes:
-    of_rule = Finding(rule=Rule.LOSS, then="report", rank=rank, attempt=1, round=round_, text="its metric loss is nan")
-    return FindingDocument(run=run, finding=of_rule).to_json()
+def test_after_three_calls_of_stop_in_vain_the_sweep_leaves_nothing_alive(row: Row) -> None:
+    """Where whose a job is cannot be seen, the sweep writes the result too; otherwise stop has told people already."""
+    for operation, error, is_told in (
+        ("StopTrainingJob", None, True),
+        ("StopTrainingJob", DENIED, True),
+        ("ListTrainingJobs", None, True),
+        ("ListTrainingJobs", DENIED, True),
+        ("DescribeTrainingJob", DENIED, False),
+        ("ListTags", DENIED, False),
+    ):
+        with row(f"{operation}: {error}") as harness:
+            ended = cancelled(harness, noted=is_told)
+            refuse(harness, operation, 4 * 900, error)
+            for _ in range(3):
+                with pytest.raises((ClientError, StillRunningError), match=operation if error else None):
+                    cleared(harness, ended)
+            before = harness.result()
+            assert (before is not None, harness.emitted().count("Run Stopped")) == (is_told, int(is_told))
+            harness.cloud.clock.advance(6 * 3_600)
+            done = swept(harness)
+            assert (done.settled, done.errors) == ((RUN,), ())
+            assert before is None or before == harness.result()
+            assert harness.cloud.training.names("InProgress", "Stopping") == []
+            assert_was_stopped(harness)
 
 
-def test_the_result_has_the_findings_of_the_run_and_leaves_out_what_is_none(harness: ControlHarness) -> None:
-    harness.plan()
-    complete(harness)
-    others = [finding(1, run="one-before"), finding(1, rank=1), finding(1) + b" " * 5_000, b"{"]
-    for number, body in enumerate((finding(3), finding(9), *others)):
-        harness.plane.store.create(f"rendezvous/{RUN}/commits/finding-loss-00000-000001-{number:02}.json", body)
-    result = settled(harness)
-    assert [item.round for item in result.findings] == [3, 9]
-    assert result.verdict is Verdict.SUCCEEDED
+def test_a_key_that_denies_is_one_clear_error_and_loses_no_run(row: Row) -> None:
+    """The key policy of the bucket's KMS key denies the functions; later it is put right."""
+    message = "User: function is not authorized to perform: kms:Decrypt on resource: key"
+    for operation in ("GetObject", "PutObject"):
+        with row(operation) as harness:
+            succeeded(harness)
+            refuse(harness, operation, 600, AwsError("AccessDenied", message, 403))
+            with pytest.raises(ClientError, match="kms:Decrypt on resource: key"):
+                finished(harness)
+            assert not wrote(harness, "result.json")
+            # The workflow tries for hours.
+            harness.cloud.clock.advance(600)
+            assert finished(harness).result.verdict is Verdict.SUCCEEDED
+            assert harness.emitted().count("Run Succeeded") == 1
+
+
+# --- an execution that was cut off ----------------------------------------------------------------
+
+
+def test_the_jobs_are_stopped_and_the_run_is_settled(row: Row) -> None:
+    failed, stopped = FenceCause.EXECUTION_FAILED, FenceCause.EXECUTION_STOPPED
+    for status, verdict, cause, reason, events in (
+        ("ABORTED", Verdict.STOPPED, stopped, "the execution was stopped: cancelled by anna", ["Run Stopped"]),
+        ("FAILED", Verdict.FAILED, failed, "the execution ended as FAILED", ["Run Failed", "Run Continued"]),
+        ("TIMED_OUT", Verdict.FAILED, failed, "the execution ended as TIMED_OUT", ["Run Failed", "Run Continued"]),
+    ):
+        with row(status) as harness:
+            run = launched(harness, 2, **CONTINUED)
+            ended = cut_off(harness, status)
+            assert cleared(harness, ended.model_copy(update={"cause": "cancelled by anna."}))
+            assert len(harness.cloud.training.names("Stopped")) == 2
+            fence, result = found(run.documents.fence()), found(harness.result())
+            assert (fence.cause, fence.reason, fence.verdict) == (cause, reason, verdict)
+            assert (result.verdict, result.reason) == (verdict, reason)
+            assert [replica.outcome.value for replica in result.replicas] == ["stopped", "stopped"]
+            assert harness.emitted()[2:] == events
+            assert harness.executions.live_runs() == (set() if verdict is Verdict.STOPPED else {"one-x2"})
+            assert page_of(run) is not None
+
+
+def test_an_execution_whose_name_was_taken_does_not_stop_the_run_that_owns_it(harness: ControlHarness) -> None:
+    """Step Functions frees a name 90 days after the end of its execution; the new execution has the same ARN."""
+    run = launched(harness)
+    arn = run.plan.execution_arn
+    for taken, started_at in ((f"{arn}-other", START), (arn, START + timedelta(days=91))):
+        ended = ExecutionEnded(execution_arn=taken, name=RUN, status="FAILED", started_at=started_at)
+        assert not cleared(harness, ended), started_at
+        assert run.documents.fence() is None
+    assert harness.cloud.training.names("InProgress") == [harness.job()]
+
+
+def test_a_run_is_not_settled_before_its_fence_is_raised(harness: ControlHarness) -> None:
+    """Without the fence a cancelled run would be a failed one, and its continuation policy would continue it."""
+    launched(harness, **CONTINUED)
+    fence = throttle("PutObject", when=lambda call: call.parameters["Key"].endswith("stopping.json"))
+    harness.cloud.calls.inject(fence)
+    ended = cut_off(harness, "ABORTED")
+    with pytest.raises(ClientError, match="SlowDown"):
+        cleared(harness, ended)
+    assert harness.result() is None
+    assert cleared(harness, ended)
+    assert found(harness.result()).verdict is Verdict.STOPPED
+    assert harness.executions.live_runs() == set()
+
+
+def test_a_stop_that_failed_is_an_error_although_all_jobs_are_gone(harness: ControlHarness) -> None:
+    run = launched(harness, 2, **CONTINUED)
+    harness.cloud.calls.inject(Fault("StopTrainingJob", AwsError("AccessDeniedException", "no", 400)))
+    with pytest.raises(ClientError, match="AccessDeniedException"):
+        cleared(harness, cut_off(harness))
+    assert len(harness.cloud.training.names("Stopped")) == 2
+    assert harness.result() is not None
+    assert page_of(run) is not None
+    assert harness.executions.live_runs() == set()
+
+
+def test_a_run_with_more_jobs_than_a_call_has_time_for_is_settled_once_all_were_asked_to_stop(row: Row) -> None:
+    """Thousands of looks at jobs that train would use up the rate of SageMaker. After half an hour it is settled."""
+    for overdue in (False, True):
+        with row("overdue" if overdue else "in time") as harness:
+            run = launched(harness, 40)
+            harness.deliver()
+            ended = cut_off(harness)
+            if overdue:
+                run.documents.raise_fence(ended.fence.model_copy(update={"at": "2025-12-31T23:00:00.000Z"}))
+            harness.cloud.calls.inject(Fault("StopTrainingJob", delay_seconds=10, count=None))
+            harness.cloud.calls.log.clear()
+            with pytest.raises((OutOfTimeError, StillRunningError)):
+                cleared(harness, ended, 100)
+            assert (harness.result() is not None) is overdue
+            assert (harness.cloud.calls.counts()["DescribeTrainingJob"] > 0) is overdue
+            harness.cloud.calls.faults.clear()
+            harness.deliver()
+            assert cleared(harness, ended)
+            assert len(harness.cloud.training.names("Stopped")) == 40
+            assert harness.result() is not None
+
+
+def test_a_damaged_record_keeps_no_job_alive_and_no_result_from_being_written(harness: ControlHarness) -> None:
+    run = launched(harness, 2)
+    harness.plane.store.s3.put_object(Bucket="bucket", Key=run.documents.layout.record(0), Body=b"damaged")
+    with pytest.raises(DocumentError):
+        cleared(harness, cut_off(harness))
+    assert len(harness.cloud.training.names("Stopped")) == 2
+    outcomes = [replica.outcome.value for replica in found(harness.result()).replicas]
+    assert outcomes == ["unknown", "stopped"]

@@ -12,7 +12,7 @@ from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveRun
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
-from muster.control.timers import Fired, fire
+from muster.control.timer import Fired, fire
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.control_steps import (

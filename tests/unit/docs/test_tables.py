@@ -112,6 +112,6 @@ def test_the_glossary_names_files_in_order() -> None:
 def test_every_module_stands_in_the_index() -> None:
     index = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Index of modules")[2]
     assert index.count("\n- `") > 300
-    assert "\n- `decide.py`: " in index.partition("### `muster/control/`")[2]
+    assert "\n- `rerun_decision.py`: " in index.partition("### `muster/control/`")[2]
     # Each has a docstring, whose first line it shows.
     assert re.findall(r"^- `\S+`: *$", index, re.MULTILINE) == []

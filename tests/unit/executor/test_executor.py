@@ -37,7 +37,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.spec.own_loop import OWN_LOOP
 from muster.contract.spec.spec_reader import parse_spec
-from muster.control.planning import make_plan
+from muster.control.plan import make_plan
 from muster.executor import GpuError, HandleError, MusterExecutor, ReplicaHandle
 from muster.executor.executor import can_do_without
 from muster.executor.handle import run_of

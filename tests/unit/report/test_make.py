@@ -17,7 +17,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.job_details import FinalMetric, JobDetails, JobProgress, PoolState, RuleVerdict, WarmPool
-from muster.contract.run.spending import usd_so_far
+from muster.contract.run.run_cost import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.html_file import script_data
 from muster.report.links import console_links

@@ -11,7 +11,7 @@ from muster.contract.errors import SpecError
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.spec.recipe_reference import recipe_key
-from muster.control.planning import make_plan
+from muster.control.plan import make_plan
 from tests.memory.harness import ControlHarness
 from tests.support.memory_client import muster_of
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
+from muster.contract.recipe.completion.family import family_of, instance_types
 from muster.contract.recipe.expansion import expansion
-from muster.contract.recipe.families.family import family_of, instance_types
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.values import value_at
 from muster.contract.spec.spec import Spec

@@ -9,7 +9,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import Result
 from muster.control.attempt import Launch
 from muster.control.jobs import LaunchRefusedError
-from muster.control.settle import settle
+from muster.control.settlement import settle
 from tests.memory import AwsError, Fault
 from tests.memory.harness import LAUNCHER_ROLE, ControlHarness, budget
 from tests.support.control_steps import found

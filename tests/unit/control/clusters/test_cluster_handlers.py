@@ -51,7 +51,7 @@ def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[
 
 NOT_WITHOUT_CLUSTERS = {
     *(f"muster.contract.hyperpod.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
-    "muster.control.react_cluster",
+    "muster.control.look",
 }
 
 

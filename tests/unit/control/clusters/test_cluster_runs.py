@@ -10,8 +10,8 @@ from muster.contract.hyperpod.notices import NoticeKind
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.attempt import Launch
-from muster.control.finish import finish_run
 from muster.control.runtime import clock
+from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
 from tests.memory.calls import AwsError, Fault

@@ -14,7 +14,7 @@ from muster.contract.hyperpod.session_policy import POLICY_CHARACTERS_MAX, sessi
 from muster.contract.run.plan import Plan
 from muster.control.cluster_rights import remove_rights
 from muster.control.kubernetes.cluster_errors import ClusterUnavailableError
-from muster.control.planning import make_plan
+from muster.control.plan import make_plan
 from muster.control.stop import StillRunningError
 from muster.control.sweep import SweepRequest, sweep
 from tests.memory.calls import AwsError, Fault, server_error

@@ -23,7 +23,7 @@ _WEIGHTS = "model_name_or_path"
 
 
 @dataclass(frozen=True)
-class Openings:
+class OpenPlaceholders:
     """What a recipe leaves open: its placeholders, and what its override specification says about them."""
 
     sources: RecipeSources
@@ -31,7 +31,7 @@ class Openings:
     parameters: Mapping[str, Parameter]
 
     @classmethod
-    def of(cls, sources: RecipeSources) -> Openings:
+    def of(cls, sources: RecipeSources) -> OpenPlaceholders:
         """Those of a recipe; of a faulty one, which the resolution refuses, none."""
         try:
             return cls(sources, frozenset(placeholders_of(sources)), parameters_of(sources))
@@ -67,13 +67,15 @@ def _mount(document: Mapping[str, JsonValue], name: str) -> str | None:
     return f"{_DATA}/{name}/{uri.rpartition('/')[2]}" if is_object(uri) else f"{_DATA}/{name}"
 
 
-def facts(document: Mapping[str, JsonValue], openings: Openings, family: Family | None) -> dict[str, JsonValue]:
+def placeholder_values(
+    document: Mapping[str, JsonValue], left_open: OpenPlaceholders, family: Family | None
+) -> dict[str, JsonValue]:
     """Values of the recipe's placeholders, by name. What the user gives in `inputs` comes before them."""
     found: dict[str, JsonValue] = {name: _mount(document, channel) for name, channel in _CHANNELS.items()}
     config = mapping_at(document, "mlflow_config")
     if arn := text_at(config, "mlflow_resource_arn"):
         # The containers refuse a tracking server without names.
-        name = openings.sources.name
+        name = left_open.sources.name
         found["mlflow_tracking_uri"] = arn
         found["mlflow_experiment_name"] = text_at(config, "mlflow_experiment_name") or name
         found["mlflow_run_name"] = text_at(config, "mlflow_run_name") or name
@@ -81,8 +83,8 @@ def facts(document: Mapping[str, JsonValue], openings: Openings, family: Family 
     # The weights of Nova stay with AWS, and so does what its training gives.
     if family != "nova":
         found["output_path"] = "/opt/ml/model"
-        found[_WEIGHTS] = _mount(document, "model") or (f"{_DATA}/model" if openings.need_weights else None)
-    return {name: value for name, value in found.items() if value is not None and name in openings.placeholders}
+        found[_WEIGHTS] = _mount(document, "model") or (f"{_DATA}/model" if left_open.need_weights else None)
+    return {name: value for name, value in found.items() if value is not None and name in left_open.placeholders}
 
 
 def model_place(document: Mapping[str, JsonValue], *, nova: bool) -> str | None:

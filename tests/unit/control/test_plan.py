@@ -19,10 +19,10 @@ from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.contract.training.source_delivery import SOURCE as SOURCES
-from muster.control import planning
+from muster.control import plan as plan_module
 from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
-from muster.control.planning import make_plan
+from muster.control.plan import make_plan
 from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
 from tests.memory import Fault
@@ -83,7 +83,7 @@ def test_a_deployment_while_a_run_waits_for_its_turn_changes_nothing_of_its_plan
     harness.deployment = replace(
         harness.deployment,
         place=harness.deployment.place.model_copy(update={"role_arn": f"{ROLE}-2"}),
-        package=ReplicaPackage(Path(planning.__file__)),
+        package=ReplicaPackage(Path(plan_module.__file__)),
     )
     new = StackDefaults(image="new:2")
     assert planned(harness, replicas=3, cap=2, image=None, source_dir=SOURCE, defaults=new) == first

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.backend import Backend
-from muster.contract.recipe.families.draft import Draft
-from muster.contract.recipe.families.facts import channel_named
+from muster.contract.recipe.completion.draft import Draft
+from muster.contract.recipe.completion.placeholder_values import channel_named
 from muster.contract.recipe.values import as_text, leaves, mapping_at, text_at, value_at
 from muster.contract.spec.recipe_reference import RECIPE_FILE, Family
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
@@ -252,7 +252,7 @@ def _fill_image(draft: Draft) -> None:
 
 def _fill_weights(draft: Draft) -> None:
     """The channel of the base model's weights, where the hub has them and the recipe does not name others."""
-    if draft.openings.need_weights and channel_named(draft.document, "model") is None:
+    if draft.left_open.need_weights and channel_named(draft.document, "model") is None:
         source: dict[str, JsonValue] = {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": draft.sources.weights}}
         channel: JsonValue = {"channel_name": "model", "data_source": source, "input_mode": "File"}
         draft.change_channels(lambda channels: [*channels, channel])
@@ -292,7 +292,7 @@ def _check_types(draft: Draft, *, accelerated: bool) -> None:
 
 def _allowed_types(draft: Draft) -> list[str]:
     """The types in the recipe itself, or else in its override specification."""
-    parameters = draft.openings.parameters
+    parameters = draft.left_open.parameters
     chosen = [parameters[name].choices or () for name in _TYPE_NAMES if name in parameters]
     named = (draft.recipe.get("instance_types"), *chosen)
     found = next((one for one in named if isinstance(one, list | tuple) and one), ())
@@ -321,7 +321,7 @@ def _check_count(draft: Draft, path: tuple[str, ...]) -> None:
     if isinstance(count, int) and not isinstance(count, bool):
         draft.fill("instance_count", count)
     found = draft.document.get("instance_count")
-    limits = next((one for name in _COUNT_NAMES if (one := draft.openings.parameters.get(name)) is not None), None)
+    limits = next((one for name in _COUNT_NAMES if (one := draft.left_open.parameters.get(name)) is not None), None)
     if limits is not None and found is not None and (mistake := limits.mistake(found)) is not None:
         allowed, remedy = mistake
         draft.refuse("instance_count", found, remedy, f"the recipe allows {allowed} instances")

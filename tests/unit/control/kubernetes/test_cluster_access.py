@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from muster.control.kubernetes.access_resource import (
+from muster.control.kubernetes.api import Connection, KubernetesApi
+from muster.control.kubernetes.cluster_access import (
     CREATE_SECONDS,
     DELETE_SECONDS,
     AccessAnswer,
     AccessRequest,
     answered,
 )
-from muster.control.kubernetes.api import Connection, KubernetesApi
 from muster.control.kubernetes.cluster_errors import ClusterGoneError
 from muster.control.kubernetes.namespace_roles import NamespaceRoles
 from muster.control.kubernetes.transport import Answer

@@ -7,7 +7,7 @@ import pytest
 from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
-from muster.contract.run.spending import (
+from muster.contract.run.run_cost import (
     Rented,
     billed_usd,
     end_mark,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.recipe.families.facts import Openings
+from muster.contract.recipe.completion.placeholder_values import OpenPlaceholders
 from muster.contract.recipe.recipe_request import RecipeRequest
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import ResolvedRecipe
@@ -23,14 +23,14 @@ class Draft:
 
     document: dict[str, JsonValue]
     request: RecipeRequest
-    openings: Openings
+    left_open: OpenPlaceholders
     resolved: ResolvedRecipe
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def sources(self) -> RecipeSources:
         """What the recipe was resolved from."""
-        return self.openings.sources
+        return self.left_open.sources
 
     @property
     def recipe(self) -> dict[str, JsonValue]:

@@ -11,8 +11,8 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.admission import AdmitRequest, admit
-from muster.control.planning import make_plan
+from muster.control.admit import AdmitRequest, admit
+from muster.control.plan import make_plan
 from muster.control.run_queue import RunQueue
 from muster.control.runtime.parallel import PARALLEL
 from tests.memory import Call, Fault

@@ -1,1 +1,0 @@
-"""The families of recipes: what runs each, and which fields of a spec it fills in. Pure."""
