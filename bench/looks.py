@@ -15,7 +15,7 @@ import boto3
 
 from muster import Muster
 from muster.client.cli.page_server import LOOK_SECONDS
-from muster.client.errors import WaitTimeoutError
+from muster.client.client_errors import WaitTimeoutError
 from muster.client.runs.continued_runs import latest
 from muster.client.sdk import POLL_SECONDS
 from muster.contract import timestamps

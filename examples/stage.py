@@ -19,7 +19,7 @@ from examples.parameters import stored_parameters
 from examples.phase_timer import PhaseTimer
 from examples.saved_logs import save_logs
 from muster import MusterError
-from muster.client.errors import SpecFileError, os_reason
+from muster.client.client_errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
 from muster.infra.deploy.deployment import Synthesis, deploy
 from muster.infra.settings.cluster_table import ClusterTable
@@ -103,7 +103,7 @@ class Stage:
         """Launch `spec`, pass every status to `follow` and show it; returns the result."""
         # The cloud starts while these are imported: see `open`.
         from muster import Muster  # noqa: PLC0415
-        from muster.client.cli.watch import watching  # noqa: PLC0415
+        from muster.client.cli.run_watch import watching  # noqa: PLC0415
 
         with self.watch.phase("run") as remarks:
             run = Muster().launch(spec)

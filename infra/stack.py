@@ -18,6 +18,7 @@ from constructs import Construct
 import muster
 from muster.contract.errors import ConfigurationError
 from muster.contract.training.source_delivery import package_key
+from muster.infra.build_places import WORKFLOW
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
@@ -32,7 +33,6 @@ from muster.infra.monitoring.health_alarms import HealthAlarms
 from muster.infra.monitoring.introduction import example_input, introduction
 from muster.infra.monitoring.stock_registry import StockRegistry
 from muster.infra.monitoring.watched_resources import WatchedResources
-from muster.infra.places import WORKFLOW
 from muster.infra.rendezvous_bucket import (
     InboxTopic,
     NoticesTopic,

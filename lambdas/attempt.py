@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.contract.aws.metric_names import REPLICA_LAUNCHED
 from muster.control.attempt import AttemptRequest, Launch, attempt
-from muster.control.aws.launcher import Launcher
+from muster.control.aws.launcher_sessions import Launcher
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import count, imported, logger, metrics, read_environment, read_event
 from muster.control.runtime.function_settings import AttemptEnvironment

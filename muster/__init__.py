@@ -19,37 +19,37 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from muster.client.errors import BusyError as BusyError
-    from muster.client.errors import ClientError as ClientError
-    from muster.client.errors import ClusterReplicaError as ClusterReplicaError
-    from muster.client.errors import CredentialsError as CredentialsError
-    from muster.client.errors import DamagedModelError as DamagedModelError
-    from muster.client.errors import DeniedError as DeniedError
-    from muster.client.errors import ForeignStackError as ForeignStackError
-    from muster.client.errors import InputError as InputError
-    from muster.client.errors import ModelFileError as ModelFileError
-    from muster.client.errors import ModelFolderError as ModelFolderError
-    from muster.client.errors import ModelPendingError as ModelPendingError
-    from muster.client.errors import NoClusterLogsError as NoClusterLogsError
-    from muster.client.errors import NoJobError as NoJobError
-    from muster.client.errors import NoModelError as NoModelError
-    from muster.client.errors import NoPlanError as NoPlanError
-    from muster.client.errors import NoResultError as NoResultError
-    from muster.client.errors import OptionError as OptionError
-    from muster.client.errors import OutageError as OutageError
-    from muster.client.errors import PickledSessionError as PickledSessionError
-    from muster.client.errors import RefusedError as RefusedError
-    from muster.client.errors import RegionError as RegionError
-    from muster.client.errors import RunContinuedError as RunContinuedError
-    from muster.client.errors import RunNotEndedError as RunNotEndedError
-    from muster.client.errors import SameRunError as SameRunError
-    from muster.client.errors import StackNotFoundError as StackNotFoundError
-    from muster.client.errors import UnfinishedRunError as UnfinishedRunError
-    from muster.client.errors import UnknownDeadLetterError as UnknownDeadLetterError
-    from muster.client.errors import UnknownReplicaError as UnknownReplicaError
-    from muster.client.errors import UnknownRunError as UnknownRunError
-    from muster.client.errors import UnreachableError as UnreachableError
-    from muster.client.errors import WaitTimeoutError as WaitTimeoutError
+    from muster.client.client_errors import BusyError as BusyError
+    from muster.client.client_errors import ClientError as ClientError
+    from muster.client.client_errors import ClusterReplicaError as ClusterReplicaError
+    from muster.client.client_errors import CredentialsError as CredentialsError
+    from muster.client.client_errors import DamagedModelError as DamagedModelError
+    from muster.client.client_errors import DeniedError as DeniedError
+    from muster.client.client_errors import ForeignStackError as ForeignStackError
+    from muster.client.client_errors import InputError as InputError
+    from muster.client.client_errors import ModelFileError as ModelFileError
+    from muster.client.client_errors import ModelFolderError as ModelFolderError
+    from muster.client.client_errors import ModelPendingError as ModelPendingError
+    from muster.client.client_errors import NoClusterLogsError as NoClusterLogsError
+    from muster.client.client_errors import NoJobError as NoJobError
+    from muster.client.client_errors import NoModelError as NoModelError
+    from muster.client.client_errors import NoPlanError as NoPlanError
+    from muster.client.client_errors import NoResultError as NoResultError
+    from muster.client.client_errors import OptionError as OptionError
+    from muster.client.client_errors import OutageError as OutageError
+    from muster.client.client_errors import PickledSessionError as PickledSessionError
+    from muster.client.client_errors import RefusedError as RefusedError
+    from muster.client.client_errors import RegionError as RegionError
+    from muster.client.client_errors import RunContinuedError as RunContinuedError
+    from muster.client.client_errors import RunNotEndedError as RunNotEndedError
+    from muster.client.client_errors import SameRunError as SameRunError
+    from muster.client.client_errors import StackNotFoundError as StackNotFoundError
+    from muster.client.client_errors import UnfinishedRunError as UnfinishedRunError
+    from muster.client.client_errors import UnknownDeadLetterError as UnknownDeadLetterError
+    from muster.client.client_errors import UnknownReplicaError as UnknownReplicaError
+    from muster.client.client_errors import UnknownRunError as UnknownRunError
+    from muster.client.client_errors import UnreachableError as UnreachableError
+    from muster.client.client_errors import WaitTimeoutError as WaitTimeoutError
     from muster.client.launch.dry_run import ClusterPlace as ClusterPlace
     from muster.client.launch.dry_run import DryRun as DryRun
     from muster.client.launch.dry_run import RankGroup as RankGroup
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from muster.client.runs.event_log import EventKind as EventKind
     from muster.client.runs.event_log import EventLogEntry as EventLogEntry
     from muster.client.runs.failed_attempt import FailedAttempt as FailedAttempt
+    from muster.client.runs.kept_instances import KeptInstances as KeptInstances
     from muster.client.runs.live_page import PageSource as PageSource
     from muster.client.runs.model_download import FetchedModel as FetchedModel
     from muster.client.runs.model_download import ModelDownload as ModelDownload
@@ -83,7 +84,6 @@ if TYPE_CHECKING:
     from muster.client.runs.run_status import ReplicaState as ReplicaState
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
     from muster.client.runs.run_status import RunStatus as RunStatus
-    from muster.client.runs.warm_pools import KeptInstances as KeptInstances
     from muster.client.sdk import Muster as Muster
     from muster.client.sdk import Run as Run
     from muster.contract.aws.failure_classes import FailureClass as FailureClass

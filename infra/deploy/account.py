@@ -15,7 +15,7 @@ from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
-from muster.client.errors import DeniedError
+from muster.client.client_errors import DeniedError
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob

@@ -19,14 +19,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from muster.contract.training.source_delivery import PACKAGE_FILE
+from muster.infra.build_places import PACKAGE, build_folder
+from muster.infra.deploy.bundled_models import OPERATIONS
 from muster.infra.deploy.function_dependencies import (
     INSTALLATION_NOTES,
     compile_sources,
     install,
     target_of,
 )
-from muster.infra.deploy.service_models import OPERATIONS
-from muster.infra.places import PACKAGE, build_folder
 from muster.infra.settings.stack_settings import Platform
 
 _SOURCES = ("__init__.py", "contract", "control", "report", "lambdas")

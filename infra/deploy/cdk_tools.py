@@ -14,7 +14,7 @@ from pathlib import Path
 
 import muster
 from muster.contract.errors import ConfigurationError
-from muster.infra.places import CLONE, PACKAGE, cache_folder
+from muster.infra.build_places import CLONE, PACKAGE, cache_folder
 from muster.infra.settings.stack_settings import Platform
 
 NODE_MAJOR_MIN = 20  # the oldest that the CDK supports

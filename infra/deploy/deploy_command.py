@@ -16,7 +16,7 @@ import muster
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
-from muster.client.errors import UsageError
+from muster.client.client_errors import UsageError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack

@@ -11,7 +11,7 @@ import typer
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
-from muster.client.errors import ForeignStackError, InputError, StackNotFoundError
+from muster.client.client_errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
 from muster.contract.errors import ConfigurationError, MusterError
 from muster.infra.deploy.account import Account

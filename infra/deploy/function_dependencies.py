@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.contract.errors import ConfigurationError
-from muster.infra.deploy.service_models import OPERATIONS, cut_down
+from muster.infra.deploy.bundled_models import OPERATIONS, cut_down
 from muster.infra.packages import uv_pip
 from muster.infra.settings.stack_settings import Platform
 

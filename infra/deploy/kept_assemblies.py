@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from muster.infra.places import PACKAGE, build_folder
+from muster.infra.build_places import PACKAGE, build_folder
 from muster.infra.settings.stack_settings import StackSettings
 
 _MAKERS = ("aws-cdk-lib", "constructs", "jsii")

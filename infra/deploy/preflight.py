@@ -10,7 +10,7 @@ from typing import Any
 
 from muster.client.aws.error_translation import translated
 from muster.client.aws.s3_route import nat_warning
-from muster.client.errors import ClientError, DeniedError, UnreachableError
+from muster.client.client_errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import PastedProblem, Problem, StatedProblem
 from muster.contract.names import run_name

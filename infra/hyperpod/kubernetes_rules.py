@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from muster.contract.hyperpod.identity import GROUP, PLURAL
+from muster.contract.hyperpod.object_identity import GROUP, PLURAL
 
 
 @dataclass(frozen=True)

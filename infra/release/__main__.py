@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import muster
-from muster.infra.places import PACKAGE
+from muster.infra.build_places import PACKAGE
 from muster.infra.release.artifacts import (
     build_distributions,
     build_wheel,

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from muster.infra.places import PACKAGE
+from muster.infra.build_places import PACKAGE
 from muster.replica.kernel.library import MACHINES, SOURCE, library_name, source_digest
 
 FOLDER = Path("replica/kernel")

@@ -18,7 +18,7 @@ from muster.contract.hyperpod.clusters import (
     DnsLabel,
     EksName,
 )
-from muster.contract.hyperpod.identity import ACCOUNT_HEAD
+from muster.contract.hyperpod.object_identity import ACCOUNT_HEAD
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import Path, Wording
 

@@ -17,7 +17,7 @@ from muster.client.aws.connection import open_session
 from muster.client.aws.dead_letter_queue import LISTED_MAX as LETTERS_MAX
 from muster.client.aws.reported import Execution, read_input
 from muster.client.aws.workflow_executions import LISTED_MAX as RUNS_MAX
-from muster.client.errors import (
+from muster.client.client_errors import (
     OUTAGE_SECONDS,
     ModelPendingError,
     NoModelError,

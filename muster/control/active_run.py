@@ -24,7 +24,7 @@ from muster.control.aws.store import Store
 from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
-from muster.control.roll_up import write_entry
+from muster.control.roll_up_writer import write_entry
 from muster.control.runtime.parallel import in_parallel
 
 _REASON_MAX = 1_024

@@ -31,7 +31,7 @@ from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
-from muster.control.aws.launcher import Launcher
+from muster.control.aws.launcher_sessions import Launcher
 from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane

@@ -10,7 +10,7 @@ from muster.contract.run.result import Result
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import Store
 from muster.control.documents import RunDocuments
-from muster.control.round_history import has_history
+from muster.control.lineage_rounds import has_history
 
 
 def register_continuation(store: Store, spec: Spec, continuation: Continuation) -> Lineage:

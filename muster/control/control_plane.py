@@ -11,19 +11,19 @@ from muster.control.active_run import Runs
 from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.job_logs import JobLogs
-from muster.control.aws.jobs import TrainingJobs
+from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.aws.store import Store
 from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
+from muster.control.runtime.after_restore import after_restore
 from muster.control.runtime.function import read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
-from muster.control.runtime.snapshots import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from muster.control.continuation_start import ContinuationStart
     from muster.control.kubernetes.cluster_apis import ClusterApis
-    from muster.control.run_queue import RunQueue
+    from muster.control.stored_run_queue import RunQueue
 
 
 class ControlPlane:
@@ -98,7 +98,7 @@ class ControlPlane:
         cap = self.settings.max_concurrent_replicas
         if cap is None:
             return None
-        from muster.control.run_queue import RunQueue  # noqa: PLC0415 - not without a cap
+        from muster.control.stored_run_queue import RunQueue  # noqa: PLC0415 - not without a cap
 
         return RunQueue(self.store, self.tokens, cap)
 

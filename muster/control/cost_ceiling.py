@@ -15,7 +15,7 @@ from muster.contract.run.run_cost import (
     spent_usd,
 )
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.job_details import described
+from muster.control.described_job import described
 from muster.control.runtime import clock
 
 

@@ -14,8 +14,8 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
+from muster.control.described_job import with_details
 from muster.control.documents import Seen, Updated
-from muster.control.job_details import with_details
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.rerun_decision import Facts, can_do_without, decide_end
 from muster.control.runtime import clock

@@ -130,7 +130,7 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
     if not isinstance(given, dict) or (given.get("model") is None and given.get("recipe") is None):
         return None
     # The resolver and YAML would add to the cold start of every plan.
-    from muster.control.aws.recipe_reader import FunctionReader  # noqa: PLC0415
+    from muster.control.aws.function_reader import FunctionReader  # noqa: PLC0415
     from muster.control.recipes import prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account

@@ -19,21 +19,21 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_cost import held_seconds, usd_of_ended
-from muster.contract.spec.own_loop import OWN_LOOP
+from muster.contract.spec.own_loop_trainer import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.described_job import with_details
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.failed_logs import with_last_lines
-from muster.control.findings import find_findings
-from muster.control.job_details import with_details
+from muster.control.lineage_rounds import committed_rounds
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import FoundModel, find_model, with_own_models
-from muster.control.round_history import committed_rounds
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
+from muster.control.watch_findings import find_findings
 
 # Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
 # always begins with more than this, so a run with thousands of slow manifests is settled too.

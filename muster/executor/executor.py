@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.client.errors import NoResultError, WaitTimeoutError
+from muster.client.client_errors import NoResultError, WaitTimeoutError
 from muster.client.logs.log_lines import LogLine
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.runs.run_status import ReplicaStatus, RunStatus

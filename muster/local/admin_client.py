@@ -10,9 +10,9 @@ import urllib.request
 from datetime import timedelta
 
 from muster.local.call_rates import CALL_RATES, CallRate
-from muster.local.calls import CALL_COUNTS, CallCount
 from muster.local.cloud_errors import AdminError, DeadCloudError
 from muster.local.cloud_state import CloudState, StateDirectory
+from muster.local.counted_calls import CALL_COUNTS, CallCount
 from muster.local.faults import FAULT_REPORTS, Fault, FaultReport
 
 _TIMEOUT_SECONDS = 60.0  # for a busy machine; a connection to a service that has ended is refused at once

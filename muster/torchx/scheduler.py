@@ -38,12 +38,13 @@ from torchx.workspace.api import WorkspaceMixin
 
 from muster.client.checks.source_check import check_source
 from muster.client.cli.output import print_error
-from muster.client.errors import UnknownRunError, os_reason
+from muster.client.client_errors import UnknownRunError, os_reason
 from muster.client.recipes.recipe_places import recipe_beside
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.spec.yaml_text import load_yaml
+from muster.torchx.app_states import app_state, listed_state, replica_state
 from muster.torchx.application_spec import (
     TAG_ROLE,
     Application,
@@ -56,7 +57,6 @@ from muster.torchx.application_spec import (
 )
 from muster.torchx.command import RANK, started_in
 from muster.torchx.options import FORMER, OWN
-from muster.torchx.states import app_state, listed_state, replica_state
 from muster.torchx.workspace import Workspaces
 
 _INSTANCE_TYPE = (

@@ -7,8 +7,8 @@ from typing import Any
 
 from muster.client.logs.log_lines import LogEvent, LogQuery
 from muster.contract.errors import DocumentError
-from muster.contract.hyperpod.log_lines import STREAMS, line_head, parse_line
 from muster.contract.hyperpod.notices import Notice
+from muster.contract.hyperpod.pod_log_lines import STREAMS, line_head, parse_line
 from muster.contract.run.commit import Commit, parse_commit
 from muster.contract.run.model import ModelManifest
 from muster.control.look import heed_notices

@@ -9,10 +9,10 @@ import boto3
 import pytest
 
 from muster import DeadLetter, Muster, RunState
-from muster.client.errors import DeniedError
-from muster.client.verify.account import Account
+from muster.client.client_errors import DeniedError
 from muster.client.verify.check_outcomes import Outcome
 from muster.client.verify.stack_checks import orphans
+from muster.client.verify.verified_stack import Account
 from muster.contract.layout import RunLayout
 from muster.local.faults import CallError
 from tests.support.deployed import Deployed

@@ -9,9 +9,9 @@ import pytest
 
 from muster import Backend, Muster, Run, RunStatus
 from muster.client.aws.cluster_api import ClusterApi
-from muster.client.verify.account import Account
 from muster.client.verify.check_outcomes import Check, Outcome
 from muster.client.verify.cluster_checks import ClusterChecks
+from muster.client.verify.verified_stack import Account
 from muster.contract.run.result import Result, Verdict
 from muster.local.faults import LostNode
 from tests.plugins.cluster_stack import CLUSTER, ClusterStack

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from muster.client.aws.client_reader import ClientReader
 from muster.client.aws.connection import open_session
-from muster.client.aws.recipe_reader import ClientReader
-from muster.client.errors import RecipePlaceError
+from muster.client.client_errors import RecipePlaceError
 from muster.client.recipes.catalog import hub_recipes
 from muster.contract.recipe.gathering import gather
 from muster.contract.recipe.places import PlaceError, S3Place
 from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
 from muster.contract.recipe.recipe_request import read_request
 from muster.control.aws.clients import Clients
-from muster.control.aws.recipe_reader import FunctionReader
+from muster.control.aws.function_reader import FunctionReader
 from tests.support.workshop import Workshop, turn_to
 
 HUB = "arn:aws:sagemaker:us-east-1:aws:hub/SageMakerPublicHub"

@@ -8,7 +8,7 @@ import pytest
 
 from muster import Muster
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import (
+from muster.client.client_errors import (
     ForeignStackError,
     SeveralStacksError,
     StackNotFoundError,

@@ -21,8 +21,8 @@ from bench import cold_import
 from muster.contract.exits import ReplicaExit
 from muster.contract.training.source_delivery import SOURCE_CHANNEL
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
+from muster.infra.deploy.bundled_models import OPERATIONS
 from muster.infra.deploy.function_dependencies import BundleError
-from muster.infra.deploy.service_models import OPERATIONS
 from muster.infra.settings.stack_settings import Platform
 from tests.support.handlers import ENVIRONMENT
 from tests.support.template import ROOT

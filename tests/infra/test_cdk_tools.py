@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster.infra import places
+from muster.infra import build_places
 from muster.infra.deploy import cdk_tools
 from muster.infra.deploy.cdk_tools import DeployError, NodeMissingError, cdk_program, require_node
 
@@ -72,10 +72,10 @@ def test_an_installation_that_fails_leaves_nothing_and_is_tried_again(
 
 
 def test_an_installation_builds_below_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert places.build_folder() == places.PACKAGE.parent / "build"
-    monkeypatch.setattr(places, "CLONE", None)
+    assert build_places.build_folder() == build_places.PACKAGE.parent / "build"
+    monkeypatch.setattr(build_places, "CLONE", None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert places.build_folder() == tmp_path / "muster" / muster.__version__
+    assert build_places.build_folder() == tmp_path / "muster" / muster.__version__
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert places.cache_folder() == tmp_path / ".cache" / "muster"
+    assert build_places.cache_folder() == tmp_path / ".cache" / "muster"

@@ -25,7 +25,7 @@ from aws_cdk import aws_events_targets as targets, aws_sqs as sqs
 
 from infra.data import TrainingData, training_settings  # the app's own package
 from muster import MusterError
-from muster.infra.places import WORKFLOW
+from muster.infra.build_places import WORKFLOW
 from muster.infra.stack import StackFiles
 
 archive = Path(sys.argv[1])

@@ -9,7 +9,7 @@ from typing import Any, cast
 import boto3
 import pytest
 
-from muster.client.errors import RefusedError
+from muster.client.client_errors import RefusedError
 from muster.client.sdk import Muster
 from muster.contract.aws.partitions import Locality
 from muster.contract.names import TAG_ATTEMPT, TAG_PLAN, TAG_RANK, TAG_RUN, JobName

@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from muster.client.aws.s3_route import Routes, nat_warning
-from muster.client.errors import DeniedError
+from muster.client.client_errors import DeniedError
 from muster.contract.aws.partitions import Locality
 from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob

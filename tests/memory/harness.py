@@ -24,7 +24,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
-from muster.control.aws.launcher import Launcher
+from muster.control.aws.launcher_sessions import Launcher
 from muster.control.aws.task_tokens import caught_error, workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.look import heed_cluster, heed_notices

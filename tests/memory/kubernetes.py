@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from muster.contract.hyperpod.identity import GROUP, KIND, PLURAL, VERSION
 from muster.contract.hyperpod.job_schema import schema_problems
-from muster.control.kubernetes.transport import Answer
+from muster.contract.hyperpod.object_identity import GROUP, KIND, PLURAL, VERSION
+from muster.control.kubernetes.cluster_https import Answer
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ class Kubernetes:
 
 
 class MemoryTransport:
-    """The way to one endpoint (`muster.control.kubernetes.transport.Transport`)."""
+    """The way to one endpoint (`muster.control.kubernetes.cluster_https.Transport`)."""
 
     def __init__(self, kubernetes: Kubernetes, url: str, calls: Calls) -> None:
         self._kubernetes, self._url, self._calls = kubernetes, url, calls

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from muster.client.errors import UnreachableError
+from muster.client.client_errors import UnreachableError
 from tests.support.live_run import LiveRun, served
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.local.faults import KubernetesError
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
 from muster.local.kubernetes.server.application import KubernetesApi
 from muster.local.kubernetes.server.request_info import RequestInfo

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Cloud:
     """One stack in one account and region, reached with one session's credentials. Nothing is called before first use.
 
-    Every call raises a `muster.client.errors.ClientError` when AWS cannot be reached or refuses it.
+    Every call raises a `muster.client.client_errors.ClientError` when AWS cannot be reached or refuses it.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack, outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.light_session import AnySession, LightSession
-from muster.client.errors import SeveralStacksError, StackNotFoundError, UnreachableError
+from muster.client.client_errors import SeveralStacksError, StackNotFoundError, UnreachableError
 from muster.contract.aws.partitions import Locality
 
 if TYPE_CHECKING:

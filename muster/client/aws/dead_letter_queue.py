@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import translated
-from muster.client.errors import ClientError
+from muster.client.client_errors import ClientError
 
 LISTED_MAX = 100
 """How many messages are listed where a caller names no number."""

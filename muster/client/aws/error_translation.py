@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from botocore import exceptions as aws
 
-from muster.client.errors import (
+from muster.client.client_errors import (
     BusyError,
     ClientError,
     CredentialsError,
@@ -36,7 +36,7 @@ _SERVER_ERROR = 500  # HTTP: from here on the fault is not the request's
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise botocore's errors as a `muster.client.errors.ClientError`."""
+    """Raise botocore's errors as a `muster.client.client_errors.ClientError`."""
     try:
         yield
     except aws.ClientError as error:

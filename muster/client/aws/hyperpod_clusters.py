@@ -6,7 +6,7 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
-from muster.contract.hyperpod.log_lines import LOG_GROUPS
+from muster.contract.hyperpod.pod_log_lines import LOG_GROUPS
 
 
 class HyperPodClusters:

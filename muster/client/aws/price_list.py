@@ -11,7 +11,7 @@ from botocore.config import Config
 
 from muster.client.aws.error_translation import translated
 from muster.client.aws.light_session import AnySession
-from muster.client.errors import ClientError
+from muster.client.client_errors import ClientError
 from muster.contract.aws.prices import PriceTable
 
 # The API has few endpoints; each knows the prices of all regions.

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
-from muster.client.errors import UnknownRunError
+from muster.client.client_errors import UnknownRunError
 from muster.contract import names
 from muster.contract.errors import RunNameTakenError
 

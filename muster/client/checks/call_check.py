@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from muster.client.checks.findings import place
+from muster.client.checks.check_findings import place
+from muster.client.checks.checked_program import Program
 from muster.client.checks.parameter_types import misfit
-from muster.client.checks.program import Program
 from muster.client.checks.python_names import Definition
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.private_values import kind_of, without_value

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.error_translation import error_code, translated
-from muster.client.checks.findings import Findings
-from muster.client.errors import ClientError
+from muster.client.checks.check_findings import Findings
+from muster.client.client_errors import ClientError
 from muster.contract.errors import Problem
 from muster.contract.layout import split_s3_uri
 from muster.contract.spec.spec import Spec
-from muster.contract.training.channels import S3DataSource
+from muster.contract.training.input_channels import S3DataSource
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from muster.client.checks.findings import Findings
+from muster.client.checks.check_findings import Findings
 from muster.contract.errors import Problem
 
 # The grammar of image names (distribution/reference): a registry has a dot, a port, or is localhost.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from muster.client.checks.program import Program
+from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Found, Missing, locate
 from muster.client.launch.locked_requirements import LOCK
 from muster.contract.training.source_delivery import REQUIREMENTS

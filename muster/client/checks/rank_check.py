@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from muster.client.checks.checked_program import Program
 from muster.client.checks.package_check import files_of
-from muster.client.checks.program import Program
 from muster.client.checks.python_modules import Found, locate
 
 _TELLS_APART = re.compile(r"rank|world_size|ShardedBy", re.IGNORECASE)

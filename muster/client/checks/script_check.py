@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from muster.client.checks.findings import Findings, place
-from muster.client.checks.program import Program
+from muster.client.checks.check_findings import Findings, place
+from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Missing, locate
 from muster.contract.errors import Problem, StatedProblem
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.client.checks.findings import Findings
+from muster.client.checks.check_findings import Findings
+from muster.client.checks.checked_program import Program
 from muster.client.checks.image_check import check_image
 from muster.client.checks.package_check import check_packages
-from muster.client.checks.program import Program
 from muster.client.checks.rank_check import check_rank
 from muster.client.checks.script_check import check_script
 from muster.client.checks.trainer_check import check_trainer

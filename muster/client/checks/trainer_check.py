@@ -7,8 +7,8 @@ import importlib.util
 from pathlib import Path
 
 from muster.client.checks.call_check import call_problems
-from muster.client.checks.findings import Findings, place
-from muster.client.checks.program import Program
+from muster.client.checks.check_findings import Findings, place
+from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Found, Missing, Unknown, locate
 from muster.client.checks.python_names import (
     Definition,

@@ -11,7 +11,7 @@ from muster.client.aws.dead_letter_queue import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_answer, print_lines, require_terminal
-from muster.client.errors import UsageError
+from muster.client.client_errors import UsageError
 
 if TYPE_CHECKING:
     from muster.client.runs.dead_letter import DeadLetter

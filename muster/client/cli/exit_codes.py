@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from muster.client.errors import InputError
+from muster.client.client_errors import InputError
 from muster.contract.errors import MusterError, RunNameTakenError, SettingsError, SpecError
 
 

@@ -59,7 +59,7 @@ def _of_account(session: LightSession) -> tuple[PriceTable, dict[str, float]]:
     """Today's prices of the session's region, and every quota of SageMaker by its name."""
     from muster.client.aws.error_translation import translated  # noqa: PLC0415
     from muster.client.aws.price_list import listed_prices  # noqa: PLC0415
-    from muster.client.errors import ClientError, RegionError  # noqa: PLC0415
+    from muster.client.client_errors import ClientError, RegionError  # noqa: PLC0415
 
     if not session.region_name:
         raise RegionError

@@ -12,7 +12,7 @@ import typer
 from muster.client.cli.json_answers import StarterWritten
 from muster.client.cli.option_groups import Json
 from muster.client.cli.output import print_answer
-from muster.client.errors import FilesExistError, SpecWriteError, UsageError, os_reason
+from muster.client.client_errors import FilesExistError, SpecWriteError, UsageError, os_reason
 from muster.client.starter.frameworks import Framework, Kind
 from muster.client.whole_file import write_whole
 

@@ -13,7 +13,7 @@ from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, 
 from muster.client.cli.output import busy, line_width, print_answer, print_lines
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
-from muster.client.errors import ReportFileError, os_reason
+from muster.client.client_errors import ReportFileError, os_reason
 from muster.client.whole_file import write_whole
 from muster.contract.run.verdict import Verdict
 

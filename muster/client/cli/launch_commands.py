@@ -78,7 +78,7 @@ def launch(
     with busy("Starting the run"):
         run = stack.muster().launch(document)
     if watch:
-        from muster.client.cli.watch import watch_run  # noqa: PLC0415
+        from muster.client.cli.run_watch import watch_run  # noqa: PLC0415
 
         watch_run(run, as_json=json)
     elif json:
@@ -107,7 +107,7 @@ def continue_run(
     with busy("Starting the run"):
         continuation = named.start_continuation()
     if watch:
-        from muster.client.cli.watch import watch_run  # noqa: PLC0415
+        from muster.client.cli.run_watch import watch_run  # noqa: PLC0415
 
         watch_run(continuation, as_json=json)
     elif json:

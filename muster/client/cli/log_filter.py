@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from muster.client.errors import OptionError
+from muster.client.client_errors import OptionError
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.training.ranks import parse_ranks
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
-from muster.client.errors import UnknownRunError
+from muster.client.client_errors import UnknownRunError
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import LightSession

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from muster.client.errors import UsageError
+from muster.client.client_errors import UsageError
 from muster.contract.errors import MusterError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import NamedTuple
 
-from muster.client.errors import PortError, os_reason
+from muster.client.client_errors import PortError, os_reason
 from muster.client.runs.live_page import PageSource
 from muster.contract.errors import MusterError
 from muster.report.page_html import page_json, render

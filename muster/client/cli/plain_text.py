@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from muster.client.runs.failed_attempt import FailedAttempt
+from muster.client.runs.kept_instances import kept_instances, pool_lines
 from muster.client.runs.status_text import final_metrics, metrics_text, model_line
-from muster.client.runs.warm_pools import kept_instances, pool_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.run_cost import saving

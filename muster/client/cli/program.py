@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.lazy_group import LazyGroup, Row
 from muster.client.cli.output import asks_for_json, print_error
-from muster.client.errors import FileTroubleError, UsageError
+from muster.client.client_errors import FileTroubleError, UsageError
 from muster.contract.errors import MusterError
 
 _LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))

@@ -23,7 +23,7 @@ from muster.client.cli.recipe_options import (
     Sources,
     ValueOptions,
 )
-from muster.client.errors import RecipeWriteError, UsageError, os_reason
+from muster.client.client_errors import RecipeWriteError, UsageError, os_reason
 from muster.client.whole_file import write_whole
 from muster.contract.errors import MusterError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from muster.client.errors import OptionError, UsageError
+from muster.client.client_errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from muster.client.recipes.recipe_places import NamedRecipe

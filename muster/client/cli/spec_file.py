@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from muster.client.checks.findings import place
-from muster.client.errors import SpecFileError, os_reason
+from muster.client.checks.check_findings import place
+from muster.client.client_errors import SpecFileError, os_reason
 from muster.client.launch.default_source import default_source, unshipped
 from muster.contract.spec.spec_reader import load_spec_text
 

@@ -9,8 +9,8 @@ import typer
 from muster.client.cli.log_filter import LogFilter, read_ranks
 from muster.client.cli.option_groups import Json, RunName, StackOptions, Watch, grouped
 from muster.client.cli.output import after_interrupt, busy, print_answer
+from muster.client.cli.run_watch import exit_with, leave, show_status, watch_run
 from muster.client.cli.time_option import read_time
-from muster.client.cli.watch import exit_with, leave, show_status, watch_run
 
 
 @grouped

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from muster.client.errors import OptionError
+from muster.client.client_errors import OptionError
 from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.spec.private_values import kind_of
 

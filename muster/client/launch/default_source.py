@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.client.checks.program import Program
+from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Found, locate
 from muster.client.checks.trainer_check import is_misspelled
 

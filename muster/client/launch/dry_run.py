@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
-from muster.client.checks.findings import Findings
-from muster.client.checks.findings import place as place_shown
+from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
-from muster.client.errors import ClientError
+from muster.client.client_errors import ClientError
 from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, cost, quotas
 from muster.client.recipes.recipe_values import PlannedRecipe
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES

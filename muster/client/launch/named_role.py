@@ -6,7 +6,7 @@ from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.error_translation import error_code, translated
-from muster.client.errors import DeniedError
+from muster.client.client_errors import DeniedError
 from muster.contract.errors import Problem, SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults

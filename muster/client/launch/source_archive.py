@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from muster.client.errors import os_reason
+from muster.client.client_errors import os_reason
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
 from muster.client.launch.locked_requirements import locked_requirements
 from muster.contract.errors import Problem, SpecError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.client.errors import ClientError, UnknownRunError
+from muster.client.client_errors import ClientError, UnknownRunError
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from muster.client.errors import NoClusterLogsError
+from muster.client.client_errors import NoClusterLogsError
 from muster.contract import timestamps
 from muster.contract.layout import RunLayout
 from muster.contract.names import run_name

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from pydantic import Field, field_serializer
 
-from muster.client.errors import OptionError
+from muster.client.client_errors import OptionError
 from muster.contract import names, timestamps
 from muster.contract.document import Document
-from muster.contract.hyperpod.log_lines import STREAMS, parse_line
+from muster.contract.hyperpod.pod_log_lines import STREAMS, parse_line
 from muster.contract.names import CONTAINER
 
 DEEP_SECONDS = 300

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from typing import Protocol
 
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import OUTAGE_SECONDS, ClientError, OutageError
+from muster.client.client_errors import OUTAGE_SECONDS, ClientError, OutageError
 from muster.client.logs.log_lines import DEEP_SECONDS, LogEvent, LogLine, LogQuery, LogSource, Merge
 
 POLL_SECONDS = 1.0

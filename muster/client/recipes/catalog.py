@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.client.aws.recipe_reader import ClientReader
-from muster.client.errors import RecipePlaceError
+from muster.client.aws.client_reader import ClientReader
+from muster.client.client_errors import RecipePlaceError
 from muster.client.recipes.local_files import LocalFiles
 from muster.contract.recipe.checkout_recipe import checkout_catalog
 from muster.contract.recipe.gathering import find_content

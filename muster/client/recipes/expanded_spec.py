@@ -44,7 +44,7 @@ def expanded_spec(
     if document.get("recipe") is None:
         return ExpandedSpec(read_checked(document))
     # Most specs name no recipe, and these modules take longer to import than a spec takes to be read.
-    from muster.client.aws.recipe_reader import ClientReader, private_hub  # noqa: PLC0415
+    from muster.client.aws.client_reader import ClientReader, private_hub  # noqa: PLC0415
     from muster.contract.recipe.expansion import expansion  # noqa: PLC0415
     from muster.contract.recipe.gathering import gather  # noqa: PLC0415
     from muster.contract.recipe.unresolved import requested_recipe, with_problems_beside  # noqa: PLC0415
@@ -71,7 +71,7 @@ def _with_model(
     Raises:
         SpecError: there is no such model; with the other problems of the spec.
     """
-    from muster.client.aws.recipe_reader import ClientReader, private_hub  # noqa: PLC0415
+    from muster.client.aws.client_reader import ClientReader, private_hub  # noqa: PLC0415
     from muster.client.runs.earlier_runs import earlier_runs  # noqa: PLC0415
     from muster.contract.recipe.model_resolution import with_found_model  # noqa: PLC0415
     from muster.contract.recipe.unresolved import with_problems_beside  # noqa: PLC0415

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from muster.client.errors import os_reason
+from muster.client.client_errors import os_reason
 from muster.contract.recipe.places import refuse
 from muster.contract.recipe.recipe_reader import CHECKOUT_FILES_MAX
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import JsonValue
 
-from muster.client.errors import OptionError
+from muster.client.client_errors import OptionError
 from muster.client.recipes.recipe_places import Fields, NamedRecipe, named_recipe, with_override
 from muster.client.recipes.recipe_values import (
     RecipeDifference,
@@ -152,7 +152,7 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
         SpecError: as `Recipe.load`.
         ClientError: AWS cannot be reached or refuses.
     """
-    from muster.client.aws.recipe_reader import ClientReader, private_hub  # noqa: PLC0415
+    from muster.client.aws.client_reader import ClientReader, private_hub  # noqa: PLC0415
     from muster.contract.recipe.gathering import gather  # noqa: PLC0415
     from muster.contract.recipe.recipe_request import read_request  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from muster.client.errors import RecipeFileError, os_reason
+from muster.client.client_errors import RecipeFileError, os_reason
 from muster.contract.errors import SpecError
 from muster.contract.recipe.places import is_local
 

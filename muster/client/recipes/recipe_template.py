@@ -10,12 +10,12 @@ from pydantic import Field, JsonValue
 from muster.client.recipes.recipe_values import path_text
 from muster.contract.document import Document
 from muster.contract.errors import RecipeError
+from muster.contract.recipe.document_values import leaves
 from muster.contract.recipe.override_spec import Parameter
 from muster.contract.recipe.recipe_problems import Problems
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.recipe.resolution import load_source, parameters_of, placeholders_of
 from muster.contract.recipe.resolved_recipe import Origin
-from muster.contract.recipe.values import leaves
 
 
 class SpecifiedValue(Document):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
+from muster.contract.recipe.document_values import leaves
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.values import leaves
 from muster.contract.spec.recipe_reference import Family
 
 if TYPE_CHECKING:

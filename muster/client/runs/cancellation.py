@@ -8,7 +8,7 @@ import time
 from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import ClusterReplicaError, NoJobError, UnknownReplicaError
+from muster.client.client_errors import ClusterReplicaError, NoJobError, UnknownReplicaError
 from muster.client.runs.observer import Observer
 from muster.contract.document import Document
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import SameRunError
+from muster.client.client_errors import SameRunError
 from muster.client.runs.live_page import PageSource
 from muster.report.comparison import ComparedRun, Comparison, compare
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.dead_letter_queue import QueueMessage
-from muster.client.errors import UnknownDeadLetterError
+from muster.client.client_errors import UnknownDeadLetterError
 from muster.client.runs.dead_letter import DeadLetter, ReadLetter, read_letter
 from muster.contract.document import Document
 

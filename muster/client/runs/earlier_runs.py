@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def earlier_runs(cloud: Cloud) -> Runs:
-    """Looks a run up by its name. The look raises a `muster.client.errors.ClientError` where AWS cannot be reached."""
+    """Looks a run up by its name. The look raises a `muster.ClientError` where AWS cannot be reached."""
 
     def earlier_run(name: str) -> EarlierRun | None:
         key = RunLayout(name).plan

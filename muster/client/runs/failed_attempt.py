@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field
 
-from muster.client.errors import ClientError
+from muster.client.client_errors import ClientError
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document

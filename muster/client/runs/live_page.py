@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import NoPlanError
+from muster.client.client_errors import NoPlanError
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.runs.status_text import queue_text, status_word

@@ -13,7 +13,7 @@ from threading import Event
 from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
-from muster.client.errors import (
+from muster.client.client_errors import (
     DamagedModelError,
     ModelFileError,
     ModelFolderError,

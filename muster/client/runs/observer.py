@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.reported import Execution, ExecutionStatus
-from muster.client.errors import ClientError, UnknownRunError
+from muster.client.client_errors import ClientError, UnknownRunError
 from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
-from muster.client.runs.progress import ProgressReader, SweepReader
+from muster.client.runs.run_progress import ProgressReader, SweepReader
 from muster.client.runs.run_status import (
     Observation,
     Progress,

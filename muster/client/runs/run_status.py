@@ -11,8 +11,8 @@ from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
+from muster.client.runs.kept_instances import KeptInstances, kept_instances
 from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
-from muster.client.runs.warm_pools import KeptInstances, kept_instances
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from muster.client.runs.kept_instances import pool_lines
 from muster.client.runs.run_state import RunState, elapsed
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
-from muster.client.runs.warm_pools import pool_lines
 from muster.contract import timestamps
 from muster.contract.aws.job_status import BEFORE_INSTANCE, WAITING_FOR_QUOTA, JobStatus
 from muster.contract.hyperpod.cluster_job import ClusterJob

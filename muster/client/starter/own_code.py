@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from muster.client.checks.call_check import Signature
-from muster.client.checks.findings import place
+from muster.client.checks.check_findings import place
 from muster.client.checks.python_modules import Found, locate
 from muster.client.checks.python_names import Definition, UnreadableSourceError, names_of, resolve
-from muster.client.errors import InputError
+from muster.client.client_errors import InputError
 from muster.contract.spec.hook import Hook
 from muster.contract.spec.spec_reader import parse_spec
 

@@ -11,10 +11,10 @@ from functools import cached_property, partial
 from typing import Any
 
 from muster.client.aws.cluster_api import ClusterAnswer, ClusterApi, ClusterUnreachableError
-from muster.client.verify.account import Account, UncheckedError, made
 from muster.client.verify.check_outcomes import Check, judged
+from muster.client.verify.verified_stack import Account, UncheckedError, made
 from muster.contract.hyperpod.clusters import Cluster
-from muster.contract.hyperpod.identity import GROUP, PLURAL, VERSION
+from muster.contract.hyperpod.object_identity import GROUP, PLURAL, VERSION
 
 NEEDED_ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
 _NAMES = (

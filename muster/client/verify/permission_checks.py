@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-from muster.client.verify.account import Account, Statement, many, statement_text
 from muster.client.verify.check_outcomes import Check, Outcome, check, judged
+from muster.client.verify.verified_stack import Account, Statement, many, statement_text
 from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.contract.run.session_tags import SESSION_TAGS, TAG_MODEL

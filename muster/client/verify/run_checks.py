@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.run_state import RunState
 from muster.client.verify import own_run as own
-from muster.client.verify.account import Account, UncheckedError, made
 from muster.client.verify.check_outcomes import Check, Outcome, check, judged
 from muster.client.verify.own_run import DELETED_FILE, FAILING_RANK, FAILS_AFTER, KEPT_FILE, REPLICAS, REPORT_MARK
+from muster.client.verify.verified_stack import Account, UncheckedError, made
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import MusterError

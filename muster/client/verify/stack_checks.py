@@ -13,8 +13,8 @@ from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.price_list import listed_prices
 from muster.client.aws.s3_route import nat_warning, read_routes
 from muster.client.launch.estimate import Quota
-from muster.client.verify.account import Account, many
 from muster.client.verify.check_outcomes import Check, Outcome, check, judged
+from muster.client.verify.verified_stack import Account, many
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.aws.stock_images import EcrImage
 from muster.contract.run.orphans import YOUNG_SECONDS, is_own, suspects

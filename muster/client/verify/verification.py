@@ -9,17 +9,17 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 
-from muster.client.errors import InputError, UnknownRunError
+from muster.client.client_errors import InputError, UnknownRunError
 from muster.client.launch.dry_run import DryRun
 from muster.client.launch.estimate import Quota, quotas
 from muster.client.sdk import Muster
 from muster.client.verify import stack_checks
-from muster.client.verify.account import Account, made
 from muster.client.verify.check_outcomes import Check, Verification
 from muster.client.verify.cluster_checks import ClusterChecks
 from muster.client.verify.own_run import INSTANCE_TYPE, own_spec, promise
 from muster.client.verify.permission_checks import DENIALS, permissions
 from muster.client.verify.run_checks import CHECKS, LEFTOVERS, SmokeRun, leftovers
+from muster.client.verify.verified_stack import Account, made
 from muster.contract import timestamps
 from muster.contract.errors import SpecError
 from muster.contract.names import fresh_run_name, time_suffix

@@ -11,7 +11,7 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.hyperpod.cluster_parts import cluster_sections
 from muster.contract.hyperpod.clusters import Cluster
-from muster.contract.hyperpod.identity import ACCOUNT_HEAD
+from muster.contract.hyperpod.object_identity import ACCOUNT_HEAD
 from muster.contract.spec.spec import Spec
 from muster.contract.training.overrides import Override
 

@@ -17,7 +17,7 @@ from muster.contract.hyperpod.pod_fragments import fragment_problems
 from muster.contract.hyperpod.pod_resources import resource_problems
 from muster.contract.hyperpod.pod_tree import MEMORY_VOLUME, OWN_PATHS, TREE_VOLUME
 from muster.contract.hyperpod.pod_work import POD_WORK_BYTES_MAX
-from muster.contract.training.channels import Channel
+from muster.contract.training.input_channels import Channel
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.errors import MusterError
 from muster.contract.hyperpod.cluster_fields import Elastic, HyperPod, LogRule, Topology, Volume
-from muster.contract.hyperpod.identity import ANNOTATION_PLAN, API_VERSION, KIND, job_labels, service_account
 from muster.contract.hyperpod.job_schema import SchemaProblem, schema_problems
 from muster.contract.hyperpod.notices import NOTICES
+from muster.contract.hyperpod.object_identity import ANNOTATION_PLAN, API_VERSION, KIND, job_labels, service_account
 from muster.contract.hyperpod.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME, POD_COMMAND, STOP_SECONDS
 from muster.contract.hyperpod.pod_resources import pod_resources
 from muster.contract.hyperpod.pod_tree import MEMORY_PATH, MEMORY_VOLUME, TREE_PATHS, TREE_VOLUME
@@ -29,7 +29,7 @@ from muster.contract.run.job_request import (
 )
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec import Spec
-from muster.contract.training.channels import Channel
+from muster.contract.training.input_channels import Channel
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 
 POD = "pod"

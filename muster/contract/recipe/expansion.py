@@ -13,6 +13,7 @@ from muster.contract.errors import Problem, RecipeError, SpecError, StatedProble
 from muster.contract.recipe.completion.draft import Draft
 from muster.contract.recipe.completion.family import FAMILIES, family_of, fill_family
 from muster.contract.recipe.completion.placeholder_values import OpenPlaceholders, model_place, placeholder_values
+from muster.contract.recipe.document_values import mapping_at, value_at
 from muster.contract.recipe.rank_recipes import (
     hidden_problems,
     named_by_sweep,
@@ -26,7 +27,6 @@ from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import resolve
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
 from muster.contract.recipe.unresolved import problems_beside
-from muster.contract.recipe.values import mapping_at, value_at
 from muster.contract.spec.recipe_reference import Family, RecipeReference
 from muster.contract.spec.spec_reader import spec_problems
 from muster.contract.training.data_and_output import CHECKPOINT_DIR

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from muster.contract.recipe.document_values import everything_in, leaves, value_at
 from muster.contract.recipe.expressions.interpolation import MISSING, Literal, referred_part
 from muster.contract.recipe.expressions.placeholders import copied
 from muster.contract.recipe.recipe_problems import Problems, path_name
 from muster.contract.recipe.recipe_problems import field as field_name
 from muster.contract.recipe.resolved_recipe import Origin, Path
-from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _SHOWN = 8
 _SAME_MAX = 256

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
+from muster.contract.recipe.document_values import everything_in, leaves, value_at
 from muster.contract.recipe.expressions.interpolation import MISSING, interpolated
 from muster.contract.recipe.expressions.placeholders import Filled, Filling, fill, placeholder_names
 from muster.contract.recipe.merging import Merged, merge_recipe, merge_values
@@ -28,7 +29,6 @@ from muster.contract.recipe.recipe_text import (
     recipe_yaml,
 )
 from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.contract.recipe.values import everything_in, leaves, value_at
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 # Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.

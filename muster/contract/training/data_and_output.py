@@ -10,7 +10,7 @@ from pydantic import Field
 from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.channels import CHANNELS_MAX, Channel
+from muster.contract.training.input_channels import CHANNELS_MAX, Channel
 from muster.contract.training.section import RequestPart, Section
 from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, S3Uri
 

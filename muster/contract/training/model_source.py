@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.channels import Channel
+from muster.contract.training.input_channels import Channel
 from muster.contract.training.values import LINE, S3Uri, Wording
 
 MODEL_CHANNEL = "model"

@@ -11,7 +11,7 @@ from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import HyperPod
-from muster.contract.training.channels import CHANNELS_MAX, Channel
+from muster.contract.training.input_channels import CHANNELS_MAX, Channel
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.ranks import Ranks, parse_ranks
 from muster.contract.training.resources import FALLBACKS_MAX, InstanceCount, Processes

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
+from muster.contract.training.input_channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
 from muster.contract.training.source_delivery import (
     ARCHIVE_SUFFIX,
     BOOTSTRAP,

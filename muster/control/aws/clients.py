@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
 
+    from muster.control.kubernetes.cluster_https import Transport
     from muster.control.kubernetes.eks import EksClient
-    from muster.control.kubernetes.transport import Transport
 
 # With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
 # tries again, because a workflow waits at a lower cost than a function.
@@ -137,7 +137,7 @@ class Clients:
 
     def cluster_transport(self, endpoint: str, authority: str) -> Transport:
         """HTTPS to the Kubernetes API of a cluster; `authority` is the certificate of its own authority, as PEM."""
-        from muster.control.kubernetes.transport import HttpsTransport  # noqa: PLC0415 - not without clusters
+        from muster.control.kubernetes.cluster_https import HttpsTransport  # noqa: PLC0415 - not without clusters
 
         return HttpsTransport(endpoint, authority)
 

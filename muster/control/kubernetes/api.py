@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from muster.contract.hyperpod.cluster_token import SECONDS_VALID
 from muster.control.kubernetes.cluster_errors import ClusterRefusedError, ClusterUnavailableError
-from muster.control.kubernetes.transport import Answer, Transport
+from muster.control.kubernetes.cluster_https import Answer, Transport
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 

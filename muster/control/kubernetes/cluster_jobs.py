@@ -12,10 +12,10 @@ from pydantic import JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass, classify_cluster_refusal
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.hyperpod.identity import GROUP, LABEL_RUN, LABEL_STACK, PLURAL, VERSION, job_labels, tags_of
 from muster.contract.hyperpod.job_document import TYPE_LABEL
 from muster.contract.hyperpod.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, all_run, job_state
 from muster.contract.hyperpod.notices import EndNotice
+from muster.contract.hyperpod.object_identity import GROUP, LABEL_RUN, LABEL_STACK, PLURAL, VERSION, job_labels, tags_of
 from muster.contract.names import JobName
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.orphans import ActiveJob

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import MusterError
 from muster.contract.hyperpod.clusters import ClusterName, DnsLabel, EksName
-from muster.contract.hyperpod.identity import LABEL_STACK
+from muster.contract.hyperpod.object_identity import LABEL_STACK
 from muster.control.kubernetes.api import Json, KubernetesApi
 from muster.control.kubernetes.cluster_errors import ClusterRefusedError
 from muster.control.runtime import clock

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from muster.contract import names
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, SpecError, StatedProblem
-from muster.contract.hyperpod.identity import (
+from muster.contract.hyperpod.object_identity import (
     ACCOUNT_HEAD,
     GROUP,
     LABEL_RUN,

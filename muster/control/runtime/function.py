@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
-from muster.control.runtime.snapshots import after_restore
+from muster.control.runtime.after_restore import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)

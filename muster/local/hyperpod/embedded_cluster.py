@@ -14,11 +14,11 @@ from muster.local.hyperpod.nodes import Nodes
 from muster.local.hyperpod.operator.controller import Operator
 from muster.local.hyperpod.operator.job_run import JobCluster
 from muster.local.hyperpod.operator.job_view import JobView
+from muster.local.hyperpod.pod_scheduler import Scheduler
 from muster.local.hyperpod.pods.kubelet import Kubelet
 from muster.local.hyperpod.pods.pod_machine import PodMachine
-from muster.local.hyperpod.scheduler import Scheduler
-from muster.local.kubernetes.kinds.resources import JOBS, PODS
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.objects.watching import WatchEvent
 from muster.local.service.fault_book import FaultBook
 

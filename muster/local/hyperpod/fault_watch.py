@@ -15,8 +15,8 @@ from muster.local.hyperpod.operator.controller import Operator
 from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.resources import JOBS, PODS
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.service.fault_book import FaultBook
 
 _F = TypeVar("_F", LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)

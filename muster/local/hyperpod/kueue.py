@@ -16,8 +16,8 @@ from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL
 from muster.local.hyperpod.quantities import Amounts, lacking, requests_of, times, total
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.resources import JOBS, PODS
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.local.kubernetes.objects.object_store import ObjectStore
 
 PRIORITIES = {"inference-priority": 100, "training-priority": 80, "experiments-priority": 50, "idle-priority": 0}
 """The priority classes of a cluster's policy, with their weights."""

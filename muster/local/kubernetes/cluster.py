@@ -10,7 +10,7 @@ from pathlib import Path
 from hypercorn.asyncio import serve
 
 from muster.local.certificate_authority import create_certificates
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
 from muster.local.service.server_config import tls_config
 

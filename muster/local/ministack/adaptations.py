@@ -21,7 +21,7 @@ from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, sch
 
 from muster.local.ministack import (
     arn_checks,
-    dead_letters,
+    dead_letter_delivery,
     function_updates,
     lifecycle_resources,
     policy_simulation,
@@ -30,9 +30,9 @@ from muster.local.ministack import (
 )
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.eks import access_entries, access_entry_resources, pod_identities, resource_arns
+from muster.local.ministack.ended_executions import TaskTokens
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
-from muster.local.ministack.task_tokens import TaskTokens
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
@@ -78,7 +78,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     task_timeouts.install()
     TaskTokens().install()
     function_updates.install()
-    dead_letters.install()
+    dead_letter_delivery.install()
     eventbridge._dispatch_to_lambda = _dispatch_with_retries
     sns._lambda_svc = _delivery_with_retries()
     eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)

@@ -15,7 +15,7 @@ from muster.local.faults import CapacityError, SlowStart, SmallVolume
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker import local_image
 from muster.local.sagemaker.incarnation import Cause, Ending, Incarnation, Instance, JobFaults, TimeLimits, Volume
-from muster.local.sagemaker.instances import Host, hosts_of, several_possible
+from muster.local.sagemaker.job_hosts import Host, hosts_of, several_possible
 from muster.local.sagemaker.job_storage import (
     CheckpointSync,
     DownloadError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from muster.local.sagemaker.instances import LOOPBACK
+from muster.local.sagemaker.job_hosts import LOOPBACK
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import (

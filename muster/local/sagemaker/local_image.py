@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.local.process_environment import bare_environment
-from muster.local.sagemaker.instances import Host, name_variables
+from muster.local.sagemaker.job_hosts import Host, name_variables
 from muster.local.sagemaker.job_tree import JobTree
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from muster.local.call_rates import CALL_RATES
-from muster.local.calls import CallLog
+from muster.local.counted_calls import CallLog
 from muster.local.faults import FAULT
 from muster.local.ministack.object_lifecycle import UnsupportedRuleError
 from muster.local.service.fault_book import FaultBook

@@ -24,10 +24,10 @@ from hypercorn.asyncio import serve
 from starlette.types import ASGIApp
 
 from muster.contract.aws.partitions import dns_suffix
-from muster.local.calls import CallLog
 from muster.local.certificate_authority import ServerCertificates
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
+from muster.local.counted_calls import CallLog
 from muster.local.hyperpod.cluster_settings import clusters_of
 from muster.local.ministack.partition_source import read_for_partition
 from muster.local.process_environment import container_variables, endpoint_variables

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 from muster.local.faults import CallError, Fault, FaultBase, FaultReport, RateLimit, throttled
 from muster.local.service.rate_limiter import TokenBucket
 

@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from muster.local.calls import Call
 from muster.local.cloud_state import OBSERVER_HEADER
+from muster.local.counted_calls import Call
 from muster.local.faults import throttled
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Send
 
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 
 _READS = frozenset({"GetObject", "HeadObject"})
 _BODY = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"

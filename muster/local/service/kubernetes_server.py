@@ -8,19 +8,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local.calls import Call, CallLog
+from muster.local.counted_calls import Call, CallLog
 from muster.local.faults import KubernetesError
 from muster.local.kubernetes.cluster import KubernetesCluster
 from muster.local.kubernetes.rights.users import User
 from muster.local.kubernetes.server.application import VERSION
 from muster.local.kubernetes.server.request_info import RequestInfo
-from muster.local.ministack.eks import clusters
+from muster.local.ministack.eks import embedded_clusters
 from muster.local.ministack.eks.pod_identities import PodIdentities
 from muster.local.ministack.host import Account
 from muster.local.service.fault_book import FaultBook
 
 if TYPE_CHECKING:
-    from muster.local.kubernetes.objects.store import ObjectStore
+    from muster.local.kubernetes.objects.object_store import ObjectStore
 
 SERVICE = "kubernetes"
 """As calls are counted: `kubernetes`, `create hyperpodpytorchjobs`."""
@@ -75,7 +75,7 @@ class KubernetesServer:
         self._observer = _Observer(name, faults, calls)
         self.identities = PodIdentities(account, name)
         """The credentials of its pods."""
-        clusters.register(account, name, self._cluster.endpoint, self._cluster.authority, VERSION)
+        embedded_clusters.register(account, name, self._cluster.endpoint, self._cluster.authority, VERSION)
 
     @property
     def store(self) -> ObjectStore:
@@ -84,5 +84,5 @@ class KubernetesServer:
 
     def start(self) -> asyncio.Task[None]:
         """Serve the API in the loop that runs. Keep the task: the loop does not."""
-        authenticate = clusters.authenticator(self._account, self._cluster.name)
+        authenticate = embedded_clusters.authenticator(self._account, self._cluster.name)
         return asyncio.create_task(self._cluster.serve(authenticate, self._observer))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 from muster.local.ministack.eks.pod_identities import SERVICE_PRINCIPAL
 from muster.local.ministack.host import Account
 from muster.local.service.http_request import EndpointRequest

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from muster.local.call_rates import DEFAULT_RATES, S3_READS, S3_WRITES, CallRate
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 
 
 class TokenBucket:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote
 
 import botocore.session
 
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 from muster.local.service.http_request import EndpointRequest
 
 # Signing names whose botocore model has another name.

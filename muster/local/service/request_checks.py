@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote
 
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 from muster.local.sagemaker.request_validation import refuse, violations
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.http_request import EndpointRequest

@@ -29,7 +29,7 @@ from typing import IO
 
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, failure_text, with_exit_word
-from muster.contract.hyperpod.log_lines import line_head
+from muster.contract.hyperpod.pod_log_lines import line_head
 from muster.replica.errors import InputError, StoppedError
 from muster.replica.group.process_output import PrefixedLines
 from muster.replica.pod.agent import WORKER_STOP_SECONDS, agent_command, agent_variables, find_agent

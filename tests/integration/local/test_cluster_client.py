@@ -8,7 +8,7 @@ import pytest
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.hyperpod.clusters import Cluster, Clusters
-from muster.contract.hyperpod.identity import job_labels
+from muster.contract.hyperpod.object_identity import job_labels
 from muster.contract.names import JobName
 from muster.control.aws.clients import Clients
 from muster.control.jobs import LaunchRefusedError

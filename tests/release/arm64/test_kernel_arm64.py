@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.infra.places import PACKAGE
+from muster.infra.build_places import PACKAGE
 from muster.infra.release.kernels import FOLDER
 from muster.replica.kernel import Kernel
 from muster.replica.kernel.library import SOURCE

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.contract.hyperpod.identity import API_VERSION, KIND
 from muster.contract.hyperpod.job_document import PRIORITY_LABEL, QUEUE_LABEL
+from muster.contract.hyperpod.object_identity import API_VERSION, KIND
 from muster.local.cloud_settings import Settings
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings
@@ -15,7 +15,7 @@ from muster.local.hyperpod.embedded_cluster import ClusterParts, EmbeddedCluster
 from muster.local.hyperpod.kueue import local_queue
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.kubernetes.cluster import KubernetesCluster
-from muster.local.kubernetes.kinds.resources import JOBS, PODS
+from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.service.fault_book import FaultBook
 from tests.support.waiting import wait_until

@@ -8,7 +8,7 @@ import urllib3
 from botocore.session import get_session
 
 from muster.contract.hyperpod.cluster_token import cluster_token
-from muster.contract.hyperpod.identity import API_VERSION, KIND, PLURAL
+from muster.contract.hyperpod.object_identity import API_VERSION, KIND, PLURAL
 from muster.local import LocalCloud
 from muster.local.hyperpod.cluster_calls import log_group
 from muster.local.hyperpod.cluster_settings import ClusterSettings

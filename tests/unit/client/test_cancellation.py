@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from muster.client.cli import launch_commands
 from muster.client.cli.option_groups import StackOptions
-from muster.client.errors import UnknownRunError
+from muster.client.client_errors import UnknownRunError
 from muster.client.runs.cancellation import cancel
 from muster.contract import timestamps
 from muster.contract.document import Document
@@ -115,7 +115,7 @@ def test_a_continuation_that_is_not_recorded_yet_is_found_by_its_name_and_its_pa
     assert (unrelated.cancel(), unrelated.cloud.workflow.status("a-x2")) == ((), "RUNNING")
 
 
-def test_a_continuation_that_the_continuation_policy_is_about_to_start_is_waited_for(
+def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
     account: Account, meanwhile: list[Callable[[], Any]]
 ) -> None:
     account.launch("a", reruns=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.cli.spec_file import read_spec
-from muster.client.errors import OptionError
+from muster.client.client_errors import OptionError
 from muster.client.launch.changes import read_changes, with_changes
 from muster.contract.errors import SpecError
 

@@ -17,7 +17,7 @@ import pytest
 
 from muster.client.cli import program
 from muster.client.cli.silence import RareLines, telling_silence
-from muster.client.errors import FileTroubleError
+from muster.client.client_errors import FileTroubleError
 from muster.client.whole_file import write_whole
 from muster.contract.aws.prices import SHIPPED_PRICES
 

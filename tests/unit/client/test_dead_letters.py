@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.errors import ClientError, ForeignStackError, UnknownDeadLetterError
+from muster.client.client_errors import ClientError, ForeignStackError, UnknownDeadLetterError
 from muster.client.runs.dead_letter import DeadLetter, GivenUpBy
 from muster.client.runs.dead_letters import drop, list_letters, replay
 from tests.memory import Fault, lost_answer, server_error

@@ -5,7 +5,7 @@ import boto3
 import pytest
 
 from muster.client.checks.channel_check import check_channels
-from muster.client.checks.findings import Findings
+from muster.client.checks.check_findings import Findings
 from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import dry_run
 from muster.client.launch.estimate import cost, quotas

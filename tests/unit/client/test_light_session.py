@@ -10,7 +10,7 @@ from botocore.loaders import create_loader
 from muster.client.aws.connection import open_session
 from muster.client.aws.light_session import AnySession, LightSession
 from muster.client.aws.service_models import ServiceModels
-from muster.client.errors import CredentialsError
+from muster.client.client_errors import CredentialsError
 
 FILES = {
     "config": "[default]\nregion = eu-west-1\n[profile other]\nregion = us-gov-west-1\n",

@@ -17,7 +17,7 @@ from muster.client.cli.log_text import printer, text_of
 from muster.client.cli.option_groups import StackOptions
 from muster.client.cli.output import print_answer
 from muster.client.cli.time_option import read_time
-from muster.client.errors import BusyError, OptionError
+from muster.client.client_errors import BusyError, OptionError
 from muster.client.logs.log_lines import LogEvent, LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import LogReader
 from muster.contract import timestamps

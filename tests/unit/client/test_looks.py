@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from muster.client.errors import DeniedError, NoResultError, SameRunError, UnknownRunError
+from muster.client.client_errors import DeniedError, NoResultError, SameRunError, UnknownRunError
 from muster.client.runs.compared_runs import compare_runs
 from muster.client.runs.event_log import EventKind
 from muster.client.runs.observer import Observer

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from muster.client.cli import model_command
 from muster.client.cli.plain_text import result_lines
-from muster.client.errors import (
+from muster.client.client_errors import (
     DamagedModelError,
     ModelFileError,
     ModelFolderError,

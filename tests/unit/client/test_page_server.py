@@ -8,7 +8,7 @@ import pytest
 
 from muster.client.cli import page_server
 from muster.client.cli.page_server import PageServer
-from muster.client.errors import PortError, UnreachableError
+from muster.client.client_errors import PortError, UnreachableError
 from tests.support.live_run import LiveRun, served
 
 

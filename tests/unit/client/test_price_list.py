@@ -11,7 +11,7 @@ import pytest
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.deployed_stack import Stack
 from muster.client.aws.price_list import PricesUnknownError, listed_prices
-from muster.client.errors import DeniedError
+from muster.client.client_errors import DeniedError
 from muster.client.launch.dry_run import DeploymentContext
 from muster.contract.spec.spec_reader import parse_spec
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.client.cli.plain_text import result_lines
-from muster.client.errors import UnknownReplicaError
+from muster.client.client_errors import UnknownReplicaError
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts, failure_lines
 from muster.client.runs.observer import Observer
 from muster.client.runs.status_text import Row, read_back_lines

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from muster import Cancellation, Muster, MusterError, PickledSessionError, Run, RunState, RunStatus
-from muster.client.errors import (
+from muster.client.client_errors import (
     NoPlanError,
     NoResultError,
     RunNotEndedError,

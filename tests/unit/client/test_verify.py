@@ -11,13 +11,13 @@ import pytest
 from muster.client.aws.cluster_api import ClusterAnswer
 from muster.client.launch.dry_run import dry_run
 from muster.client.verify import run_checks, stack_checks
-from muster.client.verify.account import Account, StackTemplate, Statement
 from muster.client.verify.check_outcomes import Check, Outcome
 from muster.client.verify.cluster_checks import ClusterChecks
 from muster.client.verify.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise
 from muster.client.verify.permission_checks import DENIALS, Decision, context, decisions, example, judge
 from muster.client.verify.run_checks import SmokeRun, leftovers
 from muster.client.verify.verification import Verifier, Wishes
+from muster.client.verify.verified_stack import Account, StackTemplate, Statement
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.hyperpod.clusters import Cluster

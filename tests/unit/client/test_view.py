@@ -10,7 +10,7 @@ import pytest
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.cli.status_table import HEADINGS, lay_out, status_lines
 from muster.client.runs import run_state, status_text
-from muster.client.runs.progress import advance
+from muster.client.runs.run_progress import advance
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunStatus, run_status
 from muster.client.runs.status_text import Row, changes, headline, select

@@ -125,7 +125,12 @@ VALUES: list[tuple[Fields, list[tuple[str, Any, Any]]]] = [
     ),
     (
         {"continue": {"on": ["failed"], "max": 1}},
-        [("continue.max", 20, 21), ("continue.max", 1, 0), ("continue.on", ["spot"], []), ("continue.on.0", "spot", "rain")],
+        [
+            ("continue.max", 20, 21),
+            ("continue.max", 1, 0),
+            ("continue.on", ["spot"], []),
+            ("continue.on.0", "spot", "rain"),
+        ],
     ),
     (
         PROGRAM,

@@ -13,8 +13,8 @@ from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToke
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.control.admit import AdmitRequest, admit
 from muster.control.plan import make_plan
-from muster.control.run_queue import RunQueue
 from muster.control.runtime.parallel import PARALLEL
+from muster.control.stored_run_queue import RunQueue
 from tests.memory import Call, Fault
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import FunctionEndedError, Row, finished, found

@@ -209,7 +209,9 @@ def test_a_recipe_of_any_rank_that_is_another_is_refused(harness: ControlHarness
 
 
 def test_a_plan_without_interpolations_to_resolve_imports_no_omegaconf() -> None:
-    program = "import sys, muster.control.recipes, muster.control.aws.recipe_reader; print('omegaconf' in sys.modules)"
+    program = (
+        "import sys, muster.control.recipes, muster.control.aws.function_reader; print('omegaconf' in sys.modules)"
+    )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import muster
-from muster.client.errors import (
+from muster.client.client_errors import (
     BusyError,
     DeniedError,
     NoJobError,
@@ -35,7 +35,7 @@ from muster.contract.errors import MusterError, RunNameTakenError, SpecError
 from muster.contract.names import RUN_MAX, JobName
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.spec.own_loop import OWN_LOOP
+from muster.contract.spec.own_loop_trainer import OWN_LOOP
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.plan import make_plan
 from muster.executor import GpuError, HandleError, MusterExecutor, ReplicaHandle

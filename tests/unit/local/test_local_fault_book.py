@@ -4,8 +4,8 @@ import typer.main
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from muster.local.calls import Call
 from muster.local.commands.fault_commands import app
+from muster.local.counted_calls import Call
 from muster.local.faults import FAULT, CallError, CapacityError, Fault, FaultBase, LostInstance, RateLimit
 from muster.local.service.fault_book import FaultBook
 

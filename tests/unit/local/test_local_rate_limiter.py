@@ -1,7 +1,7 @@
 """The rates of calls, on a clock that the test moves."""
 
 from muster.local.call_rates import DEFAULT_RATES, CallRate
-from muster.local.calls import Call
+from muster.local.counted_calls import Call
 from muster.local.service.rate_limiter import RateLimiter
 
 LIST = Call("sagemaker", "ListTrainingJobs")

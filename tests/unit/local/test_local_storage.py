@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local.sagemaker.instances import Host, hosts_of, name_variables
+from muster.local.sagemaker.job_hosts import Host, hosts_of, name_variables
 from muster.local.sagemaker.job_storage import DownloadError, UploadError, _inside, _relative, check_names_differ
 from muster.local.sagemaker.job_tree import JobTree
 from muster.local.sagemaker.local_image import command, environment, is_local, working_directory

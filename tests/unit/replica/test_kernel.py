@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from muster.infra.places import PACKAGE
+from muster.infra.build_places import PACKAGE
 from muster.infra.release.kernels import FOLDER
 from muster.infra.release.kernels import compiled as compile_kernel
 from muster.replica.codecs.base import Payload

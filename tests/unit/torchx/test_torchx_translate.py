@@ -13,6 +13,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
+from muster.torchx.app_states import replica_state
 from muster.torchx.application_spec import (
     TAG_ROLE,
     Application,
@@ -31,7 +32,6 @@ from muster.torchx.command import (
     shell_arguments,
 )
 from muster.torchx.options import FORMER, REFUSED
-from muster.torchx.states import replica_state
 from tests.support.torchx_options import OPTIONS
 
 ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os.environ.get('SAID')))")

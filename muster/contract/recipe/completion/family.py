@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from muster.contract.backend import Backend
 from muster.contract.recipe.completion.draft import Draft
 from muster.contract.recipe.completion.placeholder_values import channel_named
-from muster.contract.recipe.values import as_text, leaves, mapping_at, text_at, value_at
+from muster.contract.recipe.document_values import as_text, leaves, mapping_at, text_at, value_at
 from muster.contract.spec.recipe_reference import RECIPE_FILE, Family
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
+from muster.contract.recipe.document_values import mapping_at, text_at
 from muster.contract.recipe.override_spec import Parameter
 from muster.contract.recipe.recipe_sources import RecipeSources
 from muster.contract.recipe.resolution import parameters_of, placeholders_of
-from muster.contract.recipe.values import mapping_at, text_at
 from muster.contract.spec.recipe_reference import Family
 from muster.contract.training.model_source import is_object
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from muster.contract.recipe.document_values import everything_in
 from muster.contract.recipe.expressions.interpolation import Literal, literal
 from muster.contract.recipe.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
 from muster.contract.recipe.resolved_recipe import Origin, Path
-from muster.contract.recipe.values import everything_in
 
 _PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
 _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")

@@ -16,10 +16,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from muster.local.hyperpod.agent.agent_state import AGENT_VERSION, AgentState, StateBox
 from muster.local.hyperpod.agent.arguments import Arguments
 from muster.local.hyperpod.agent.log_rules import BAD, LogState, LogWatch, Rule
-from muster.local.hyperpod.agent.states import AGENT_VERSION, AgentState, StateBox
-from muster.local.hyperpod.agent.worker import Output, Worker
+from muster.local.hyperpod.agent.worker_process import Output, Worker
 
 _log = logging.getLogger("hyperpodrun")
 _CONFIG = Path("input") / "config"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from muster.local.calls import CallLog
 from muster.local.cloud_settings import Settings
+from muster.local.counted_calls import CallLog
 from muster.local.hyperpod.cluster_calls import ClusterCalls, Operation, cluster_arn, log_group
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings

@@ -11,16 +11,16 @@ from typing import Any
 from muster.local.hyperpod import placement
 from muster.local.hyperpod.node import Node, instance_of
 from muster.local.hyperpod.nodes import Nodes
-from muster.local.hyperpod.operator import agents, job_status
+from muster.local.hyperpod.operator import agents, status_writer
 from muster.local.hyperpod.operator.agents import AgentStatus
 from muster.local.hyperpod.operator.faults_of_pods import LOST_AGENT, NODE_FAULT, Fault, fault_of
 from muster.local.hyperpod.operator.job_view import FOREVER, JobView, seconds_between
 from muster.local.hyperpod.operator.pod_view import JOB_LABEL, PodView, new_pod
 from muster.local.hyperpod.operator.restarts import Remedy, RestartCounts, judge, to_avoid
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.resources import JOBS, PODS
+from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import ObjectStore
 
 _ASK_SECONDS = 0.25  # between two looks at the agents of a job; AWS does not say how often the operator asks
 _SETTLE_SECONDS = 1.0
@@ -118,7 +118,7 @@ class JobRun:
         if self._count == 0:
             allowed = view.replicas if granted is None else min(view.replicas, granted - view.spares)
             self._count = max(allowed, 1)
-        return self._write(view, job_status.begun)
+        return self._write(view, status_writer.begun)
 
     def _deadline(self, view: JobView) -> tuple[str, str] | None:
         """A time limit that is over: its reason and message."""
@@ -169,7 +169,9 @@ class JobRun:
             return self._remedy(view, fault, pods)
         self._replace_spares(pods, active, nodes)
         pods = self._create_missing(view, pods)
-        view = self._write(view, lambda status, at: job_status.pods_seen(status, at, self._active(pods), self._count))
+        view = self._write(
+            view, lambda status, at: status_writer.pods_seen(status, at, self._active(pods), self._count)
+        )
         if self._phase is Phase.GATHERING:
             return self._gather(view, pods)
         return self._train(view, pods, nodes, granted)
@@ -271,7 +273,7 @@ class JobRun:
         if possible and waited > float(view.elastic.get(name) or default):
             self._count = possible[-1]
             self._scaled_at = time.monotonic()
-            self._write(view, lambda status, _: job_status.scaled(status, view, self._count))
+            self._write(view, lambda status, _: status_writer.scaled(status, view, self._count))
 
     def _start(self, view: JobView, ready: Sequence[PodView]) -> None:
         """Give ranks to the agents that are ready, the old ones where there are some, and start them."""
@@ -301,7 +303,7 @@ class JobRun:
         if fault is not None:
             milliseconds = round((time.monotonic() - self._fault_at) * 1000)
             message = f"The fault of reason {fault.reason} was remediated in {milliseconds} milliseconds."
-        self._write(view, lambda status, at: job_status.running(status, at, message))
+        self._write(view, lambda status, at: status_writer.running(status, at, message))
 
     def _choose(self, ready: Sequence[PodView]) -> list[PodView]:
         """The pods by rank: a pod keeps its rank, a spare takes that of a pod that is lost."""
@@ -325,7 +327,7 @@ class JobRun:
             if state is not None and state.state == "faulted":
                 return self._remedy(view, Fault(state.reason or "WorkerFault", state.message, (pod,)), pods)
         if len(self._finished) == len(self._ranks):
-            self._write(view, job_status.completed)
+            self._write(view, status_writer.completed)
             return 0.0
         if view.elastic is not None:
             self._grow(view, pods, nodes, granted)
@@ -371,7 +373,7 @@ class JobRun:
                 if agents.tell(pod.address, "/stop", {**_RESTART, **body}):
                     self._stopped.add(pod.uid)
             self._count, self._phase = self._grow_to, Phase.GATHERING
-            self._write(view, lambda status, _: job_status.scaled(status, view, self._count))
+            self._write(view, lambda status, _: status_writer.scaled(status, view, self._count))
         elif now - self._scaled_at > float(policy.get("scalingTimeoutInSeconds") or _DEFAULT_SCALING_SECONDS):
             self._phase, self._grow_to, self._scaled_at = Phase.TRAINING, 0, now
 
@@ -392,7 +394,7 @@ class JobRun:
         self._offenders += [instance_of(pod.node) for pod in fault.pods if pod.node]
         self._phase, self._grow_to = Phase.GATHERING, 0
         self._stopped, self._unseen, self._finished = set(), {}, set()
-        self._write(view, lambda status, at: job_status.restarting(status, at, fault, verdict.counts.total))
+        self._write(view, lambda status, at: status_writer.restarting(status, at, fault, verdict.counts.total))
         if verdict.remedy is Remedy.JOB:
             self._avoid = to_avoid(view.restart_policy, self._offenders)
             self._ranks = {}
@@ -408,7 +410,7 @@ class JobRun:
         return 0.0
 
     def _fail(self, view: JobView, reason: str, message: str) -> None:
-        self._write(view, lambda status, at: job_status.failed(status, at, reason, message))
+        self._write(view, lambda status, at: status_writer.failed(status, at, reason, message))
 
     def _suspend(self, view: JobView) -> None:
         """Kueue holds the job, or its owner does: it has no pods."""
@@ -418,7 +420,7 @@ class JobRun:
         self._phase, self._count, self._grow_to = Phase.GATHERING, 0, 0
         self._ranks, self._created, self._finished, self._stopped = {}, set(), set(), set()
         self._fault = None
-        self._write(view, job_status.suspended)
+        self._write(view, status_writer.suspended)
 
     def _after_end(self, view: JobView) -> float | None:
         """Clean up the pods of a job that has ended, then the job itself, by its policies."""
@@ -444,7 +446,7 @@ class JobRun:
         """Change the status; the job as it is then."""
 
         def apply(document: dict[str, Any]) -> None:
-            change(document.setdefault("status", {}), job_status.now(self._store))
+            change(document.setdefault("status", {}), status_writer.now(self._store))
 
         return JobView(self._store.change(JOBS, view.document["metadata"], apply) or view.document)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from muster.contract.hyperpod.identity import API_VERSION, KIND
+from muster.contract.hyperpod.object_identity import API_VERSION, KIND
 from muster.local.hyperpod.node import HOSTNAME, name_of
 from muster.local.hyperpod.operator.job_view import JobView
 

@@ -10,7 +10,7 @@ from typing import Any
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.hyperpod.pods.pod_process import PodProcess
 from muster.local.kubernetes.kinds.pods import DEFAULT_GRACE_SECONDS
-from muster.local.kubernetes.objects.store import ObjectStore
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.objects.watching import DELETED
 
 _AGENT = "muster.local.hyperpod.agent"

@@ -14,7 +14,7 @@ from muster.local.cloud_settings import Settings
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker.log_shipping import LogSink
 
-# Above those of training jobs (muster/local/sagemaker/instances.py).
+# Above those of training jobs (muster/local/sagemaker/job_hosts.py).
 _FIRST = int(ipaddress.IPv4Address("127.240.0.1"))
 _COUNT = 2**20 - 3
 

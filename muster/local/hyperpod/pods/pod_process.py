@@ -18,8 +18,8 @@ from muster.local.hyperpod.pods import pod_status, volumes
 from muster.local.hyperpod.pods.container_values import MissingReferenceError, command_of, variables
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.hyperpod.quantities import quantity
-from muster.local.kubernetes.kinds.resources import PODS
-from muster.local.kubernetes.objects.store import ObjectStore, timestamp
+from muster.local.kubernetes.kinds.served_resources import PODS
+from muster.local.kubernetes.objects.object_store import ObjectStore, timestamp
 from muster.local.processes.process_pool import Child
 from muster.local.sagemaker.local_image import image_variables, is_local
 from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from muster.local.kubernetes.kinds.resources import ROLE_BINDINGS, ROLES
 from muster.local.kubernetes.kinds.roles import GROUP as RBAC
+from muster.local.kubernetes.kinds.served_resources import ROLE_BINDINGS, ROLES
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import Document, bad_request, forbidden
-from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.access_policies import policy_allows
 from muster.local.kubernetes.rights.policy_rules import Rule, rules_of, uncovered
 from muster.local.kubernetes.rights.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED, Attributes, User

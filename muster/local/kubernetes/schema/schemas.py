@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from muster.contract.hyperpod.job_schema import job_schema
-from muster.local.kubernetes.kinds import resources
+from muster.local.kubernetes.kinds import served_resources
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import Document, bad_request
 from muster.local.kubernetes.schema.structural import Schema
@@ -47,10 +47,10 @@ _RULE = _object(
 _SUBJECT = _object(dict.fromkeys(("kind", "name", "namespace", "apiGroup"), _TEXT))
 _REFERENCE = _object(dict.fromkeys(("apiGroup", "kind", "name"), _TEXT))
 _BODIES: dict[Resource, Node] = {
-    resources.PODS: {"spec": {"$ref": "#/$defs/Spec"}, "status": _FREE},
-    resources.SERVICE_ACCOUNTS: {"automountServiceAccountToken": {"type": "boolean"}},
-    resources.ROLES: {"rules": _list(_RULE)},
-    resources.ROLE_BINDINGS: {"subjects": _list(_SUBJECT), "roleRef": _REFERENCE},
+    served_resources.PODS: {"spec": {"$ref": "#/$defs/Spec"}, "status": _FREE},
+    served_resources.SERVICE_ACCOUNTS: {"automountServiceAccountToken": {"type": "boolean"}},
+    served_resources.ROLES: {"rules": _list(_RULE)},
+    served_resources.ROLE_BINDINGS: {"subjects": _list(_SUBJECT), "roleRef": _REFERENCE},
 }
 
 

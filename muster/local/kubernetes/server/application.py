@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope, Send
 
 from muster.local.faults import KubernetesError
-from muster.local.kubernetes.kinds.resources import JOBS, RESOURCES
+from muster.local.kubernetes.kinds.served_resources import JOBS, RESOURCES
+from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.objects.status_errors import (
     Document,
     StatusError,
@@ -21,7 +22,6 @@ from muster.local.kubernetes.objects.status_errors import (
     not_served,
     unauthorized,
 )
-from muster.local.kubernetes.objects.store import ObjectStore
 from muster.local.kubernetes.rights.authorizer import Authorizer, review
 from muster.local.kubernetes.rights.users import ANONYMOUS, User, refusal
 from muster.local.kubernetes.server import bodies

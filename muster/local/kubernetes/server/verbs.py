@@ -9,8 +9,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.local.kubernetes.kinds.resources import SERVICE_ACCOUNTS
+from muster.local.kubernetes.kinds.served_resources import SERVICE_ACCOUNTS
 from muster.local.kubernetes.objects.metadata import parse_labels
+from muster.local.kubernetes.objects.object_store import DeleteOptions, Listing, ObjectStore
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import (
     Document,
@@ -21,7 +22,6 @@ from muster.local.kubernetes.objects.status_errors import (
     no_such_path,
     not_served,
 )
-from muster.local.kubernetes.objects.store import DeleteOptions, Listing, ObjectStore
 from muster.local.kubernetes.rights.authorizer import Authorizer
 from muster.local.kubernetes.rights.users import User
 from muster.local.kubernetes.schema.schemas import completed

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from muster.contract.hyperpod.identity import tags_of
 from muster.contract.hyperpod.job_document import ClusterJobError, cluster_job, drafted_job
 from muster.contract.hyperpod.job_schema import SchemaRule, job_schema, schema_problems
+from muster.contract.hyperpod.object_identity import tags_of
 from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
 from muster.contract.hyperpod.pod_work import PodWork
 from muster.contract.run.job_request import own_tags

@@ -7,9 +7,9 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.recipe.completion.family import family_of, instance_types
+from muster.contract.recipe.document_values import value_at
 from muster.contract.recipe.expansion import expansion
 from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.values import value_at
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.model_source import ModelSource, with_model

@@ -12,7 +12,7 @@ import pytest
 from muster.contract.hyperpod.cluster_token import cluster_token
 from muster.control.kubernetes.api import Connection, KubernetesApi
 from muster.control.kubernetes.cluster_errors import ClusterRefusedError, ClusterUnavailableError
-from muster.control.kubernetes.transport import Answer
+from muster.control.kubernetes.cluster_https import Answer
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory.clock import VirtualClock

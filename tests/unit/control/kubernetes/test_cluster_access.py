@@ -15,10 +15,10 @@ from muster.control.kubernetes.cluster_access import (
     answered,
 )
 from muster.control.kubernetes.cluster_errors import ClusterGoneError
+from muster.control.kubernetes.cluster_https import Answer
 from muster.control.kubernetes.namespace_roles import NamespaceRoles
-from muster.control.kubernetes.transport import Answer
 from muster.control.runtime import clock
-from muster.local.kubernetes.kinds.resources import ROLE_BINDINGS, ROLES
+from muster.local.kubernetes.kinds.served_resources import ROLE_BINDINGS, ROLES
 from tests.memory.clock import VirtualClock
 from tests.support.kubernetes_api import ApiClient, cluster_store
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from muster.local.hyperpod.agent.agent_state import TRANSITIONS, AgentState, StateBox
 from muster.local.hyperpod.agent.arguments import parse
 from muster.local.hyperpod.agent.elastic_agent import Ranks
 from muster.local.hyperpod.agent.log_rules import Rule
-from muster.local.hyperpod.agent.states import TRANSITIONS, AgentState, StateBox
 from tests.support.hyperpod.agent_cases import RULES, STARTS, Clock
 
 FACTS = json.loads((Path(__file__).parent / "agent_facts.json").read_bytes())

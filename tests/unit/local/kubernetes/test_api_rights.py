@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.local.kubernetes.kinds import resources
+from muster.local.kubernetes.kinds import served_resources
 from tests.support.kubernetes_api import JOBS, PODS, RBAC, ApiClient, job, pod
 
 ROLES = f"{RBAC}/namespaces/team/roles"
@@ -55,7 +55,7 @@ def test_a_right_comes_from_a_role_that_is_bound(api: ApiClient) -> None:
 
 def test_a_role_names_objects_and_subresources(api: ApiClient) -> None:
     for name in ("mine", "other"):
-        api.store.create(resources.PODS, pod(name), "team")
+        api.store.create(served_resources.PODS, pod(name), "team")
     rule = {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["mine"], "verbs": ["get", "list"]}
     api.call("POST", ROLES, role("one", rule))
     api.call("POST", BINDINGS, binding("one", "one"))

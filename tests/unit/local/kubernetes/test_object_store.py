@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from muster.contract.hyperpod.job_schema import schema_problems
-from muster.local.kubernetes.kinds.resources import JOBS, PODS
+from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
 from muster.local.kubernetes.objects.metadata import parse_labels
+from muster.local.kubernetes.objects.object_store import DeleteOptions, ObjectStore
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.store import DeleteOptions, ObjectStore
 from muster.local.kubernetes.objects.watching import Watch
 from muster.local.kubernetes.schema.schemas import schema_of
 from tests.support.kubernetes_api import job

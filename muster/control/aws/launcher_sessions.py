@@ -18,7 +18,7 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN, model_tag
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.clients import Clients
-from muster.control.aws.jobs import TrainingJobs
+from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.jobs import Jobs, LaunchRefusedError
 from muster.control.runtime import clock
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from muster.local.kubernetes.kinds.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from muster.local.kubernetes.kinds.served_resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from muster.local.kubernetes.objects.metadata import has_labels, metadata_problems
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import (

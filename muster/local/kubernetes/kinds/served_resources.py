@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.contract.hyperpod.identity import GROUP, KIND, PLURAL, VERSION
+from muster.contract.hyperpod.object_identity import GROUP, KIND, PLURAL, VERSION
 from muster.local.kubernetes.kinds.pods import JobRules, PodRules
 from muster.local.kubernetes.kinds.roles import GROUP as RBAC
 from muster.local.kubernetes.kinds.roles import BindingRules, RoleRules

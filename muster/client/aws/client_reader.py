@@ -28,7 +28,7 @@ def private_hub() -> str | None:
 class ClientReader(LocalFiles):
     """A `RecipeReader` with the rights of the user. The session is opened when AWS is asked for the first time.
 
-    Where AWS cannot be reached, its methods raise a `muster.client.errors.ClientError`.
+    Where AWS cannot be reached, its methods raise a `muster.client.client_errors.ClientError`.
     """
 
     def __init__(self, session: Callable[[], AnySession]) -> None:

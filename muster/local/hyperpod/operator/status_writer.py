@@ -9,7 +9,7 @@ from muster.local.hyperpod.operator.conditions import with_condition, without
 from muster.local.hyperpod.operator.faults_of_pods import Fault
 from muster.local.hyperpod.operator.job_view import JobView
 from muster.local.hyperpod.operator.pod_view import PodView
-from muster.local.kubernetes.objects.store import ObjectStore, timestamp
+from muster.local.kubernetes.objects.object_store import ObjectStore, timestamp
 
 Status = dict[str, Any]
 _MESSAGE_MAX = 32_768  # Kubernetes: the message of a condition

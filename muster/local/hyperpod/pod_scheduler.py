@@ -10,8 +10,8 @@ from muster.local.hyperpod import placement
 from muster.local.hyperpod.nodes import Nodes
 from muster.local.hyperpod.quantities import requests_of
 from muster.local.hyperpod.work_queue import WorkQueue
-from muster.local.kubernetes.kinds.resources import PODS
-from muster.local.kubernetes.objects.store import ObjectStore, timestamp
+from muster.local.kubernetes.kinds.served_resources import PODS
+from muster.local.kubernetes.objects.object_store import ObjectStore, timestamp
 
 _ALL = "pods"
 

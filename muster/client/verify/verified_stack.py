@@ -15,7 +15,7 @@ from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import CONFIG
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
-from muster.client.errors import ClientError, DeniedError
+from muster.client.client_errors import ClientError, DeniedError
 from muster.client.verify.check_outcomes import Check, Outcome, check
 from muster.contract.spec.stack_defaults import StackDefaults
 
