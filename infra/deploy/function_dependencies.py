@@ -31,7 +31,7 @@ class BundleError(ConfigurationError):
 
 
 @dataclass(frozen=True)
-class Target:
+class WheelTarget:
     """The platform that will run the code."""
 
     key: str
@@ -40,12 +40,12 @@ class Target:
     """A Python of the version that will run the code. Without one there is no bytecode, and functions start slower."""
 
 
-def target_of(platform: Platform) -> Target:
+def target_of(platform: Platform) -> WheelTarget:
     """What uv and the compiler need to know of `platform`."""
     tag = sys.implementation.cache_tag
     if platform is Platform.LOCAL:
         key = f"local-{tag}-{sysconfig.get_platform()}"
-        return Target(key, (), sys.executable)
+        return WheelTarget(key, (), sys.executable)
     options = ("--python-platform", LAMBDA_WHEELS, "--python-version", LAMBDA_PYTHON)
     # Python ignores bytecode of another version.
     same = ".".join(host.python_version_tuple()[:2]) == LAMBDA_PYTHON
@@ -53,7 +53,7 @@ def target_of(platform: Platform) -> Target:
     if compiler is None:
         note = f"There is no python{LAMBDA_PYTHON} on the PATH: the functions have no bytecode and start more slowly."
         print(note, file=sys.stderr)
-    return Target(f"aws-{LAMBDA_PYTHON}-{'compiled' if compiler else 'sources'}", options, compiler)
+    return WheelTarget(f"aws-{LAMBDA_PYTHON}-{'compiled' if compiler else 'sources'}", options, compiler)
 
 
 def _working_python(name: str) -> str | None:
@@ -64,7 +64,7 @@ def _working_python(name: str) -> str | None:
     return path
 
 
-def install(requirements: Path, target: Target, destination: Path) -> None:
+def install(requirements: Path, target: WheelTarget, destination: Path) -> None:
     """Install `requirements` into a folder beside `destination`, then move it there: a failure leaves nothing.
 
     Raises:
@@ -110,7 +110,7 @@ def _prune(folder: Path) -> None:
     cut_down(data)
 
 
-def compile_sources(target: Target, folder: Path) -> None:
+def compile_sources(target: WheelTarget, folder: Path) -> None:
     """Write bytecode beside the sources: a cold import takes 0.4 s of CPU instead of 0.85 s, and Lambda keeps none.
 
     It is not checked against the sources, which do not change in a bundle and have no real modification times.

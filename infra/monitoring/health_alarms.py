@@ -43,7 +43,7 @@ _FOR_AN_HOUR = _Lasting(1, 12)  # one notification for an hour's reruns, not one
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _AlarmRule:
     """An alarm for more than `normal` of `metric` within five minutes; `what` says what is wrong."""
 
     name: str
@@ -71,7 +71,7 @@ class HealthAlarms(Construct):
         for alarm in self.alarms:
             alarm.add_alarm_action(notify)
 
-    def _alarm(self, rule: _Rule) -> cloudwatch.Alarm:
+    def _alarm(self, rule: _AlarmRule) -> cloudwatch.Alarm:
         return cloudwatch.Alarm(
             self,
             rule.name,
@@ -86,13 +86,13 @@ class HealthAlarms(Construct):
         )
 
 
-def _rules(watched: WatchedResources, stack: Stack) -> Iterator[_Rule]:
-    yield _Rule(
+def _rules(watched: WatchedResources, stack: Stack) -> Iterator[_AlarmRule]:
+    yield _AlarmRule(
         "run-failed",
         watched.state_machine.metric_failed(),
         "a run failed; its execution says why",
     )
-    yield _Rule(
+    yield _AlarmRule(
         "dead-letters",
         watched.dead_letters.metric_approximate_number_of_messages_visible(),
         f"an event could not be handled. `muster deadletters list --stack {stack.stack_name} --region {stack.region}` "
@@ -101,7 +101,7 @@ def _rules(watched: WatchedResources, stack: Stack) -> Iterator[_Rule]:
         # SQS stops measuring a queue that is not used for six hours, although its messages are still there.
         missing=cloudwatch.TreatMissingData.IGNORE,
     )
-    yield _Rule(
+    yield _AlarmRule(
         "reruns-above-normal",
         muster_metric(RERUNS_WITHIN_HOUR, watched.job_prefix),
         f"a replica was rerun more than {RERUNS_WITHIN_HOUR_NORMAL} times within an hour",
@@ -111,7 +111,7 @@ def _rules(watched: WatchedResources, stack: Stack) -> Iterator[_Rule]:
     )
     for name in OF_EVERY_RUN:
         what = f"the function {name} failed repeatedly; its log says why"
-        yield _Rule(f"errors-{name}", watched.functions[name].metric_errors(), what, lasting=_AGAIN)
+        yield _AlarmRule(f"errors-{name}", watched.functions[name].metric_errors(), what, lasting=_AGAIN)
     for name in CALLED_PER_REPLICA:
         what = f"the function {name} is throttled: the account has too few concurrent executions for its runs"
-        yield _Rule(f"throttles-{name}", watched.functions[name].metric_throttles(), what, lasting=_FOR_15_MINUTES)
+        yield _AlarmRule(f"throttles-{name}", watched.functions[name].metric_throttles(), what, lasting=_FOR_15_MINUTES)

@@ -29,7 +29,7 @@ Fields = dict[str, object]
 """A document as parsed JSON."""
 
 _PLACE_MAX, _WORDS_MAX = 120, 300  # of a field's path and of an error's words
-_Member = TypeVar("_Member", bound=StrEnum)
+_Choice = TypeVar("_Choice", bound=StrEnum)
 _VERSION_TEXT_MAX = 32  # of a version of Muster in a document that cannot be trusted yet
 
 
@@ -130,7 +130,7 @@ def written_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def known_member(value: str, otherwise: _Member) -> _Member:
+def known_member(value: str, otherwise: _Choice) -> _Choice:
     """The member of the enumeration with this value; `otherwise` for one that only another version of Muster knows."""
     kind = type(otherwise)
     return kind(value) if value in set(kind) else otherwise

@@ -20,7 +20,7 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
 from muster.control.aws.job_logs import JobLogs
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
@@ -215,7 +215,7 @@ class Runs:
 
     _CACHED = 32
 
-    def __init__(self, store: Store, backends: Backends, logs: JobLogs) -> None:
+    def __init__(self, store: DocumentStore, backends: Backends, logs: JobLogs) -> None:
         self._store = store
         self._backends = backends
         self._logs = logs

@@ -8,12 +8,12 @@ from muster.contract.run.lineage import Lineage
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result
 from muster.contract.spec.spec import Spec
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.lineage_rounds import has_history
 
 
-def register_continuation(store: Store, spec: Spec, continuation: Continuation) -> Lineage:
+def register_continuation(store: DocumentStore, spec: Spec, continuation: Continuation) -> Lineage:
     """Make `continuation` the one run that continues `spec.resume_from`, and return its lineage. Idempotent.
 
     Raises:

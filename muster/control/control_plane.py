@@ -12,7 +12,7 @@ from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.sagemaker_jobs import TrainingJobs
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
 from muster.control.runtime.after_restore import after_restore
@@ -58,9 +58,9 @@ class ControlPlane:
         return budget
 
     @cached_property
-    def store(self) -> Store:
+    def store(self) -> DocumentStore:
         """The stack's bucket."""
-        return Store(self.clients.s3, self.settings.bucket)
+        return DocumentStore(self.clients.s3, self.settings.bucket)
 
     @cached_property
     def jobs(self) -> TrainingJobs:

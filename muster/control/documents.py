@@ -10,7 +10,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.fence import Fence
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 
 if TYPE_CHECKING:
     from muster.contract.run.continuation import Continuation
@@ -41,7 +41,7 @@ NOT_LOOKED_UP = Seen(None, None)
 class RunDocuments:
     """The documents of one run."""
 
-    def __init__(self, store: Store, run: str) -> None:
+    def __init__(self, store: DocumentStore, run: str) -> None:
         self.store = store
         self.run = run
         self.layout = RunLayout(run)

@@ -9,7 +9,7 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result
 from muster.contract.text import shortened
 from muster.control.active_run import ActiveRun
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 
 
 def enter_ended_run(run: ActiveRun, result: Result, continued_by: str | None) -> None:
@@ -26,7 +26,7 @@ def enter_ended_run(run: ActiveRun, result: Result, continued_by: str | None) ->
             return
 
 
-def _written(store: Store, key: str, ended: EndedRun) -> bool:
+def _written(store: DocumentStore, key: str, ended: EndedRun) -> bool:
     found = store.get(key)
     if found is None:
         return store.create(key, EndedRuns(runs=(ended,)).to_json())

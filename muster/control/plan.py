@@ -22,7 +22,7 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.source_delivery import is_source_key, source_key
 from muster.control.aws.clients import Clients
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 from muster.control.runtime.time_budget import TimeBudget
@@ -62,7 +62,7 @@ class Deployment:
     pod_role_arn: str | None = None
 
 
-def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
+def make_plan(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> Plan:
     """Write the plan and the run document. Idempotent: the first plan of an execution stays.
 
     A run is planned again after a retry and after its turn in the queue. The stack may have other defaults, another
@@ -84,7 +84,7 @@ def make_plan(store: Store, deployment: Deployment, request: PlanRequest) -> Pla
     return plan
 
 
-def _planned(store: Store, deployment: Deployment, request: PlanRequest) -> Plan:
+def _planned(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
     prepared = _prepared(store, deployment, request)
     spec = _completed(parse_spec(request.input if prepared is None else prepared.document), deployment, request)
@@ -120,7 +120,7 @@ def _prepare_clusters(deployment: Deployment, plan: Plan) -> None:
     identities.prepare(plan, deployment.pod_role_arn, TimeBudget.of(_CLUSTER_SECONDS))
 
 
-def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
+def _prepared(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
     """The spec with its model looked up and its recipe resolved; None where it has neither.
 
     Raises:
@@ -138,7 +138,7 @@ def _prepared(store: Store, deployment: Deployment, request: PlanRequest) -> Pre
     return prepared_spec(store, given, reader)
 
 
-def _continued(store: Store, spec: Spec, run: str, execution_arn: str) -> Lineage:
+def _continued(store: DocumentStore, spec: Spec, run: str, execution_arn: str) -> Lineage:
     """Register the run as the continuation of another one: its lineage."""
     # Most runs continue none, and the result's models would add to every cold start.
     from muster.contract.run.continuation import Continuation  # noqa: PLC0415
@@ -147,7 +147,7 @@ def _continued(store: Store, spec: Spec, run: str, execution_arn: str) -> Lineag
     return register_continuation(store, spec, Continuation(run=run, execution_arn=execution_arn))
 
 
-def _keep_source(store: Store, uri: str) -> None:
+def _keep_source(store: DocumentStore, uri: str) -> None:
     """Let an archive in the stack's bucket exist for as long as the run; a continuation's may be as old as its lineage.
 
     Raises:

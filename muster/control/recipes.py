@@ -16,7 +16,7 @@ from muster.contract.recipe.recipe_reader import RecipeReader
 from muster.contract.recipe.recipe_text import TEXT_MAX, load_recipe_text
 from muster.contract.recipe.unresolved import reference_of, requested_recipe, with_problems_beside
 from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import keep
 
@@ -28,7 +28,7 @@ class PreparedSpec:
     document: dict[str, Any]
     objects: Mapping[str, bytes] = field(default_factory=dict)
 
-    def store(self, store: Store) -> None:
+    def store(self, store: DocumentStore) -> None:
         """Store the recipes, so that they exist for as long as the run. Idempotent.
 
         Raises:
@@ -38,7 +38,7 @@ class PreparedSpec:
             _keep(store, key, body)
 
 
-def prepared_spec(store: Store, given: Mapping[Any, Any], reader: RecipeReader) -> PreparedSpec:
+def prepared_spec(store: DocumentStore, given: Mapping[Any, Any], reader: RecipeReader) -> PreparedSpec:
     """The ordinary spec of one that names a model or a recipe.
 
     A client has resolved the recipe and stored it; or the spec only names it, and it is read with `reader` and resolved
@@ -65,7 +65,7 @@ def prepared_spec(store: Store, given: Mapping[Any, Any], reader: RecipeReader) 
     return PreparedSpec(found.document, {recipe_key(one.digest): one.to_yaml().encode() for one in found.recipes})
 
 
-def _stored_recipes(store: Store, reference: RecipeReference) -> dict[str, bytes]:
+def _stored_recipes(store: DocumentStore, reference: RecipeReference) -> dict[str, bytes]:
     """The resolved recipes that a client, or an earlier plan, has stored.
 
     Raises:
@@ -87,13 +87,13 @@ def _stored_recipes(store: Store, reference: RecipeReference) -> dict[str, bytes
     return found
 
 
-def _earlier_run(store: Store, name: str) -> EarlierRun | None:
+def _earlier_run(store: DocumentStore, name: str) -> EarlierRun | None:
     documents = RunDocuments(store, name)
     plan = documents.plan()
     return None if plan is None else EarlierRun(plan, documents.result())
 
 
-def _keep(store: Store, key: str, body: bytes) -> None:
+def _keep(store: DocumentStore, key: str, body: bytes) -> None:
     """Let an object that its key describes exist with these bytes for as long as a run can need it."""
     for _ in store.attempts(store.uri(key)):
         if not keep(store, key, lambda: body):

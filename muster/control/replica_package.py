@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from muster.contract.training.source_delivery import REFRESH_DAYS, package_key
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.runtime import clock
 
 
@@ -32,7 +32,7 @@ class ReplicaPackage:
         """Where it is stored in the stack's bucket."""
         return package_key(hashlib.sha256(self._body).hexdigest())
 
-    def store(self, store: Store) -> str:
+    def store(self, store: DocumentStore) -> str:
         """Store the package unless a recent copy exists; its URI. It then exists for as long as a run can need it.
 
         Raises:
@@ -44,7 +44,7 @@ class ReplicaPackage:
         return store.uri(self.key)
 
 
-def keep(store: Store, key: str, read: Callable[[], bytes | None]) -> bool:
+def keep(store: DocumentStore, key: str, read: Callable[[], bytes | None]) -> bool:
     """Write an object again with what `read` returns, unless it is young; whether it exists.
 
     Objects of this kind expire by their age (source_delivery.EXPIRY_DAYS).

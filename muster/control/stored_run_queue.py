@@ -7,7 +7,7 @@ from functools import partial
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.aws.task_tokens import Tokens
 from muster.control.runtime.parallel import PARALLEL, in_another_order, in_parallel
 
@@ -15,7 +15,7 @@ from muster.control.runtime.parallel import PARALLEL, in_another_order, in_paral
 class RunQueue:
     """The queue of a stack that runs at most `cap` replicas at once. Queued runs wait for their task tokens."""
 
-    def __init__(self, store: Store, tokens: Tokens, cap: int) -> None:
+    def __init__(self, store: DocumentStore, tokens: Tokens, cap: int) -> None:
         self._store = store
         self._tokens = tokens
         self._cap = cap

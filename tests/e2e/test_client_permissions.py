@@ -10,7 +10,7 @@ import pytest
 
 from muster import DeadLetter, Muster, RunState
 from muster.client.client_errors import DeniedError
-from muster.client.verify.check_outcomes import Outcome
+from muster.client.verify.check_outcomes import CheckOutcome
 from muster.client.verify.stack_checks import orphans
 from muster.client.verify.verified_stack import Account
 from muster.contract.layout import RunLayout
@@ -141,7 +141,7 @@ def test_the_documented_permissions_are_enough_and_keep_the_control_planes_own(
     wait_until("the continuation's job", lambda: "InProgress" in stack.run(continued_by.name).statuses().values())
     continued_by.cancel()
     assert continued_by.wait(timeout=120).state is RunState.STOPPED
-    assert [check.outcome for check in orphans(Account(muster._cloud), young_seconds=0)] == [Outcome.OK]
+    assert [check.outcome for check in orphans(Account(muster._cloud), young_seconds=0)] == [CheckOutcome.OK]
     assert not muster._cloud.jobs.stop(stack.run(run.name).job()), "it has ended"
     # As a replica leaves a model: the runs here end without one.
     layout = RunLayout(run.name)

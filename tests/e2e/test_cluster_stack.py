@@ -9,7 +9,7 @@ import pytest
 
 from muster import Backend, Muster, Run, RunStatus
 from muster.client.aws.cluster_api import ClusterApi
-from muster.client.verify.check_outcomes import Check, Outcome
+from muster.client.verify.check_outcomes import Check, CheckOutcome
 from muster.client.verify.cluster_checks import ClusterChecks
 from muster.client.verify.verified_stack import Account
 from muster.contract.run.result import Result, Verdict
@@ -109,7 +109,7 @@ class Rights:
         return {
             check.name.removesuffix(f"-{self.cluster.name}"): check
             for check in found
-            if check.outcome is not Outcome.OK
+            if check.outcome is not CheckOutcome.OK
         }
 
     def roles(self) -> list[str]:

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from muster import Muster
-from muster.client.verify.check_outcomes import Check, Outcome, Verification
+from muster.client.verify.check_outcomes import Check, CheckOutcome, Verification
 from muster.client.verify.verification import NoImageError, Verifier, Wishes
 from muster.contract.errors import SpecError
 from tests.support import client_stack
@@ -40,7 +40,7 @@ def verify(stack: Deployed, commands: CommandServer) -> Callable[..., Verificati
     return run
 
 
-def named(found: Verification | list[Check], outcome: Outcome) -> dict[str, Check]:
+def named(found: Verification | list[Check], outcome: CheckOutcome) -> dict[str, Check]:
     checks = found if isinstance(found, list) else found.checks
     return {check.name: check for check in checks if check.outcome is outcome}
 
@@ -49,9 +49,9 @@ def test_all_of_it_holds_on_the_embedded_cloud_and_nothing_is_left(
     stack: Deployed, verify: Callable[..., Verification]
 ) -> None:
     found = verify(code=0)
-    assert named(found, Outcome.FAILED) == {}
-    assert named(found, Outcome.UNCHECKED).keys() == NOT_THERE
-    assert named(found, Outcome.INFO).keys() == INFO
+    assert named(found, CheckOutcome.FAILED) == {}
+    assert named(found, CheckOutcome.UNCHECKED).keys() == NOT_THERE
+    assert named(found, CheckOutcome.INFO).keys() == INFO
     assert found.promise is not None
     assert found.promise.usd is not None
     assert found.promise.usd < 0.10
@@ -97,7 +97,7 @@ def test_what_is_broken_in_the_stack_is_found_and_named(
     spec = tmp_path / "run.json"
     spec.write_text(json.dumps({"replicas": 101, "entrypoint": ["true"], "instance_type": "ml.m5.large"}))
     found = verify("--no-run", str(spec), code=1)
-    failed = named(found, Outcome.FAILED)
+    failed = named(found, CheckOutcome.FAILED)
     assert failed.keys() == broken.keys()
     for name, words in broken.items():
         assert re.search(words, failed[name].seen), failed[name].seen
@@ -115,9 +115,9 @@ def test_what_the_caller_may_not_ask_is_unchecked_and_what_the_stack_lacks_is_na
     key = workshop.access_key([{"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": ["*"]}])
     muster = Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
     found = list(Verifier(muster, Wishes(run=False)).checks(lambda _: None))
-    assert named(found, Outcome.FAILED) == {}
-    assert named(found, Outcome.OK).keys() == {"credentials", "stack", "version"}
-    unchecked = named(found, Outcome.UNCHECKED)
+    assert named(found, CheckOutcome.FAILED) == {}
+    assert named(found, CheckOutcome.OK).keys() == {"credentials", "stack", "version"}
+    unchecked = named(found, CheckOutcome.UNCHECKED)
     assert json.loads(unchecked["quota"].remedy)["Action"] == ["servicequotas:ListServiceQuotas"]
     assert "cloudformation:GetTemplate" in unchecked["permissions"].seen
     # Without the run no image is needed, and what is missing is named.
@@ -126,7 +126,7 @@ def test_what_the_caller_may_not_ask_is_unchecked_and_what_the_stack_lacks_is_na
         Verifier(bare, Wishes())
     with pytest.raises(SpecError, match="instance_type"):
         Verifier(muster, Wishes(instance_type="m5.large"))
-    failed = named(list(Verifier(bare, Wishes(run=False)).checks(lambda _: None)), Outcome.FAILED)
+    failed = named(list(Verifier(bare, Wishes(run=False)).checks(lambda _: None)), CheckOutcome.FAILED)
     assert "ReplicaRoleArn" in failed["stack"].seen
     assert "event-rules" in failed
 

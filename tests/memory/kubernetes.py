@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from muster.contract.hyperpod.job_schema import schema_problems
 from muster.contract.hyperpod.object_identity import GROUP, KIND, PLURAL, VERSION
-from muster.control.kubernetes.cluster_https import Answer
+from muster.control.kubernetes.cluster_https import HttpAnswer
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ class Kubernetes:
         """The way to an endpoint."""
         return MemoryTransport(self, url, self._calls)
 
-    def answer(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def answer(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """The answer of the API at an endpoint.
 
         Raises:
@@ -351,7 +351,7 @@ class Kubernetes:
             found = cluster.answer(method, path, body)
         except StatusError as error:
             return failure(error.code, error.reason, error.message)
-        return Answer(201 if method == "POST" else 200, {}, json.dumps(found).encode())
+        return HttpAnswer(201 if method == "POST" else 200, {}, json.dumps(found).encode())
 
     # --- EKS -----------------------------------------------------------------------------------
 
@@ -441,10 +441,10 @@ class MemoryTransport:
     def __init__(self, kubernetes: Kubernetes, url: str, calls: Calls) -> None:
         self._kubernetes, self._url, self._calls = kubernetes, url, calls
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """The answer."""
 
-        def effect() -> Answer:
+        def effect() -> HttpAnswer:
             return self._kubernetes.answer(self._url, method, path, headers, body)
 
         parameters = {"path": path, "body": body}
@@ -454,11 +454,11 @@ class MemoryTransport:
             return failure(refused.status, refused.code, refused.message)
 
 
-def failure(code: int, reason: str, message: str) -> Answer:
+def failure(code: int, reason: str, message: str) -> HttpAnswer:
     """An error of the API."""
     status = {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code}
     headers = {"retry-after": "1"} if code == 429 else {}
-    return Answer(code, headers, json.dumps(status).encode())
+    return HttpAnswer(code, headers, json.dumps(status).encode())
 
 
 def endpoint(cluster: str) -> str:

@@ -23,7 +23,7 @@ from botocore.hooks import HierarchicalEmitter
 from botocore.paginate import Paginator
 
 from muster.control.aws import clients
-from muster.control.kubernetes.cluster_https import Answer
+from muster.control.kubernetes.cluster_https import HttpAnswer
 from tests.memory import models
 from tests.memory.calls import AwsError, Operation, is_passing, metadata
 from tests.memory.clock import VirtualClock
@@ -165,7 +165,7 @@ class SimulatedCloud(MemoryCloud):
     def transport(self, url: str) -> SimulatedTransport:
         return SimulatedTransport(self, url)
 
-    def request(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def request(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """Send one request to a cluster's API; the client under test tries again by itself.
 
         Raises:
@@ -173,7 +173,7 @@ class SimulatedCloud(MemoryCloud):
         """
         name, job = operation(method, path), _job_of(path, body)
 
-        def effect() -> Answer:
+        def effect() -> HttpAnswer:
             if name == "DeleteJob":
                 self._stops(job)
             return self.kubernetes.answer(url, method, path, headers, body)
@@ -254,7 +254,7 @@ class SimulatedTransport:
     def __init__(self, cloud: SimulatedCloud, url: str) -> None:
         self._cloud, self._url = cloud, url
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         return self._cloud.request(self._url, method, path, headers, body)
 
 

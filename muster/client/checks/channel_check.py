@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.error_translation import error_code, translated
-from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import CheckFindings
 from muster.client.client_errors import ClientError
 from muster.contract.errors import Problem
 from muster.contract.layout import split_s3_uri
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
 
 
-def check_channels(cloud: Cloud, spec: Spec, denied: Container[str] = ()) -> Findings:
+def check_channels(cloud: Cloud, spec: Spec, denied: Container[str] = ()) -> CheckFindings:
     """Channels without data, which SageMaker refuses. The caller may see less than the replicas: that is a remark.
 
     `denied` are places that the replicas may not read: the remark on them has the cure, and none is added.
     """
-    found = Findings()
+    found = CheckFindings()
     for field, source in _sources(spec):
         one = _check(cloud.connection.s3, field, source)
-        found += Findings(one.problems) if source.s3_uri in denied else one
+        found += CheckFindings(one.problems) if source.s3_uri in denied else one
     return found
 
 
@@ -46,25 +46,25 @@ def _sources(spec: Spec) -> Iterator[tuple[str, S3DataSource]]:
                 yield f"{before}input_data_config.{index}.data_source.s3_data_source.s3_uri", source
 
 
-def _check(s3: S3Client, field: str, source: S3DataSource) -> Findings:
+def _check(s3: S3Client, field: str, source: S3DataSource) -> CheckFindings:
     bucket, key = split_s3_uri(source.s3_uri)
     try:
         with translated():
             try:
                 if source.s3_data_type in {"ManifestFile", "AugmentedManifestFile"}:
                     s3.head_object(Bucket=bucket, Key=key)
-                    return Findings()
+                    return CheckFindings()
                 answer = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
             except AwsError as error:
                 if error_code(error) not in {"404", "NoSuchBucket", "NoSuchKey"}:
                     raise
                 return _nothing(field, source, "no such bucket" if error_code(error) == "NoSuchBucket" else "")
     except ClientError as error:
-        return Findings(remarks=(f"it is not known whether {source.s3_uri} has data: {str(error).rstrip('.')}",))
-    return Findings() if answer.get("KeyCount") else _nothing(field, source)
+        return CheckFindings(remarks=(f"it is not known whether {source.s3_uri} has data: {str(error).rstrip('.')}",))
+    return CheckFindings() if answer.get("KeyCount") else _nothing(field, source)
 
 
-def _nothing(field: str, source: S3DataSource, why: str = "") -> Findings:
+def _nothing(field: str, source: S3DataSource, why: str = "") -> CheckFindings:
     allowed = why or ("no object begins with it" if source.s3_data_type == "S3Prefix" else "there is no such object")
     remedy = "correct the URI, or put the data there; SageMaker refuses a channel without data"
-    return Findings((Problem(field, repr(source.s3_uri), remedy, allowed),))
+    return CheckFindings((Problem(field, repr(source.s3_uri), remedy, allowed),))

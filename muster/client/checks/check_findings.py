@@ -9,14 +9,14 @@ from muster.contract.errors import Problem
 
 
 @dataclass(frozen=True)
-class Findings:
+class CheckFindings:
     """`problems` are certain mistakes, with which nothing is started. `remarks` may be fine."""
 
     problems: tuple[Problem, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    def __add__(self, other: Findings) -> Findings:
-        return Findings(self.problems + other.problems, self.remarks + other.remarks)
+    def __add__(self, other: CheckFindings) -> CheckFindings:
+        return CheckFindings(self.problems + other.problems, self.remarks + other.remarks)
 
 
 def place(path: Path, line: int | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import CheckFindings
 from muster.contract.errors import Problem
 
 # The grammar of image names (distribution/reference): a registry has a dot, a port, or is localhost.
@@ -19,15 +19,15 @@ _OWN = ("<", "muster-local/")
 _EXAMPLE = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 
 
-def check_image(image: str) -> Findings:
+def check_image(image: str) -> CheckFindings:
     """What is wrong with the name, or left to chance by it."""
     if image.startswith(_OWN):
-        return Findings()
+        return CheckFindings()
     found = _NAME.fullmatch(image)
     if found is None:
         allowed = "registry/repository:tag, with a repository in lower case"
         remedy = f"write it as {_EXAMPLE}/training:1"
-        return Findings((Problem("image", repr(image), remedy, allowed),))
+        return CheckFindings((Problem("image", repr(image), remedy, allowed),))
     remarks = []
     if not found["registry"]:
         remarks.append(
@@ -37,4 +37,4 @@ def check_image(image: str) -> Findings:
         remarks.append(
             f"the image {image} has no tag, so it is `latest`, which may change between attempts: name a tag"
         )
-    return Findings(remarks=tuple(remarks))
+    return CheckFindings(remarks=tuple(remarks))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from muster.client.checks.check_findings import Findings, place
+from muster.client.checks.check_findings import CheckFindings, place
 from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Missing, locate
 from muster.contract.errors import Problem, StatedProblem
@@ -28,7 +28,7 @@ _COMMAND = re.compile(r"-[A-Za-z]*c")
 _FILES = (".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
 
 
-def check_script(program: Program, root: Path) -> Findings:
+def check_script(program: Program, root: Path) -> CheckFindings:
     """What is wrong with the entrypoint of `program`, which starts in the source at `root`."""
     words = program.words
     kind, operand = _operand(words)
@@ -36,9 +36,9 @@ def check_script(program: Program, root: Path) -> Findings:
         return _check_module(operand, root)
     problem = _missing_script(operand, root) if kind == "script" else None
     if problem is not None:
-        return Findings((problem,))
+        return CheckFindings((problem,))
     begin = words.index(operand) + 1 if operand in words else len(words)
-    return Findings(remarks=tuple(_remarks(words[begin:], root)))
+    return CheckFindings(remarks=tuple(_remarks(words[begin:], root)))
 
 
 def _operand(words: Sequence[str]) -> tuple[str, str]:
@@ -86,14 +86,14 @@ def _is_runnable(path: Path) -> bool:
         return True
 
 
-def _check_module(module: str, root: Path) -> Findings:
+def _check_module(module: str, root: Path) -> CheckFindings:
     located = locate(root, module) if module else None
     if not isinstance(located, Missing) or located.elsewhere:
-        return Findings()
+        return CheckFindings()
     near = located.nearest()
     remedy = f"did you mean {near}?" if near else "correct the name, or add the module"
     statement = f"there is no module {module} in {place(root)}"
-    return Findings((StatedProblem("entrypoint", statement, remedy),))
+    return CheckFindings((StatedProblem("entrypoint", statement, remedy),))
 
 
 def _remarks(words: Sequence[str], root: Path) -> list[str]:

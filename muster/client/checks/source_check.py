@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.checked_program import Program
 from muster.client.checks.image_check import check_image
 from muster.client.checks.package_check import check_packages
@@ -19,28 +19,28 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 
 
-def check_source(document: Mapping[Any, object]) -> Findings:
+def check_source(document: Mapping[Any, object]) -> CheckFindings:
     """Problems of the source folder, the trainer, the script and the image; the rest of the spec may be wrong."""
     program = Program.of(document)
-    found = Findings() if program.image is None else check_image(program.image)
+    found = CheckFindings() if program.image is None else check_image(program.image)
     if program.module is not None and program.module.endswith(".py"):
         meant = f"{program.module.removesuffix('.py')}:{program.function}"
         statement = f"found {program.trainer!r}, which names a file"
-        return Findings((StatedProblem("trainer", statement, f"name the module: {meant}"),)) + found
+        return CheckFindings((StatedProblem("trainer", statement, f"name the module: {meant}"),)) + found
     if program.source_dir is None or program.source_dir.startswith("s3://"):
         return found
     root = Path(program.source_dir)
     missing = folder_problem(root)
     if missing is not None:
-        return Findings((missing,)) + found
+        return CheckFindings((missing,)) + found
     if program.module is not None:
         found = check_trainer(program, root) + found
     if program.words:
         found = check_script(program, root) + found
-    return found + Findings(remarks=(*check_packages(program, root), *check_rank(program, root)))
+    return found + CheckFindings(remarks=(*check_packages(program, root), *check_rank(program, root)))
 
 
-def check_spec(spec: Spec) -> Findings:
+def check_spec(spec: Spec) -> CheckFindings:
     """The same for a spec that has been read."""
     return check_source(spec.model_dump(mode="json", exclude_unset=True))
 

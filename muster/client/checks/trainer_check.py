@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from muster.client.checks.call_check import call_problems
-from muster.client.checks.check_findings import Findings, place
+from muster.client.checks.check_findings import CheckFindings, place
 from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Found, Missing, Unknown, locate
 from muster.client.checks.python_names import (
@@ -21,7 +21,7 @@ from muster.client.launch.ignore import IGNORE_FILE, Ignored
 from muster.contract.errors import Problem, StatedProblem
 
 
-def check_trainer(program: Program, root: Path) -> Findings:
+def check_trainer(program: Program, root: Path) -> CheckFindings:
     """What is wrong with the trainer of `program` in the source at `root`. Without certainty nothing is wrong."""
     module = program.module or ""
     located = locate(root, module)
@@ -29,16 +29,16 @@ def check_trainer(program: Program, root: Path) -> Findings:
         if isinstance(located, Missing):
             return _check_missing(program, root, located)
         if isinstance(located, Unknown):
-            return Findings()
+            return CheckFindings()
         if Ignored.of(root).leaves_out(located.path.relative_to(root)):
             statement = f"{IGNORE_FILE} leaves {place(located.path)} out of the source"
-            return Findings((StatedProblem("trainer", statement, f"add a line to {IGNORE_FILE} that keeps it"),))
+            return CheckFindings((StatedProblem("trainer", statement, f"add a line to {IGNORE_FILE} that keeps it"),))
         found = resolve(root, module, program.function)
         if isinstance(found, NoSuchName):
-            return Findings((_no_function(found),))
-        return Findings(tuple(call_problems(program, found)) if isinstance(found, Definition) else ())
+            return CheckFindings((_no_function(found),))
+        return CheckFindings(tuple(call_problems(program, found)) if isinstance(found, Definition) else ())
     except UnreadableSourceError as error:
-        return Findings((unreadable("trainer", error),))
+        return CheckFindings((unreadable("trainer", error),))
 
 
 def unreadable(field: str, error: UnreadableSourceError) -> Problem:
@@ -75,7 +75,7 @@ def _is_installed(top: str) -> bool:
         return False
 
 
-def _check_missing(program: Program, root: Path, located: Missing) -> Findings:
+def _check_missing(program: Program, root: Path, located: Missing) -> CheckFindings:
     module = program.module or ""
     full = ".".join([*located.parents, located.part])
     near = is_misspelled(root, module, program.function)
@@ -84,11 +84,11 @@ def _check_missing(program: Program, root: Path, located: Missing) -> Findings:
         where = f" ({place(meant.path)})" if isinstance(meant, Found) else ""
         remedy = f"did you mean {near}{where}?"
     elif located.elsewhere:
-        return Findings(remarks=(_not_here(module, root),))
+        return CheckFindings(remarks=(_not_here(module, root),))
     else:
         remedy = "correct the name, or add the module"
     statement = f"there is no module {full} in {place(root)}"
-    return Findings((StatedProblem("trainer", statement, remedy),))
+    return CheckFindings((StatedProblem("trainer", statement, remedy),))
 
 
 def _not_here(module: str, root: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from muster.client.cli.exit_codes import ExitCode
-from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, Watch, grouped
+from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, WatchOption, grouped
 from muster.client.cli.output import busy, print_answer, print_text
 from muster.client.cli.spec_file import read_spec
 
@@ -63,7 +63,7 @@ def launch(
     name: Annotated[
         str | None, typer.Option("--name", help="The run's name; default the spec's, or a new one.")
     ] = None,
-    watch: Watch = False,
+    watch: WatchOption = False,
     json: Json = False,
 ) -> None:
     """Start a run."""
@@ -95,7 +95,7 @@ def continue_run(
     run: RunName,
     stack: StackOptions,
     *,
-    watch: Watch = False,
+    watch: WatchOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also where the run has succeeded.")] = False,
     json: Json = False,
 ) -> None:

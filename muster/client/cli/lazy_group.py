@@ -20,7 +20,7 @@ EXTRAS = {
 """Modules that each extra of the distribution brings, and that something needs which a command starts."""
 
 
-class Row(NamedTuple):
+class CommandRow(NamedTuple):
     """Where a command is defined, and its line in `muster --help`: the first line of its docstring."""
 
     target: str
@@ -43,7 +43,7 @@ class MissingExtraError(MusterError):
 class LazyCommand(TyperCommand):
     """Stands for a command that has not been imported."""
 
-    def __init__(self, name: str, row: Row) -> None:
+    def __init__(self, name: str, row: CommandRow) -> None:
         super().__init__(name=name, callback=None, help=row.help, add_help_option=False)
         self._row = row
 
@@ -72,7 +72,7 @@ class LazyCommand(TyperCommand):
 class LazyGroup(TyperGroup):
     """The commands of a table, in its order."""
 
-    table: ClassVar[dict[str, Row]] = {}
+    table: ClassVar[dict[str, CommandRow]] = {}
 
     def __init__(self, **options: Any) -> None:
         commands = {name: LazyCommand(name, row) for name, row in self.table.items()}

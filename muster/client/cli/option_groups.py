@@ -52,7 +52,7 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.", a
 FirstRun = Annotated[str, typer.Argument(metavar="A", help="A run's name.", autocompletion=_run_names)]
 SecondRun = Annotated[str, typer.Argument(metavar="B", help="Another run's name.", autocompletion=_run_names)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends.")]
 
 
 Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile; default as the AWS CLI.")]

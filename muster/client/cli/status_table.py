@@ -9,12 +9,12 @@ from typing import NamedTuple
 from muster.client.cli.output import visible
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus
-from muster.client.runs.status_text import Row, headline, model_line, read_back_lines, recipe_line, select
+from muster.client.runs.status_text import ReplicaLine, headline, model_line, read_back_lines, recipe_line, select
 from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.report.time_split import time_sentences
 
-HEADINGS = Row("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False, place="cluster")
+HEADINGS = ReplicaLine("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False, place="cluster")
 _GAP = "  "
 _STATUS_WIDTH = 12  # the longest usual status: a table that jumps is hard to read
 _VALUE_WIDTH = 24  # a longer value of a sweep is cut
@@ -41,7 +41,7 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
     frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None)
     limit = len(status.replicas) if height is None else max(3, height - frame)
-    rows, others = select([Row.of(replica, status.state) for replica in status.replicas], limit)
+    rows, others = select([ReplicaLine.of(replica, status.state) for replica in status.replicas], limit)
     names = dict.fromkeys(name for replica in status.replicas for name in replica.values)
     headings = replace(HEADINGS, rate=f"{status.unit}/s", values=tuple(short_names(names).values()))
     heading, *lines = lay_out([headings, *rows], width)
@@ -66,13 +66,13 @@ def _row(text: str, style: str) -> Line:
     return Line(visible(text), style, is_cut=True)
 
 
-def _style(row: Row) -> str:
+def _style(row: ReplicaLine) -> str:
     if row.alert:
         return "yellow"
     return "green" if row.status == "Completed" else ""
 
 
-def lay_out(rows: Sequence[Row], width: int) -> list[str]:
+def lay_out(rows: Sequence[ReplicaLine], width: int) -> list[str]:
     """One line for each of `rows`, at most `width` characters long unless a note is longer."""
     rank, attempt, status, round_, rate, note = (
         max(len(cell) for cell in cells)
@@ -112,7 +112,7 @@ def lay_out(rows: Sequence[Row], width: int) -> list[str]:
     ]
 
 
-def _value_widths(rows: Sequence[Row], room: int) -> list[int]:
+def _value_widths(rows: Sequence[ReplicaLine], room: int) -> list[int]:
     """The widths of the columns of a sweep's values: as many of the first ones as there is room for, at least one."""
     columns = zip(*(row.values for row in rows), strict=False)
     widths = [min(_VALUE_WIDTH, max(map(len, column))) for column in columns]

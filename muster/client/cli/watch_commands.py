@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from muster.client.cli.log_filter import LogFilter, read_ranks
-from muster.client.cli.option_groups import Json, RunName, StackOptions, Watch, grouped
+from muster.client.cli.option_groups import Json, RunName, StackOptions, WatchOption, grouped
 from muster.client.cli.output import after_interrupt, busy, print_answer
 from muster.client.cli.run_watch import exit_with, leave, show_status, watch_run
 from muster.client.cli.time_option import read_time
 
 
 @grouped
-def status(run: RunName, stack: StackOptions, *, watch: Watch = False, json: Json = False) -> None:
+def status(run: RunName, stack: StackOptions, *, watch: WatchOption = False, json: Json = False) -> None:
     """Show a run's status."""
     named = stack.muster().run(run)
     if watch:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
-from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.client_errors import ClientError
@@ -157,7 +157,7 @@ class DeploymentContext:
 def dry_run(
     spec: Spec,
     at: DeploymentContext | None = None,
-    found: Findings | None = None,
+    found: CheckFindings | None = None,
     recipe: PlannedRecipe | None = None,
 ) -> DryRun:
     """What a launch of `spec` would send, need and cost; `at` is the stack to use, if any.
@@ -168,7 +168,7 @@ def dry_run(
         SpecError: the spec or its source has mistakes, contradicts the stack's defaults, or cannot be packed.
     """
     context = at or DeploymentContext.placeholders()
-    found = check_spec(spec) + (found or Findings())
+    found = check_spec(spec) + (found or CheckFindings())
     problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn, deployed=at is not None)]
     if at is not None:
         problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))

@@ -7,7 +7,7 @@ from html import escape
 
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_status import RunStatus
-from muster.client.runs.status_text import Row, headline, recipe_line
+from muster.client.runs.status_text import ReplicaLine, headline, recipe_line
 from muster.contract.errors import MusterError
 
 
@@ -17,7 +17,7 @@ def run_html(name: str, status: Callable[[], RunStatus]) -> str:
         now = status()
     except MusterError as error:
         return _paragraphs(name, str(error))
-    rows = [Row.of(replica, now.state) for replica in now.replicas]
+    rows = [ReplicaLine.of(replica, now.state) for replica in now.replicas]
     cells = [(row.rank, row.attempt, row.status, row.round, row.metrics, row.note) for row in rows]
     recipe = "" if now.recipe is None else recipe_line(now.recipe)
     parts = filter(None, (headline(now), now.reason, recipe))

@@ -27,7 +27,7 @@ _WORDS = {WAITING_FOR_QUOTA: "waiting for quota"}  # secondary statuses of Muste
 
 
 @dataclass(frozen=True)
-class Row:
+class ReplicaLine:
     """One replica's row; every cell holds the text that is shown."""
 
     rank: str
@@ -44,7 +44,7 @@ class Row:
     """The cluster of its jobs; of training jobs none."""
 
     @classmethod
-    def of(cls, replica: ReplicaStatus, state: RunState) -> Row:
+    def of(cls, replica: ReplicaStatus, state: RunState) -> ReplicaLine:
         """The row of `replica` in a run in this state."""
         return cls(
             rank=str(replica.rank),
@@ -192,7 +192,7 @@ def queue_text(status: RunStatus) -> str:
     return f"queued behind {', '.join(before[-_BEFORE_SHOWN:])}{more}"
 
 
-def select(rows: Sequence[Row], limit: int) -> tuple[list[Row], str]:
+def select(rows: Sequence[ReplicaLine], limit: int) -> tuple[list[ReplicaLine], str]:
     """At most `limit` rows, preferring those with an alert or a note, by rank; and a line on the others."""
     if len(rows) <= limit:
         return list(rows), ""

@@ -26,7 +26,7 @@ _ASSUMES = {
 """What Muster assumes of AWS and only an account can show, by the check that shows it."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How a check ended. Only `failed` makes the verification fail."""
 
     OK = "ok"
@@ -41,7 +41,7 @@ class Check(Document):
     """One check."""
 
     name: str = Field(description="the same in every version: for scripts")
-    outcome: Outcome
+    outcome: CheckOutcome
     seen: str = Field(description="what was seen, in one sentence")
     remedy: str = Field(default="", description="what to do; a statement or a command can be pasted")
     assumes: str = Field(
@@ -69,17 +69,17 @@ class Verification(Document):
     run: str | None = Field(description="the run that was started; null when there was none")
     checks: tuple[Check, ...]
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: CheckOutcome) -> int:
         """How many checks ended like this."""
         return sum(check.outcome is outcome for check in self.checks)
 
     @property
     def passed(self) -> bool:
         """Whether no check has failed."""
-        return self.count(Outcome.FAILED) == 0
+        return self.count(CheckOutcome.FAILED) == 0
 
 
-def check(name: str, outcome: Outcome, seen: str, remedy: str = "") -> Check:
+def check(name: str, outcome: CheckOutcome, seen: str, remedy: str = "") -> Check:
     """A check, with what it assumes of AWS."""
     return Check(name=name, outcome=outcome, seen=seen, remedy=remedy, assumes=_ASSUMES.get(name, ""))
 
@@ -87,22 +87,22 @@ def check(name: str, outcome: Outcome, seen: str, remedy: str = "") -> Check:
 def judged(name: str, seen: str, problems: Mapping[str, object], remedy: str = "") -> Check:
     """Failed with all `problems` whose value is true, or ok with what was `seen`."""
     found = "; ".join(words for words, is_so in problems.items() if is_so)
-    return check(name, Outcome.FAILED, f"{found}.", remedy) if found else check(name, Outcome.OK, seen)
+    return check(name, CheckOutcome.FAILED, f"{found}.", remedy) if found else check(name, CheckOutcome.OK, seen)
 
 
 def check_lines(check: Check) -> Iterator[str]:
     """A check for people: its outcome, its name and what was seen; what to do; an assumption that does not hold."""
     yield f"{check.outcome:<9}  {check.name}: {check.seen}"
-    if check.remedy and check.outcome in {Outcome.FAILED, Outcome.UNCHECKED}:
+    if check.remedy and check.outcome in {CheckOutcome.FAILED, CheckOutcome.UNCHECKED}:
         yield f"           {check.remedy}"
-    if check.assumes and check.outcome is Outcome.FAILED:
+    if check.assumes and check.outcome is CheckOutcome.FAILED:
         yield f"           assumption: Muster assumes that {check.assumes}; seen: {check.seen}"
 
 
 def summary_lines(found: Verification) -> Iterator[str]:
     """How many checks ended how, and the names of those that failed."""
-    counts = ", ".join(f"{found.count(outcome)} {outcome}" for outcome in Outcome if found.count(outcome))
+    counts = ", ".join(f"{found.count(outcome)} {outcome}" for outcome in CheckOutcome if found.count(outcome))
     yield f"{found.stack} in {found.region}: {counts}."
-    names = dict.fromkeys(check.name for check in found.checks if check.outcome is Outcome.FAILED)
+    names = dict.fromkeys(check.name for check in found.checks if check.outcome is CheckOutcome.FAILED)
     if names:
         yield f"Failed: {', '.join(names)}."

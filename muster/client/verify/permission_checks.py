@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-from muster.client.verify.check_outcomes import Check, Outcome, check, judged
+from muster.client.verify.check_outcomes import Check, CheckOutcome, check, judged
 from muster.client.verify.verified_stack import Account, Statement, many, statement_text
 from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
@@ -26,7 +26,7 @@ _PARALLEL = 4
 _SHOWN_MAX = 5
 
 
-class Decision(NamedTuple):
+class SimulatedRight(NamedTuple):
     """What IAM decides about one action on one resource; `missing`: condition keys that might decide otherwise."""
 
     request: str
@@ -34,7 +34,7 @@ class Decision(NamedTuple):
     missing: Sequence[str] = ()
 
 
-Decided = list[tuple[Statement, list[Decision]]]
+Decided = list[tuple[Statement, list[SimulatedRight]]]
 
 
 def permissions(account: Account) -> Iterator[Check]:
@@ -146,7 +146,7 @@ def _variables(statement: Statement) -> list[str]:
     return _VARIABLE.findall(json.dumps([list(statement.resources), statement.conditions]))
 
 
-def _simulated(account: Account, statement: Statement, known: Iterable[Statement]) -> list[Decision]:
+def _simulated(account: Account, statement: Statement, known: Iterable[Statement]) -> list[SimulatedRight]:
     keys = context(statement)
     if statement.role == REPLICA:
         # Of every request of a container of the run `verify`, in the stack's account.
@@ -173,7 +173,7 @@ def _simulated(account: Account, statement: Statement, known: Iterable[Statement
     return [decision for of_action in results for result in of_action for decision in decisions(result, own)]
 
 
-def decisions(result: Mapping[str, Any], own: Container[str]) -> Iterator[Decision]:
+def decisions(result: Mapping[str, Any], own: Container[str]) -> Iterator[SimulatedRight]:
     """The decisions in one member of EvaluationResults, which itself is an aggregate over all resources.
 
     `own` are condition keys, in lower case, whose absence is meant.
@@ -182,7 +182,7 @@ def decisions(result: Mapping[str, Any], own: Container[str]) -> Iterator[Decisi
     for item in result.get("ResourceSpecificResults") or [aggregate]:
         missing = [key for key in item.get("MissingContextValues", ()) if key.lower() not in own]
         request = f"{result['EvalActionName']} on {item.get('EvalResourceName', '*')}"
-        yield Decision(request, item["EvalResourceDecision"] == "allowed", missing)
+        yield SimulatedRight(request, item["EvalResourceDecision"] == "allowed", missing)
 
 
 def judge(name: str, role: str, decided: Decided, *, allowed: bool) -> Check:
@@ -194,7 +194,7 @@ def judge(name: str, role: str, decided: Decided, *, allowed: bool) -> Check:
         keys = ", ".join(sorted({key for one in undecided for key in one.missing}))
         seen = f"IAM denies {_listed([one.request for one in undecided])}, but a policy asks for {keys}."
         remedy = "A policy beside the stack's own has these conditions: read it, and judge whether it applies."
-        return check(name, Outcome.UNCHECKED, seen, remedy)
+        return check(name, CheckOutcome.UNCHECKED, seen, remedy)
     remedy = "Remove the permission from the role: task tokens and other runs' data would be open to user code."
     if allowed:
         texts = dict.fromkeys(statement_text(of.actions, of.resources, of.conditions) for of in wrong.values())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.run_state import RunState
 from muster.client.verify import own_run as own
-from muster.client.verify.check_outcomes import Check, Outcome, check, judged
+from muster.client.verify.check_outcomes import Check, CheckOutcome, check, judged
 from muster.client.verify.own_run import DELETED_FILE, FAILING_RANK, FAILS_AFTER, KEPT_FILE, REPLICAS, REPORT_MARK
 from muster.client.verify.verified_stack import Account, UncheckedError, made
 from muster.contract.aws.failure_classes import FailureClass
@@ -57,7 +57,7 @@ class SmokeRun:
             status = self._run.wait(own.MINUTES_AT_MOST * 60.0, poll_seconds=self._poll_seconds)
         except MusterError as error:
             seen = f"the run was not started, or did not end by itself: {error}"
-            yield check("run", Outcome.FAILED, seen, "Mend what the checks above name, first.")
+            yield check("run", CheckOutcome.FAILED, seen, "Mend what the checks above name, first.")
             reason = "the run did not end by itself."
             raise UncheckedError(reason) from error
         seen = f"{self._run.name} succeeded after {(time.monotonic() - began) / 60:.1f} minutes."
@@ -232,7 +232,7 @@ def _schedules(account: Account, run: str, running: list[str]) -> Iterator[Check
     names = [one["Name"] for one in account.ask("scheduler", "list_schedules", NamePrefix=prefix)["Schedules"]]
     for name in names:
         account.ask("scheduler", "delete_schedule", Name=name)
-    yield check(LEFTOVERS[1], Outcome.OK, f"no schedule of the run is left; {len(names)} were removed.")
+    yield check(LEFTOVERS[1], CheckOutcome.OK, f"no schedule of the run is left; {len(names)} were removed.")
 
 
 def _objects(account: Account, run: str, running: list[str]) -> Iterator[Check]:
@@ -248,4 +248,6 @@ def _objects(account: Account, run: str, running: list[str]) -> Iterator[Check]:
         left = len(list(objects.keys_after(prefix, prefix)))
         removed += len(keys) - left
         kept += [f"{prefix} ({left} objects)"] if left else []
-    yield check(LEFTOVERS[2], Outcome.INFO, f"{removed} objects were removed. Kept: {'; '.join(kept) or 'nothing'}.")
+    yield check(
+        LEFTOVERS[2], CheckOutcome.INFO, f"{removed} objects were removed. Kept: {'; '.join(kept) or 'nothing'}."
+    )

@@ -13,7 +13,7 @@ from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.price_list import listed_prices
 from muster.client.aws.s3_route import nat_warning, read_routes
 from muster.client.launch.estimate import Quota
-from muster.client.verify.check_outcomes import Check, Outcome, check, judged
+from muster.client.verify.check_outcomes import Check, CheckOutcome, check, judged
 from muster.client.verify.verified_stack import Account, many
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.aws.stock_images import EcrImage
@@ -54,7 +54,9 @@ def stack(account: Account) -> Iterator[Check]:
     yield judged("stack", f"{name} is {status} and has all {len(OUTPUTS)} outputs.", problems, remedy)
     deployed, client = outputs.get("Version") or "older than 0.1.0", version("muster-train")
     words = (
-        (Outcome.OK, "") if deployed == client else (Outcome.INFO, "Deploy the client's, or install the deployed one.")
+        (CheckOutcome.OK, "")
+        if deployed == client
+        else (CheckOutcome.INFO, "Deploy the client's, or install the deployed one.")
     )
     yield check("version", words[0], f"{deployed} is deployed, and the client is {client}.", words[1])
 
@@ -184,7 +186,7 @@ def subscriptions(account: Account) -> Iterator[Check]:
     found = account.listed("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
     waiting = sum(not item["SubscriptionArn"].startswith("arn:") for item in found)
     seen = f"{len(found)} subscriptions to the ends of runs, of which {waiting} wait for a confirmation."
-    yield check("subscriptions", Outcome.INFO, seen)
+    yield check("subscriptions", CheckOutcome.INFO, seen)
 
 
 def orphans(account: Account, young_seconds: float = YOUNG_SECONDS) -> Iterator[Check]:
@@ -209,7 +211,7 @@ def quotas(account: Account, needs: Iterable[Quota]) -> Iterator[Check]:
     for need in needs:
         if need.name not in granted:
             seen = f"Service Quotas has no quota named {need.name!r}: the type may not exist in this region."
-            yield check("quota", Outcome.UNCHECKED, seen, "Choose another instance type, or look in its console.")
+            yield check("quota", CheckOutcome.UNCHECKED, seen, "Choose another instance type, or look in its console.")
             continue
         value, code = granted[need.name]["Value"], granted[need.name]["QuotaCode"]
         remedy = (
@@ -226,7 +228,7 @@ def route(account: Account) -> Iterator[Check]:
         routes = account.answer("ec2", lambda: read_routes(account.client("ec2"), vpc.subnets[0], account.region))
         warning = nat_warning(vpc.subnets, routes)
         seen = "no NAT gateway is on the replicas' way to S3."
-        yield check("route-to-s3", Outcome.INFO if warning else Outcome.OK, warning or seen)
+        yield check("route-to-s3", CheckOutcome.INFO if warning else CheckOutcome.OK, warning or seen)
 
 
 def prices(account: Account, instance_type: str) -> Iterator[Check]:
@@ -246,7 +248,7 @@ def prices(account: Account, instance_type: str) -> Iterator[Check]:
 def image(account: Account, uri: str) -> Iterator[Check]:
     """The image exists in the stack's region."""
     if (found := EcrImage.parse(uri)) is None:
-        yield check("image", Outcome.INFO, f"{uri} is not in ECR; whether it can be pulled shows in the run.")
+        yield check("image", CheckOutcome.INFO, f"{uri} is not in ECR; whether it can be pulled shows in the run.")
         return
     tag = found.version or ":latest"
     wanted = {"imageDigest" if tag.startswith("@") else "imageTag": tag[1:]}

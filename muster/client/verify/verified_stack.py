@@ -16,7 +16,7 @@ from muster.client.aws.connection import CONFIG
 from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.client_errors import ClientError, DeniedError
-from muster.client.verify.check_outcomes import Check, Outcome, check
+from muster.client.verify.check_outcomes import Check, CheckOutcome, check
 from muster.contract.spec.stack_defaults import StackDefaults
 
 # IAM limits the rate of its calls and does not publish the limit; a verification makes some two hundred simulations.
@@ -60,7 +60,7 @@ def made(names: Sequence[str], checks: Callable[[], Iterator[Check]]) -> Iterato
             left.pop(one.name, None)
             yield one
     except ClientError as error:
-        yield from (check(name, Outcome.UNCHECKED, str(error), getattr(error, "remedy", "")) for name in left)
+        yield from (check(name, CheckOutcome.UNCHECKED, str(error), getattr(error, "remedy", "")) for name in left)
 
 
 def statement_text(

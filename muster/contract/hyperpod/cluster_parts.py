@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Part:
+class ClusterPart:
     """Ranks with the same values: those without an override (`ranks` is empty), or those of one.
 
     `run` is the spec of the whole run, `spec` that of these ranks.
@@ -62,7 +62,7 @@ def cluster_sections(spec: Spec) -> Iterator[tuple[str, HyperPod]]:
             yield part.section, part.asked
 
 
-def parts_of(spec: Spec) -> Iterator[Part]:
+def parts_of(spec: Spec) -> Iterator[ClusterPart]:
     """The parts of a spec: first the ranks that no override names."""
     # Not walked beyond the last rank: a range that is far too long is one problem of another rule.
     within = range(spec.replicas)
@@ -73,6 +73,6 @@ def parts_of(spec: Spec) -> Iterator[Part]:
         for rank in range(part.start, min(part.stop, within.stop))
     }
     if len(named) < spec.replicas:
-        yield Part("", None, spec, spec)
+        yield ClusterPart("", None, spec, spec)
     for ranks, override in spec.overrides.items():
-        yield Part(ranks, override, spec, with_override(spec, override))
+        yield ClusterPart(ranks, override, spec, with_override(spec, override))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.hyperpod.cluster_fields import Elastic, LogRule, Volume
-from muster.contract.hyperpod.cluster_parts import Part, parts_of, uses_cluster
+from muster.contract.hyperpod.cluster_parts import ClusterPart, parts_of, uses_cluster
 from muster.contract.hyperpod.pod_fragments import fragment_problems
 from muster.contract.hyperpod.pod_resources import resource_problems
 from muster.contract.hyperpod.pod_tree import MEMORY_VOLUME, OWN_PATHS, TREE_VOLUME
@@ -91,7 +91,7 @@ def launch_name_problems(run: str, prefix: str, spec: Spec) -> Iterator[Problem]
         yield StatedProblem("backend", f"the stack's job_prefix is {prefix!r}", remedy, allowed)
 
 
-def _unused_sections(spec: Spec, parts: Iterable[Part]) -> Iterator[Problem]:
+def _unused_sections(spec: Spec, parts: Iterable[ClusterPart]) -> Iterator[Problem]:
     remedy = "set backend: hyperpod, or leave it out"
     statement = "set, and these ranks run as training jobs"
     if spec.hyperpod is not None and not any(part.on_cluster for part in parts):
@@ -119,7 +119,7 @@ def _job_fields(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("output_data_config.kms_key_id", statement, remedy, _JOBS_ALONE)
 
 
-def _override_fields(part: Part) -> Iterator[Problem]:
+def _override_fields(part: ClusterPart) -> Iterator[Problem]:
     for field in _OVERRIDE_FIELDS:
         if part.override is not None and getattr(part.override, field) not in (None, False):
             statement = "set for ranks that run on a cluster"
@@ -127,7 +127,7 @@ def _override_fields(part: Part) -> Iterator[Problem]:
             yield StatedProblem(f"overrides.{part.ranks}.{field}", statement, remedy, _JOBS_ALONE)
 
 
-def _section_problems(part: Part) -> Iterator[Problem]:
+def _section_problems(part: ClusterPart) -> Iterator[Problem]:
     """Problems inside `hyperpod`, and between it and the instances."""
     asked, where = part.asked, part.section
     if part.spec.instance_preferences is not None:
@@ -248,7 +248,7 @@ def _volume_problems(volumes: list[Volume], where: str) -> Iterator[Problem]:
             yield Problem(f"{place}.mount_path", repr(volume.mount_path), "choose another path", f"it hides {own}")
 
 
-def _program_problems(part: Part) -> Iterator[Problem]:
+def _program_problems(part: ClusterPart) -> Iterator[Problem]:
     """What the first process of a pod cannot run or give to the program."""
     spec = part.spec
     words = "set for ranks that run on a cluster"
@@ -283,7 +283,7 @@ def _program_problems(part: Part) -> Iterator[Problem]:
         yield Problem("hyper_parameters", f"{size:,} bytes", remedy, allowed)
 
 
-def _variable_field(part: Part, name: str) -> str:
+def _variable_field(part: ClusterPart, name: str) -> str:
     own = part.override is not None and name in part.override.environment
     return f"overrides.{part.ranks}.environment" if own else "environment"
 
@@ -293,7 +293,7 @@ def _uris(channels: Iterable[Channel]) -> list[Mapping[str, str]]:
     return [{"name": name, "uri": "" if source is None else source.s3_uri} for name, source in sources]
 
 
-def _channel_problems(part: Part) -> Iterator[Problem]:
+def _channel_problems(part: ClusterPart) -> Iterator[Problem]:
     """What the first process of a pod copies: the objects below a prefix, before the program starts."""
     own = [] if part.override is None else part.override.input_data_config
     replaced = {channel.channel_name for channel in own}

@@ -49,7 +49,7 @@ def resolve(sources: RecipeSources) -> ResolvedRecipe:
     Raises:
         RecipeError: with every problem at once, each with the path and the source of the value.
     """
-    return _Resolution(sources).result()
+    return _ResolvingRecipe(sources).result()
 
 
 def load_source(source: SourceText, origin: Origin, problems: Problems) -> dict[str, JsonValue]:
@@ -108,7 +108,7 @@ class _Base:
     origin: Origin = Origin.BASE
 
 
-class _Resolution:
+class _ResolvingRecipe:
     """One resolution."""
 
     def __init__(self, sources: RecipeSources) -> None:

@@ -11,7 +11,7 @@ from muster.contract.layout import split_s3_uri
 from muster.contract.run.execution_input import INBOX
 from muster.contract.spec.spec import SPEC_BYTES_MAX
 from muster.control.aws.aws_errors import error_code, http_status
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectRequestTypeDef
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Inbox:
     """The specs under `inbox/`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: DocumentStore) -> None:
         self._store = store
 
     def uri(self, key: str) -> str:

@@ -44,7 +44,7 @@ class Version:
     written_at: datetime
 
 
-class Store:
+class DocumentStore:
     """The control plane's view of one bucket."""
 
     def __init__(self, s3: S3Client, bucket: str) -> None:

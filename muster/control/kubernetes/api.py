@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from muster.contract.hyperpod.cluster_token import SECONDS_VALID
 from muster.control.kubernetes.cluster_errors import ClusterRefusedError, ClusterUnavailableError
-from muster.control.kubernetes.cluster_https import Answer, Transport
+from muster.control.kubernetes.cluster_https import HttpAnswer, Transport
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 
@@ -140,7 +140,7 @@ class KubernetesApi:
             token = self._token = _Token(self._new_token(), now + SECONDS_VALID)
         return token.text
 
-    def _read(self, method: str, path: str, answer: Answer) -> Json:
+    def _read(self, method: str, path: str, answer: HttpAnswer) -> Json:
         if answer.status >= 300:
             reason, message = _status(answer)
             raise ClusterRefusedError(self.cluster, f"{method} {_bare(path)}", answer.status, reason, message)
@@ -162,13 +162,13 @@ def _bare(path: str) -> str:
     return path.partition("?")[0]
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _retry_after(answer: HttpAnswer) -> float | None:
     """The seconds that the API asks to wait."""
     text = answer.headers.get("retry-after", "")
     return float(min(int(text), 60)) if text.isascii() and text.isdecimal() and len(text) <= 4 else None
 
 
-def _status(answer: Answer) -> tuple[str, str]:
+def _status(answer: HttpAnswer) -> tuple[str, str]:
     """Reason and message of an error: those of the Status object, or nothing where there is none."""
     try:
         found = json.loads(answer.body)

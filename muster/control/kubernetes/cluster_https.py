@@ -17,7 +17,7 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 _TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An answer of the API."""
 
     status: int
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 class Transport(Protocol):
     """Sends one request."""
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """The answer, whatever its status is.
 
         Raises:
@@ -49,7 +49,7 @@ class HttpsTransport:
             parts.hostname or "", parts.port or 443, maxsize=PARALLEL, timeout=_TIMEOUT, ssl_context=context
         )
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """The answer, whatever its status is.
 
         Raises:
@@ -71,4 +71,4 @@ class HttpsTransport:
         if len(read) > BODY_BYTES_MAX:
             message = f"the answer has more than {BODY_BYTES_MAX:,} bytes"
             raise ConnectionError(message)
-        return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, read)
+        return HttpAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, read)

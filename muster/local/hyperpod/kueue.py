@@ -54,7 +54,7 @@ class Claim:
 
 
 @dataclass
-class Decision:
+class QueueChanges:
     """What changes."""
 
     grants: dict[str, int] = field(default_factory=dict)
@@ -62,9 +62,9 @@ class Decision:
     evictions: list[str] = field(default_factory=list)
 
 
-def decide(claims: Sequence[Claim], quota: Amounts) -> Decision:
+def decide(claims: Sequence[Claim], quota: Amounts) -> QueueChanges:
     """Admit in the order of priority and age what fits; where a lower priority is in the way, evict that first."""
-    decision = Decision()
+    decision = QueueChanges()
     usage = total(times(claim.each, max(claim.granted, claim.releasing)) for claim in claims)
     running = {claim.key: claim for claim in claims if claim.granted}
     for claim in sorted(claims, key=lambda item: (-item.priority, item.created, item.key)):

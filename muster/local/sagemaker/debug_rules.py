@@ -22,7 +22,7 @@ Issue = Callable[[str], str | None]
 
 
 @dataclass
-class _Rule:
+class _DebugRule:
     name: str
     arn: str
     modified: float
@@ -68,6 +68,6 @@ class DebugRules:
         return {name: [rule.document() for rule in rules] for name, rules in self._rules.items() if rules}
 
 
-def _rule(name: str, job: str, base: str) -> _Rule:
+def _rule(name: str, job: str, base: str) -> _DebugRule:
     mark = hashlib.sha256(f"{job}/{name}".encode()).hexdigest()[:8]
-    return _Rule(name, f"{base}:processing-job/{job[: _JOB_NAME_MAX - 9].rstrip('-')}-{mark}", time.time())
+    return _DebugRule(name, f"{base}:processing-job/{job[: _JOB_NAME_MAX - 9].rstrip('-')}-{mark}", time.time())

@@ -28,7 +28,7 @@ VERSION = "1.0.0"
 _SCHEMA = "2.4.0"
 _DEFAULT_PAGE = 10
 
-_Answer = Mapping[str, object]
+_HubAnswer = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Hubs:
     folder: Path
 
     @property
-    def operations(self) -> dict[str, Callable[[Any, Caller], _Answer]]:
+    def operations(self) -> dict[str, Callable[[Any, Caller], _HubAnswer]]:
         """The operations by their names."""
         return {"DescribeHubContent": self._describe, "ListHubContents": self._list}
 
-    def _describe(self, request: DescribeHubContentRequestTypeDef, caller: Caller) -> _Answer:
+    def _describe(self, request: DescribeHubContentRequestTypeDef, caller: Caller) -> _HubAnswer:
         hub, kind, name = _hub_name(request["HubName"]), request["HubContentType"], request["HubContentName"]
         # Service Authorization Reference: both resource types are required.
         caller.authorise("sagemaker:DescribeHubContent", self._hub_arn(hub), {})
@@ -66,7 +66,7 @@ class Hubs:
             "LastModifiedTime": file.stat().st_mtime,
         }
 
-    def _list(self, request: Mapping[str, Any], caller: Caller) -> _Answer:
+    def _list(self, request: Mapping[str, Any], caller: Caller) -> _HubAnswer:
         hub, kind = _hub_name(request["HubName"]), request["HubContentType"]
         caller.authorise("sagemaker:ListHubContents", self._hub_arn(hub), {})
         refuse_others(request, "HubName", "HubContentType")

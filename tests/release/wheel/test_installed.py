@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 import muster
-from muster.client.verify.check_outcomes import Outcome, Verification
+from muster.client.verify.check_outcomes import CheckOutcome, Verification
 from muster.contract.exits import ReplicaExit
 from muster.infra.release.artifacts import (
     build_distributions,
@@ -214,7 +214,7 @@ def test_a_stack_is_deployed_verified_and_published_without_a_clone(
 
     # Its run of two replicas would take as long as all else here; the published stack has a run.
     found = Verification.model_validate_json(installed.run("verify", "--no-run", "--json", environment=cloud).stdout)
-    assert [check for check in found.checks if check.outcome is Outcome.FAILED] == []
+    assert [check for check in found.checks if check.outcome is CheckOutcome.FAILED] == []
 
     _deploy_published(installed, cloud)
     assert _trained(installed, cloud, PUBLISHED)["verdict"] == "succeeded"

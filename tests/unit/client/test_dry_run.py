@@ -5,7 +5,7 @@ import boto3
 import pytest
 
 from muster.client.checks.channel_check import check_channels
-from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import CheckFindings
 from muster.client.cli.dry_run_text import dry_run_text
 from muster.client.launch.dry_run import dry_run
 from muster.client.launch.estimate import cost, quotas
@@ -225,6 +225,6 @@ def test_of_data_that_neither_the_caller_nor_the_replicas_may_read_one_note_says
     spec = parse_spec({"replicas": 1, "trainer": "m:f", "input_data_config": channels})
     assert "s3://team/data/ has data: " in check_channels(cloud, spec).remarks[0]
     access = ReplicaAccess(data=[])
-    assert check_channels(cloud, spec, access.denied(spec, "bucket")) == Findings()
+    assert check_channels(cloud, spec, access.denied(spec, "bucket")) == CheckFindings()
     [told] = access.remarks(spec, "bucket")
     assert 'data = ["s3://team/data/"]' in told

@@ -11,7 +11,7 @@ from muster.client.cli.plain_text import result_lines
 from muster.client.client_errors import UnknownReplicaError
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts, failure_lines
 from muster.client.runs.observer import Observer
-from muster.client.runs.status_text import Row, read_back_lines
+from muster.client.runs.status_text import ReplicaLine, read_back_lines
 from muster.client.sdk import Run
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
@@ -175,7 +175,7 @@ def test_final_metrics_stand_in_the_row_and_as_means_in_the_result(harness: Cont
     complete(harness, 0, **metrics(0.25))
     complete(harness, 1, **metrics(0.75))
     status = run_of(harness).status()
-    assert [Row.of(one, status.state).metrics for one in status.replicas] == ["loss 0.25", "loss 0.75"]
+    assert [ReplicaLine.of(one, status.state).metrics for one in status.replicas] == ["loss 0.25", "loss 0.75"]
     shown = list(result_lines(settled(harness)))
     assert "final metrics that SageMaker read: loss 0.5" in shown
 
@@ -274,7 +274,7 @@ def test_a_replica_without_an_instance_says_why_in_sagemaker_s_words(harness: Co
     harness.deliver()
     run = run_of(harness)
     status = run.status()
-    assert Row.of(status.replicas[0], status.state).note == why
+    assert ReplicaLine.of(status.replicas[0], status.state).note == why
     assert f"replica 0 attempt 1 is Starting: {why}" in [entry.text for entry in run.events()]
 
 

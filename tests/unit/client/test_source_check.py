@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from muster.client.checks.check_findings import Findings
+from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.source_check import check_source, read_checked
 from muster.contract.errors import SpecError
 from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
@@ -39,7 +39,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(dedent(text))
 
 
-def found(folder: Path, trainer: str = "training:train", **fields: object) -> Findings:
+def found(folder: Path, trainer: str = "training:train", **fields: object) -> CheckFindings:
     return check_source({"trainer": trainer, "source_dir": str(folder), **fields})
 
 
@@ -49,7 +49,7 @@ def problems(folder: Path, trainer: str = "training:train", **kwargs: object) ->
 
 def test_a_trainer_that_can_be_called_is_accepted(folder: Path) -> None:
     values = {"rounds": 3, "rate": 1, "name": None, "mode": "b", "sizes": [1], "more": {"x": 1}, "late": None}
-    assert found(folder, kwargs=values) == Findings()
+    assert found(folder, kwargs=values) == CheckFindings()
 
 
 def test_a_misspelled_trainer_is_answered_with_the_nearest(folder: Path) -> None:
@@ -283,7 +283,7 @@ def test_what_only_has_the_name_of_a_module_is_none(tmp_path: Path) -> None:
     (tmp_path / "piped").mkdir()
     os.mkfifo(tmp_path / "piped" / "__init__.py")
     for trainer in ("package.training:train", "loop:train", "pipe:train", "piped.training:train"):
-        assert isinstance(found(tmp_path, trainer), Findings)
+        assert isinstance(found(tmp_path, trainer), CheckFindings)
     # Nor need another file with a similar name be Python.
     write(tmp_path, {"model.py": "print 'of Python 2'\n"})
     assert problems(tmp_path, "models:train") == []

@@ -11,10 +11,10 @@ import pytest
 from muster.client.aws.cluster_api import ClusterAnswer
 from muster.client.launch.dry_run import dry_run
 from muster.client.verify import run_checks, stack_checks
-from muster.client.verify.check_outcomes import Check, Outcome
+from muster.client.verify.check_outcomes import Check, CheckOutcome
 from muster.client.verify.cluster_checks import ClusterChecks
 from muster.client.verify.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise
-from muster.client.verify.permission_checks import DENIALS, Decision, context, decisions, example, judge
+from muster.client.verify.permission_checks import DENIALS, SimulatedRight, context, decisions, example, judge
 from muster.client.verify.run_checks import SmokeRun, leftovers
 from muster.client.verify.verification import Verifier, Wishes
 from muster.client.verify.verified_stack import Account, StackTemplate, Statement
@@ -48,7 +48,7 @@ class Told(Account):
 
 
 def wrong(checks: Iterable[Check]) -> list[tuple[str, str]]:
-    return [(check.name, check.outcome) for check in checks if check.outcome is not Outcome.OK]
+    return [(check.name, check.outcome) for check in checks if check.outcome is not CheckOutcome.OK]
 
 
 def statement(*resources: str, **conditions: Any) -> Statement:
@@ -82,19 +82,21 @@ def test_a_decision_is_read_for_each_resource_and_a_key_that_is_meant_to_be_abse
     denied = {"EvalResourceName": "2", "EvalResourceDecision": "implicitDeny", **keys}
     results = [{"EvalResourceName": "1", "EvalResourceDecision": "allowed"}, denied]
     found = decisions({**named, "ResourceSpecificResults": results}, {"s3:if-match"})
-    assert list(found) == [Decision("a on 1", True, []), Decision("a on 2", False, ["aws:SourceVpc"])]
-    assert list(decisions(named, ())) == [Decision("a on arn:x", False, [])]
+    assert list(found) == [SimulatedRight("a on 1", True, []), SimulatedRight("a on 2", False, ["aws:SourceVpc"])]
+    assert list(decisions(named, ())) == [SimulatedRight("a on arn:x", False, [])]
 
 
 def test_a_right_that_is_missing_or_too_much_is_a_failure_and_what_iam_cannot_decide_is_unchecked() -> None:
-    allows, denies, undecided = (Decision("s3:GetObject", *one) for one in ((True,), (False,), (False, ("aws:Vpc",))))
+    allows, denies, undecided = (
+        SimulatedRight("s3:GetObject", *one) for one in ((True,), (False,), (False, ("aws:Vpc",)))
+    )
     for found, needed, denied in (
         # What is certain comes first.
-        ([undecided, allows], Outcome.UNCHECKED, Outcome.FAILED),
-        ([undecided, denies], Outcome.FAILED, Outcome.UNCHECKED),
-        ([undecided], Outcome.UNCHECKED, Outcome.UNCHECKED),
-        ([allows], Outcome.OK, Outcome.FAILED),
-        ([denies], Outcome.FAILED, Outcome.OK),
+        ([undecided, allows], CheckOutcome.UNCHECKED, CheckOutcome.FAILED),
+        ([undecided, denies], CheckOutcome.FAILED, CheckOutcome.UNCHECKED),
+        ([undecided], CheckOutcome.UNCHECKED, CheckOutcome.UNCHECKED),
+        ([allows], CheckOutcome.OK, CheckOutcome.FAILED),
+        ([denies], CheckOutcome.FAILED, CheckOutcome.OK),
     ):
         decided = [(statement("*"), found)]
         assert judge("permissions-replica", "Replica", decided, allowed=True).outcome is needed, found
@@ -133,9 +135,9 @@ def test_a_bucket_that_others_can_read_or_overwrite_or_that_forgets_too_early_is
     bad += [("get_bucket_lifecycle_configuration", {"Rules": [expires, early]}, "lifecycle")]
     for operation, answer, name in bad:
         found = stack_checks.bucket(Told(harness, {**good, operation: answer}, STACK))
-        assert wrong(found) == [(f"bucket-{name}", Outcome.FAILED)], answer
+        assert wrong(found) == [(f"bucket-{name}", CheckOutcome.FAILED)], answer
     # The statements of a bucket that is not the stack's are looked for by their names.
-    assert wrong(stack_checks.bucket(Told(harness, good))) == [("bucket-policy", Outcome.FAILED)]
+    assert wrong(stack_checks.bucket(Told(harness, good))) == [("bucket-policy", CheckOutcome.FAILED)]
 
 
 def test_a_job_kind_or_a_role_that_a_cluster_lacks_is_a_failure_and_what_cannot_be_seen_is_unchecked(
@@ -162,11 +164,11 @@ def test_a_job_kind_or_a_role_that_a_cluster_lacks_is_a_failure_and_what_cannot_
         return wrong(checks.checks(account))
 
     assert found(told, inside) == []
-    assert found({**told, "describe_addon": {}}, inside) == [("cluster-add-ons-c", Outcome.FAILED)]
+    assert found({**told, "describe_addon": {}}, inside) == [("cluster-add-ons-c", CheckOutcome.FAILED)]
     for end, name in (("v1", "job-kind"), ("roles/plan", "roles"), ("rolebindings/plan", "roles")):
-        for status, outcome in ((404, Outcome.FAILED), (403, Outcome.UNCHECKED)):
+        for status, outcome in ((404, CheckOutcome.FAILED), (403, CheckOutcome.UNCHECKED)):
             assert found(told, {**inside, end: ClusterAnswer(status, {})}) == [(f"cluster-{name}-c", outcome)]
-    assert [outcome for _, outcome in found({}, inside)] == [Outcome.FAILED, *[Outcome.UNCHECKED] * 5]
+    assert [outcome for _, outcome in found({}, inside)] == [CheckOutcome.FAILED, *[CheckOutcome.UNCHECKED] * 5]
 
 
 def test_a_nat_gateway_on_the_way_to_s3_is_looked_for_where_the_stack_has_a_vpc(
@@ -201,12 +203,12 @@ def test_a_job_without_a_run_is_a_failure_and_objects_stay_while_a_job_of_the_ru
     harness.arm()
     assert wrong(stack_checks.orphans(account, young_seconds=0)) == []
     harness.cloud.workflow.fail(RUN, "States.Runtime")
-    assert wrong(stack_checks.orphans(account, young_seconds=0)) == [("orphans", Outcome.FAILED)]
+    assert wrong(stack_checks.orphans(account, young_seconds=0)) == [("orphans", CheckOutcome.FAILED)]
     harness.cloud.training.stop_by_user(harness.job())
     monkeypatch.setattr(run_checks, "JOBS_END_WITHIN_SECONDS", 0.0)
     key = f"{RunLayout(RUN).rendezvous}x"
     put(harness.cloud, key, b"x")
-    outcomes = [Outcome.FAILED, Outcome.UNCHECKED, Outcome.INFO]
+    outcomes = [CheckOutcome.FAILED, CheckOutcome.UNCHECKED, CheckOutcome.INFO]
     assert [check.outcome for check in leftovers(account, RUN, 0.0)] == outcomes
     assert key in harness.cloud.s3.objects(harness.cloud.bucket)
 
@@ -218,11 +220,13 @@ def test_the_clean_up_follows_the_run_and_an_error_and_is_left_to_the_caller_aft
     def checks(*_: object) -> Iterator[Check]:
         if error is not None:
             raise error
-        yield Check(name="run", outcome=Outcome.OK, seen="x.")
+        yield Check(name="run", outcome=CheckOutcome.OK, seen="x.")
 
     monkeypatch.setattr(SmokeRun, "checks", checks)
     monkeypatch.setattr(Verifier, "free", lambda _: {})
-    monkeypatch.setattr(Verifier, "clean_up", lambda *_: iter([Check(name="cleaned", outcome=Outcome.OK, seen="x.")]))
+    monkeypatch.setattr(
+        Verifier, "clean_up", lambda *_: iter([Check(name="cleaned", outcome=CheckOutcome.OK, seen="x.")])
+    )
     verifier, found = Verifier(muster_of(harness.cloud), Wishes(run=False)), list[str]()
     vars(verifier)["_dry"] = SimpleNamespace(requests=[{"AlgorithmSpecification": None}])
     with pytest.raises(error) if error is not None else nullcontext():

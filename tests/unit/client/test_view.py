@@ -13,7 +13,7 @@ from muster.client.runs import run_state, status_text
 from muster.client.runs.run_progress import advance
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import Observation, Progress, ReplicaState, RunStatus, run_status
-from muster.client.runs.status_text import Row, changes, headline, select
+from muster.client.runs.status_text import ReplicaLine, changes, headline, select
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.hyperpod.cluster_job import ClusterJob
@@ -95,8 +95,8 @@ def settled(verdict: Verdict, *replicas: ReplicaResult, reason: str = "") -> Res
     )
 
 
-def rows(status: RunStatus) -> list[Row]:
-    return [Row.of(replica, status.state) for replica in status.replicas]
+def rows(status: RunStatus) -> list[ReplicaLine]:
+    return [ReplicaLine.of(replica, status.state) for replica in status.replicas]
 
 
 def test_the_latest_attempt_stands_in_the_row_and_the_note_says_why_it_is_a_rerun() -> None:
@@ -280,7 +280,7 @@ def test_a_run_shows_its_rate_its_rounds_and_the_time_left() -> None:
     assert paced(expected_rounds=None).ends_at is None
     assert paced(committed_at="soon").samples_per_second is None
     replicas = paced(job(0), job(1, secondary="Interrupted")).replicas
-    assert [Row.of(replica, RunState.RUNNING).rate for replica in replicas] == ["10,000", "–"]
+    assert [ReplicaLine.of(replica, RunState.RUNNING).rate for replica in replicas] == ["10,000", "–"]
     status = paced()
     assert (status.samples_per_second, status.unit) == (15_000, "tokens")
     assert (status.expected_rounds, status.samples) == (80, 9e6)
@@ -312,7 +312,7 @@ def test_a_run_that_has_ended_keeps_its_rate_and_a_continuation_shows_none_of_th
 
 
 def test_a_table_fits_into_its_width_and_rates_are_a_column_where_there_is_room() -> None:
-    shown = [Row.of(replica, RunState.RUNNING) for replica in paced().replicas]
+    shown = [ReplicaLine.of(replica, RunState.RUNNING) for replica in paced().replicas]
     rows = [replace(HEADINGS, rate="tokens/s"), replace(shown[0], metrics="loss 1, accuracy 0.9482", note="a note")]
     assert lay_out(rows, 80)[1] == "   0        1  Training         20    10,000  loss 1, accuracy 0.9482  a note"
     assert lay_out(rows, 68)[1] == "   0        1  Training         20    10,000  loss 1, accur…  a note"

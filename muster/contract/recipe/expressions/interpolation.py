@@ -137,7 +137,7 @@ def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]
 
     A path that begins with one of ROOTS, which the document does not have, is a path of the document.
     """
-    return _Resolution(document, inputs).run()
+    return _Interpolation(document, inputs).run()
 
 
 def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | list[JsonValue] | None:
@@ -148,13 +148,13 @@ def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonV
     if not isinstance(holder, dict | list):
         return None
     try:
-        found = _Resolution(document, {}).value_of(_Place(holder, path[-1]))
+        found = _Interpolation(document, {}).value_of(_Place(holder, path[-1]))
     except (_FailedError, _MissingError):
         return None
     return copy.deepcopy(found) if isinstance(found, dict | list) else None
 
 
-class _Resolution:
+class _Interpolation:
     """One resolution of a document."""
 
     def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> None:

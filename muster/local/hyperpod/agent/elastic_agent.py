@@ -18,7 +18,7 @@ from typing import Any
 
 from muster.local.hyperpod.agent.agent_state import AGENT_VERSION, AgentState, StateBox
 from muster.local.hyperpod.agent.arguments import Arguments
-from muster.local.hyperpod.agent.log_rules import BAD, LogState, LogWatch, Rule
+from muster.local.hyperpod.agent.log_rules import BAD, AgentLogRule, LogState, LogWatch
 from muster.local.hyperpod.agent.worker_process import Output, Worker
 
 _log = logging.getLogger("hyperpodrun")
@@ -217,7 +217,7 @@ class Agent:
     def _follow(self, ranks: Ranks) -> None:
         """Let the log rules read the output of the worker."""
         try:
-            rules = [Rule(rule) for rule in ranks.rules]
+            rules = [AgentLogRule(rule) for rule in ranks.rules]
         except (ValueError, KeyError, TypeError) as error:
             _log.error("Failed to load Log Monitoring Configuration: %s", error)
             return

@@ -35,7 +35,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class Rule:
+class AgentLogRule:
     """One rule of logMonitoringConfiguration. `clock` is in seconds."""
 
     def __init__(self, rule: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
@@ -96,7 +96,7 @@ class Rule:
 class LogWatch:
     """Follows one log file with all rules, in a thread."""
 
-    def __init__(self, rules: Sequence[Rule], file: Path) -> None:
+    def __init__(self, rules: Sequence[AgentLogRule], file: Path) -> None:
         self._rules = rules
         self._file = file
         self._ended = threading.Event()

@@ -30,7 +30,7 @@ from muster.local.kubernetes.objects.status_errors import (
     not_found,
     not_served,
 )
-from muster.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, Watch, WatchEvent
+from muster.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, ObjectWatch, WatchEvent
 from muster.local.kubernetes.schema.schemas import completed, schema_of
 
 FIRST_VERSION = 1_000
@@ -75,7 +75,7 @@ class ObjectStore:
         self._objects: dict[Key, Document] = {}
         self._namespaces: set[str] = set()
         self._version = FIRST_VERSION
-        self._watches: set[Watch] = set()
+        self._watches: set[ObjectWatch] = set()
 
     def now(self) -> datetime:
         """The cluster's time."""
@@ -210,10 +210,10 @@ class ObjectStore:
             self._follow(uid)
             return answer, False
 
-    def watch(self) -> Watch:
+    def watch(self) -> ObjectWatch:
         """Follow the changes of all resources. The objects that are there come first, as ADDED."""
         with self._lock:
-            watch = Watch(self._unwatch)
+            watch = ObjectWatch(self._unwatch)
             for key, document in self._objects.items():
                 watch.push(WatchEvent(ADDED, document, key[0]))
             self._watches.add(watch)
@@ -312,7 +312,7 @@ class ObjectStore:
         for watch in list(self._watches):
             watch.push(event)
 
-    def _unwatch(self, watch: Watch) -> None:
+    def _unwatch(self, watch: ObjectWatch) -> None:
         with self._lock:
             self._watches.discard(watch)
 

@@ -25,10 +25,10 @@ class WatchEvent:
     resource: Resource
 
 
-class Watch:
+class ObjectWatch:
     """A stream of events. Iterate with `next`; close it when done."""
 
-    def __init__(self, close: Callable[[Watch], None]) -> None:
+    def __init__(self, close: Callable[[ObjectWatch], None]) -> None:
         self._close = close
         self._events: deque[WatchEvent] = deque()
         self._changed = threading.Condition()

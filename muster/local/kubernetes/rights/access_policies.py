@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from muster.local.kubernetes.rights.policy_rules import Rule
+from muster.local.kubernetes.rights.policy_rules import AccessRule
 from muster.local.kubernetes.rights.users import Attributes, User
 
 PREFIX = "cluster-access-policy/"
@@ -19,17 +19,17 @@ _READ = ("get", "list", "watch")
 _WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _RBAC = ("rbac.authorization.k8s.io",)
 _CORE = ("",)
-_VIEW = (Rule(_READ, _CORE, ("pods", "serviceaccounts")),)
-_EDIT = (*_VIEW, Rule(_WRITE, _CORE, ("pods", "serviceaccounts")))
-POLICIES: dict[str, tuple[Rule, ...]] = {
-    CLUSTER_ADMIN: (Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))),
+_VIEW = (AccessRule(_READ, _CORE, ("pods", "serviceaccounts")),)
+_EDIT = (*_VIEW, AccessRule(_WRITE, _CORE, ("pods", "serviceaccounts")))
+POLICIES: dict[str, tuple[AccessRule, ...]] = {
+    CLUSTER_ADMIN: (AccessRule(("*",), ("*",), ("*",)), AccessRule(("*",), paths=("*",))),
     "AmazonEKSAdminPolicy": (
         *_EDIT,
-        Rule((*_WRITE, *_READ), _RBAC, ("rolebindings", "roles")),
+        AccessRule((*_WRITE, *_READ), _RBAC, ("rolebindings", "roles")),
     ),
     "AmazonEKSEditPolicy": _EDIT,
     "AmazonEKSViewPolicy": _VIEW,
-    "AmazonEKSAdminViewPolicy": (Rule(_READ, ("*",), ("*",)),),
+    "AmazonEKSAdminViewPolicy": (AccessRule(_READ, ("*",), ("*",)),),
 }
 """Custom resources are in none of the policies but those of the cluster's administrators and their readers."""
 
@@ -39,7 +39,7 @@ def policy_allows(user: User, asked: Attributes) -> bool:
     return any(rule.allows(asked) for rule in _rules(user, asked.namespace))
 
 
-def _rules(user: User, namespace: str) -> Iterator[Rule]:
+def _rules(user: User, namespace: str) -> Iterator[AccessRule]:
     for policy in user.policies:
         inside = policy.namespaces is None or any(
             namespace and fnmatchcase(namespace, pattern) for pattern in policy.namespaces

@@ -10,14 +10,14 @@ from muster.local.kubernetes.objects.object_store import ObjectStore
 from muster.local.kubernetes.objects.resource import Resource
 from muster.local.kubernetes.objects.status_errors import Document, bad_request, forbidden
 from muster.local.kubernetes.rights.access_policies import policy_allows
-from muster.local.kubernetes.rights.policy_rules import Rule, rules_of, uncovered
+from muster.local.kubernetes.rights.policy_rules import AccessRule, rules_of, uncovered
 from muster.local.kubernetes.rights.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED, Attributes, User
 
-_PUBLIC = Rule(("get",), paths=("/healthz", "/livez", "/readyz", "/version", "/version/"))
-_DISCOVERY = Rule(("get",), paths=("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"))
+_PUBLIC = AccessRule(("get",), paths=("/healthz", "/livez", "/readyz", "/version", "/version/"))
+_DISCOVERY = AccessRule(("get",), paths=("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"))
 _REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
-_OF_GROUPS: dict[str, tuple[Rule, ...]] = {
-    AUTHENTICATED: (_PUBLIC, _DISCOVERY, Rule(("create",), ("authorization.k8s.io",), _REVIEWS)),
+_OF_GROUPS: dict[str, tuple[AccessRule, ...]] = {
+    AUTHENTICATED: (_PUBLIC, _DISCOVERY, AccessRule(("create",), ("authorization.k8s.io",), _REVIEWS)),
     UNAUTHENTICATED: (_PUBLIC,),
 }
 """What a new cluster's own roles give (system:discovery, system:basic-user, system:public-info-viewer)."""
@@ -35,7 +35,7 @@ class Authorizer:
             return True
         return any(rule.allows(asked) for rule in self.rules(user, asked.namespace))
 
-    def rules(self, user: User, namespace: str) -> Iterator[Rule]:
+    def rules(self, user: User, namespace: str) -> Iterator[AccessRule]:
         """The rules of RBAC that the user has in a namespace, those of the whole cluster among them."""
         for group in user.groups:
             yield from _OF_GROUPS.get(group, ())
@@ -59,7 +59,7 @@ class Authorizer:
         if self.allows(user, Attributes(verb, RBAC, ROLES.plural, namespace=namespace, name=name)):
             return
         role = document if resource == ROLES else self._store.get(ROLES, name, namespace)
-        wanted: Sequence[Rule] = rules_of(role)
+        wanted: Sequence[AccessRule] = rules_of(role)
         # Access policies of EKS give the user rights, and no rules that could be passed on.
         missing = uncovered(list(self.rules(user, namespace)), wanted)
         if missing:

@@ -13,7 +13,7 @@ _ANY = "*"
 
 
 @dataclass(frozen=True)
-class Rule:
+class AccessRule:
     """A `PolicyRule`."""
 
     verbs: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Rule:
     """Of requests for no resource; a role of a namespace has none."""
 
     @classmethod
-    def of(cls, document: Document) -> Rule:
+    def of(cls, document: Document) -> AccessRule:
         """A rule from the document of a role."""
         return cls(
             verbs=tuple(document.get("verbs") or ()),
@@ -57,12 +57,12 @@ class Rule:
         return "{" + ", ".join(shown) + "}"
 
 
-def rules_of(document: Document) -> list[Rule]:
+def rules_of(document: Document) -> list[AccessRule]:
     """The rules of a role."""
-    return [Rule.of(rule) for rule in document.get("rules") or []]
+    return [AccessRule.of(rule) for rule in document.get("rules") or []]
 
 
-def uncovered(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+def uncovered(held: Sequence[AccessRule], wanted: Iterable[AccessRule]) -> list[AccessRule]:
     """The rights among `wanted`, one verb and resource each, that no rule of `held` gives; compacted for a message."""
     missing = [
         single for rule in wanted for single in _singles(rule) if not any(_covers(have, single) for have in held)
@@ -70,18 +70,18 @@ def uncovered(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
     compact: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for rule in missing:
         compact.setdefault((rule.groups, rule.resources, rule.names), []).append(rule.verbs[0])
-    return [Rule(tuple(dict.fromkeys(verbs)), *what) for what, verbs in compact.items()]
+    return [AccessRule(tuple(dict.fromkeys(verbs)), *what) for what, verbs in compact.items()]
 
 
-def _singles(rule: Rule) -> Iterator[Rule]:
+def _singles(rule: AccessRule) -> Iterator[AccessRule]:
     for verb in rule.verbs:
         for group in rule.groups:
             for resource in rule.resources:
                 for name in rule.names or ("",):
-                    yield Rule((verb,), (group,), (resource,), (name,) if name else ())
+                    yield AccessRule((verb,), (group,), (resource,), (name,) if name else ())
 
 
-def _covers(have: Rule, single: Rule) -> bool:
+def _covers(have: AccessRule, single: AccessRule) -> bool:
     """Whether a rule gives a right of one verb to one resource."""
     return (
         _has(have.verbs, single.verbs[0])

@@ -26,7 +26,7 @@ from muster.local.kubernetes.rights.authorizer import Authorizer, review
 from muster.local.kubernetes.rights.users import ANONYMOUS, User, refusal
 from muster.local.kubernetes.server import bodies
 from muster.local.kubernetes.server.request_info import RequestInfo, request_info
-from muster.local.kubernetes.server.verbs import Answer, ApiRequest, Verbs
+from muster.local.kubernetes.server.verbs import ApiAnswer, ApiRequest, Verbs
 
 _log = logging.getLogger("muster.local.kubernetes")
 VERSION = "1.33"
@@ -106,16 +106,16 @@ class KubernetesApi:
             raise unauthorized()
         return user
 
-    def _answer(self, incoming: _Incoming, info: RequestInfo, user: User, body: bytes) -> Answer:
+    def _answer(self, incoming: _Incoming, info: RequestInfo, user: User, body: bytes) -> ApiAnswer:
         if not self._authorizer.allows(user, info.attributes):
             raise refusal(user, info.attributes)
         if not info.is_resource:
-            return Answer(self._about(incoming))
+            return ApiAnswer(self._about(incoming))
         if (info.group, info.resource) == (_REVIEWS, _REVIEW):
             if incoming.method != "POST":
                 raise method_not_allowed()
             document = bodies.read_body(body, incoming.headers)
-            return Answer(review(document, user, self._authorizer), 201)
+            return ApiAnswer(review(document, user, self._authorizer), 201)
         resource = self._resources.get((info.group, info.version, info.resource))
         if resource is None:
             if info.group == JOBS.group:  # the operator has no other
@@ -165,9 +165,9 @@ async def _body(receive: Receive) -> bytes | None:
             return body
 
 
-def _refusal(error: StatusError) -> Answer:
+def _refusal(error: StatusError) -> ApiAnswer:
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    return Answer(error.document(), error.code, headers=headers)
+    return ApiAnswer(error.document(), error.code, headers=headers)
 
 
 async def _fail(send: Send, fault: KubernetesError) -> None:
@@ -178,7 +178,7 @@ async def _fail(send: Send, fault: KubernetesError) -> None:
     await _reply(send, _refusal(StatusError(fault.code, *fault.reason, retry_after=fault.retry_after)))
 
 
-async def _reply(send: Send, answer: Answer) -> None:
+async def _reply(send: Send, answer: ApiAnswer) -> None:
     kind, body = b"application/json", json.dumps(answer.document, separators=(",", ":")).encode() + b"\n"
     headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     headers += [

@@ -55,7 +55,7 @@ class ApiRequest:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiAnswer:
     """An object with a status code."""
 
     document: Document
@@ -73,7 +73,7 @@ class Verbs:
         """The lists of which a client has not yet read the end. Each is as it was when its first page was read."""
         self._next = 0
 
-    def answer(self, resource: Resource, request: ApiRequest) -> Answer:
+    def answer(self, resource: Resource, request: ApiRequest) -> ApiAnswer:
         """Do what a request asks for.
 
         Raises:
@@ -96,14 +96,14 @@ class Verbs:
         if info.verb == "create":
             return self._create(resource, request)
         if info.verb == "get":
-            return Answer(self._store.get(resource, info.name, info.namespace))
+            return ApiAnswer(self._store.get(resource, info.name, info.namespace))
         if info.verb == "list":
-            return Answer(self._list(resource, info.namespace or None, request.query))
+            return ApiAnswer(self._list(resource, info.namespace or None, request.query))
         document, gone = self._store.delete(resource, info.name, info.namespace, _delete_options(request))
         # The deletion of an account is answered with it also when it is gone.
-        return Answer(_deleted(resource, document) if gone and resource != SERVICE_ACCOUNTS else document)
+        return ApiAnswer(_deleted(resource, document) if gone and resource != SERVICE_ACCOUNTS else document)
 
-    def _create(self, resource: Resource, request: ApiRequest) -> Answer:
+    def _create(self, resource: Resource, request: ApiRequest) -> ApiAnswer:
         if request.info.name:
             raise method_not_allowed()
         strict = request.query.get("fieldValidation", "")
@@ -126,7 +126,7 @@ class Verbs:
                 what = f"create with metadata.{name}"
                 raise not_served(what)
         self._authorizer.check_grant(request.user, resource, kept, place)
-        return Answer(self._store.create(resource, document, place), 201)
+        return ApiAnswer(self._store.create(resource, document, place), 201)
 
     def _list(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Document:
         """A list, or its next page.

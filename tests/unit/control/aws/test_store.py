@@ -6,14 +6,14 @@ from botocore.exceptions import ClientError
 from muster.contract.errors import ConflictError, OversizedDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
-from muster.control.aws.store import Store
+from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness
 
 
 @pytest.fixture
-def store(harness: ControlHarness) -> Store:
+def store(harness: ControlHarness) -> DocumentStore:
     return harness.plane.store
 
 
@@ -26,7 +26,7 @@ def record(token: str) -> Record:
 def test_a_missing_object_is_none_but_a_missing_bucket_is_an_error(store):
     assert store.get("nothing") is None
     with pytest.raises(ClientError, match="NoSuchBucket"):
-        Store(store.s3, "elsewhere").get("nothing")
+        DocumentStore(store.s3, "elsewhere").get("nothing")
 
 
 def test_a_writer_that_never_wins_gives_up(store):

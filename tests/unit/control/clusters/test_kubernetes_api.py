@@ -12,7 +12,7 @@ import pytest
 from muster.contract.hyperpod.cluster_token import cluster_token
 from muster.control.kubernetes.api import Connection, KubernetesApi
 from muster.control.kubernetes.cluster_errors import ClusterRefusedError, ClusterUnavailableError
-from muster.control.kubernetes.cluster_https import Answer
+from muster.control.kubernetes.cluster_https import HttpAnswer
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 from tests.memory.clock import VirtualClock
@@ -24,11 +24,11 @@ IMPATIENT = TimeBudget(float("-inf"))
 class Scripted:
     """A transport that answers what a test says, one after the other, and then an empty object."""
 
-    def __init__(self, *answers: Answer | Exception) -> None:
+    def __init__(self, *answers: HttpAnswer | Exception) -> None:
         self.answers = list(answers)
         self.sent: list[tuple[str, str, Mapping[str, str], bytes | None]] = []
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         self.sent.append((method, path, headers, body))
         answer = self.answers.pop(0) if self.answers else found()
         if isinstance(answer, Exception):
@@ -39,7 +39,7 @@ class Scripted:
 class Opened:
     """An API over it, which counts its connections and tokens."""
 
-    def __init__(self, *answers: Answer | Exception) -> None:
+    def __init__(self, *answers: HttpAnswer | Exception) -> None:
         self.transport = Scripted(*answers)
         self.connections = self.tokens = 0
         self.api = KubernetesApi("hyper", self.connect, self.token)
@@ -53,8 +53,8 @@ class Opened:
         return f"k8s-aws-v1.secret{self.tokens}"
 
 
-def found(**document: Any) -> Answer:
-    return Answer(200, {}, json.dumps(document).encode())
+def found(**document: Any) -> HttpAnswer:
+    return HttpAnswer(200, {}, json.dumps(document).encode())
 
 
 @pytest.fixture(autouse=True)
@@ -98,10 +98,10 @@ def test_a_broken_connection_is_made_anew() -> None:
 
 
 def test_retry_after_is_obeyed(time: VirtualClock) -> None:
-    opened = Opened(Answer(429, {"retry-after": "4"}, b""), found())
+    opened = Opened(HttpAnswer(429, {"retry-after": "4"}, b""), found())
     opened.api.get("/a", TimeBudget.of(60))
     assert clock.monotonic() >= 4
-    opened = Opened(Answer(429, {"retry-after": "4000"}, b""), found())
+    opened = Opened(HttpAnswer(429, {"retry-after": "4000"}, b""), found())
     opened.api.get("/a", TimeBudget.of(30))
     assert clock.monotonic() <= 35
 
@@ -123,9 +123,9 @@ def test_a_call_is_given_up_when_the_budget_is_spent_and_says_where(time: Virtua
 def test_an_answer_that_is_no_object_is_an_error_and_no_traceback() -> None:
     for body in (b"", b"<html>", b"[]", b"5", b"\xff"):
         with pytest.raises(ClusterUnavailableError):
-            Opened(Answer(200, {}, body)).api.get("/a", IMPATIENT)
+            Opened(HttpAnswer(200, {}, body)).api.get("/a", IMPATIENT)
         with pytest.raises(ClusterRefusedError):
-            Opened(Answer(403, {}, body)).api.get("/a", IMPATIENT)
+            Opened(HttpAnswer(403, {}, body)).api.get("/a", IMPATIENT)
 
 
 def test_no_error_shows_the_token() -> None:

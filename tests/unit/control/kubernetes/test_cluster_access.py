@@ -15,7 +15,7 @@ from muster.control.kubernetes.cluster_access import (
     answered,
 )
 from muster.control.kubernetes.cluster_errors import ClusterGoneError
-from muster.control.kubernetes.cluster_https import Answer
+from muster.control.kubernetes.cluster_https import HttpAnswer
 from muster.control.kubernetes.namespace_roles import NamespaceRoles
 from muster.control.runtime import clock
 from muster.local.kubernetes.kinds.served_resources import ROLE_BINDINGS, ROLES
@@ -51,16 +51,16 @@ class Api:
         self.refusals: list[int | None] = []
         self.denied: set[str] = set()
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         status = self.refusals.pop(0) if self.refusals else 403 if path.split("/")[5] in self.denied else 0
         if status is None:
             message = "connection refused"
             raise ConnectionError(message)
         if status:
-            return Answer(status, {}, json.dumps({"reason": "Refused", "message": "not yet"}).encode())
+            return HttpAnswer(status, {}, json.dumps({"reason": "Refused", "message": "not yet"}).encode())
         given = {name.lower().replace("-", "_"): value for name, value in headers.items()}
         reply = self._client.call(method, path, body, **given)
-        return Answer(reply.code, reply.headers, reply.body)
+        return HttpAnswer(reply.code, reply.headers, reply.body)
 
     def placed(self) -> set[tuple[str, str, str]]:
         """Kinds, namespaces and names of the roles and bindings."""

@@ -12,7 +12,7 @@ import pytest
 from muster.local.hyperpod.agent.agent_state import TRANSITIONS, AgentState, StateBox
 from muster.local.hyperpod.agent.arguments import parse
 from muster.local.hyperpod.agent.elastic_agent import Ranks
-from muster.local.hyperpod.agent.log_rules import Rule
+from muster.local.hyperpod.agent.log_rules import AgentLogRule
 from tests.support.hyperpod.agent_cases import RULES, STARTS, Clock
 
 FACTS = json.loads((Path(__file__).parent / "agent_facts.json").read_bytes())
@@ -26,14 +26,14 @@ def test_the_states_have_the_same_transitions() -> None:
 def test_rules_find_the_same() -> None:
     for (rule, steps), facts in zip(RULES, FACTS["rules"], strict=True):
         clock = Clock()
-        watched, found = Rule(rule, clock), []
+        watched, found = AgentLogRule(rule, clock), []
         for seconds, line in steps:
             clock.now += seconds
             state, matched = watched.evaluate(line)
             found.append([state.value, matched])
         assert found == facts, (rule, steps)
     with pytest.raises(ValueError, match="operator"):
-        Rule({"name": "steps", "logPattern": r"step (\d+)", "operator": "above"}, Clock())
+        AgentLogRule({"name": "steps", "logPattern": r"step (\d+)", "operator": "above"}, Clock())
 
 
 def test_a_start_is_refused_where_the_agent_refuses_it() -> None:

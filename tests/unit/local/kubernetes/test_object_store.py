@@ -11,7 +11,7 @@ from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
 from muster.local.kubernetes.objects.metadata import parse_labels
 from muster.local.kubernetes.objects.object_store import DeleteOptions, ObjectStore
 from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.watching import Watch
+from muster.local.kubernetes.objects.watching import ObjectWatch
 from muster.local.kubernetes.schema.schemas import schema_of
 from tests.support.kubernetes_api import job
 
@@ -49,7 +49,7 @@ def refusal(call: Any, *arguments: Any, **options: Any) -> StatusError:
     return caught.value
 
 
-def seen(watch: Watch) -> list[tuple[str, str]]:
+def seen(watch: ObjectWatch) -> list[tuple[str, str]]:
     events = []
     while event := watch.next(0):
         events.append((event.type, event.object["metadata"]["name"]))
