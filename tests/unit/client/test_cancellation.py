@@ -42,8 +42,8 @@ class Account:
     def put(self, key: str, document: Document) -> None:
         put(self.cloud, key, document.to_json())
 
-    def launch(self, name: str, parent: str | None = None, *, reruns: bool = False, trained: bool = True) -> None:
-        given = {"name": name, **({"resume_from": parent} if parent else {}), **(CONTINUED if reruns else {})}
+    def launch(self, name: str, parent: str | None = None, *, policy: bool = False, trained: bool = True) -> None:
+        given = {"name": name, **({"resume_from": parent} if parent else {}), **(CONTINUED if policy else {})}
         muster_of(self.cloud).launch({**SPEC, **given})
         attempt = Attempt(attempt=1, job=str(JobName("muster", name, 0, 1)), status="Completed", secondary="Completed")
         if trained:
@@ -88,7 +88,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Any]]:
 def test_a_run_that_has_not_ended_is_stopped_itself(account: Account) -> None:
     with pytest.raises(UnknownRunError):
         account.cancel()
-    account.launch("a", reruns=True)
+    account.launch("a", policy=True)
     assert [account.cancel(), account.cancel()] == [("a",), ()]
 
 
@@ -115,17 +115,17 @@ def test_a_continuation_that_is_not_recorded_yet_is_found_by_its_name_and_its_pa
     assert (unrelated.cancel(), unrelated.cloud.workflow.status("a-x2")) == ((), "RUNNING")
 
 
-def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
+def test_a_continuation_that_the_continuation_policy_is_about_to_start_is_waited_for(
     account: Account, meanwhile: list[Callable[[], Any]]
 ) -> None:
-    account.launch("a", reruns=True)
+    account.launch("a", policy=True)
     account.end("a")
     meanwhile += [lambda: account.settle("a"), lambda: None, lambda: account.launch("a-x2", parent="a")]
     assert (account.cancel(), meanwhile) == (("a-x2",), [])
     # After another settlement the policy starts nothing, and after a refusal there is none.
     for trained in (True, False):
         other = Account()
-        other.launch("a", reruns=True, trained=trained)
+        other.launch("a", policy=True, trained=trained)
         other.end("a")
         meanwhile += [lambda: other.settle("a", Verdict.SUCCEEDED)] if trained else []  # noqa: B023
         assert (other.cancel(), meanwhile) == ((), [])
@@ -134,7 +134,7 @@ def test_a_continuation_that_the_rerun_policy_is_about_to_start_is_waited_for(
 def test_a_run_that_failed_before_its_first_launch_is_waited_for_until_it_is_settled(
     account: Account, meanwhile: list[Callable[[], Any]]
 ) -> None:
-    account.launch("a", reruns=True, trained=False)
+    account.launch("a", policy=True, trained=False)
     account.plan("a")
     account.end("a")
     meanwhile += [lambda: account.settle("a"), lambda: account.launch("a-x2", parent="a")]
@@ -142,7 +142,7 @@ def test_a_run_that_failed_before_its_first_launch_is_waited_for_until_it_is_set
 
 
 def test_a_continuation_that_is_there_once_the_run_is_stopped_is_stopped_as_well(account: Account) -> None:
-    account.launch("a", reruns=True)
+    account.launch("a", policy=True)
     account.cloud.calls.inject(Fault("StopExecution", action=lambda: account.launch("a-x2", parent="a")))
     assert account.cancel() == ("a", "a-x2")
 
