@@ -17,7 +17,7 @@ from bench.table import Row
 from muster.contract.document import StoredDocument
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_into, encode
 from muster.replica.wire.blocks import Blocks
 
@@ -33,7 +33,7 @@ _AIMS = {
     ("int4", "encode with error feedback"): ">= 1.5",
     ("int4", "decode"): ">= 1",
 }
-_KEY = keys.contribution(1, 0, 1)
+_KEY = rendezvous_keys.contribution(1, 0, 1)
 
 
 class _Header(StoredDocument):

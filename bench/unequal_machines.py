@@ -19,12 +19,12 @@ import numpy as np
 from bench.table import Row
 from muster.contract.run.commit import Commit
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.phases.synchronizer import Synchronizer
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import StoppedError
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.exploration.schedules import fair
 from tests.exploration.simulated import simulated
 from tests.exploration.trainers import Silent
@@ -178,8 +178,8 @@ def _counted(world: World, rank: int | None = None) -> float:
     """The samples that the commits count, of one rank or of all."""
     total = 0.0
     round_ = 1
-    while world.store.exists(keys.commit(round_)):
-        commit = Commit.from_json(world.store.written[keys.commit(round_)], "commit")
+    while world.store.exists(rendezvous_keys.commit(round_)):
+        commit = Commit.from_json(world.store.written[rendezvous_keys.commit(round_)], "commit")
         total += sum(member.weight for member in commit.members if rank in {None, member.rank})
         round_ += 1
     return total

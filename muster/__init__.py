@@ -121,18 +121,18 @@ if TYPE_CHECKING:
     from muster.contract.spec.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
     from muster.replica.context import Context as Context
-    from muster.replica.errors import AlgorithmError as AlgorithmError
-    from muster.replica.errors import DivergedError as DivergedError
-    from muster.replica.errors import FencedError as FencedError
-    from muster.replica.errors import ParametersError as ParametersError
-    from muster.replica.errors import RendezvousError as RendezvousError
-    from muster.replica.errors import RunEndedError as RunEndedError
-    from muster.replica.errors import StoppedError as StoppedError
-    from muster.replica.errors import TrainerError as TrainerError
-    from muster.replica.errors import WatchError as WatchError
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
     from muster.replica.model.final_model import FinalModel as FinalModel
-    from muster.replica.rounds.exchange import Outcome as Outcome
+    from muster.replica.replica_errors import AlgorithmError as AlgorithmError
+    from muster.replica.replica_errors import DivergedError as DivergedError
+    from muster.replica.replica_errors import FencedError as FencedError
+    from muster.replica.replica_errors import ParametersError as ParametersError
+    from muster.replica.replica_errors import RendezvousError as RendezvousError
+    from muster.replica.replica_errors import RunEndedError as RunEndedError
+    from muster.replica.replica_errors import StoppedError as StoppedError
+    from muster.replica.replica_errors import TrainerError as TrainerError
+    from muster.replica.replica_errors import WatchError as WatchError
+    from muster.replica.rounds.exchange import RoundOutcome as RoundOutcome
     from muster.replica.statistics.metrics import Metrics as Metrics
     from muster.report.comparison import ComparedFigure as ComparedFigure
     from muster.report.comparison import ComparedMetric as ComparedMetric

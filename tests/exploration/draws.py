@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.exploration.schedules import Event, Randomly, explore
 from tests.exploration.trainers import ALGORITHMS
 from tests.exploration.world import FOR_EVER, Choices, Setting, World
@@ -142,11 +142,11 @@ def _poisoned(rng: random.Random, setting: Setting) -> Setting:
         return replace(setting, flips=(rank, round_))
     stored = max(round_ - round_ % setting.snapshot_rounds, setting.snapshot_rounds)
     where = {
-        "values": keys.contribution(round_, rank, 1),
-        "header": keys.contribution(round_, rank, 1),
-        "shard": keys.reduced(round_, 0, rng.randrange(2)),
-        "shards": f"{keys.REDUCED}*/{round_:08d}",
-        "snapshot": f"{keys.SNAPSHOTS}{rng.randrange(2):05d}/{stored:08d}",
+        "values": rendezvous_keys.contribution(round_, rank, 1),
+        "header": rendezvous_keys.contribution(round_, rank, 1),
+        "shard": rendezvous_keys.reduced(round_, 0, rng.randrange(2)),
+        "shards": f"{rendezvous_keys.REDUCED}*/{round_:08d}",
+        "snapshot": f"{rendezvous_keys.SNAPSHOTS}{rng.randrange(2):05d}/{stored:08d}",
     }[kind]
     return replace(setting, poisoned=(where,), poisoned_at=40 if kind == "header" else 4200)
 

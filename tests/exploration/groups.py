@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from muster.replica.errors import GroupError
+from muster.replica.replica_errors import GroupError
 from tests.exploration.activities import Killed, current
 
 

@@ -8,10 +8,17 @@ import numpy as np
 from muster.contract.run.commit import Commit
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Floats
-from muster.replica.errors import DivergedError, FencedError, GroupError, OtherStateError, RendezvousError, StoppedError
+from muster.replica.replica_errors import (
+    DivergedError,
+    FencedError,
+    GroupError,
+    OtherStateError,
+    RendezvousError,
+    StoppedError,
+)
 from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, decode_header
 from muster.replica.wire.headers import ContributionHeader
 from tests.exploration.activities import Killed
@@ -39,7 +46,7 @@ def problems(world: World) -> list[str]:
 
 def _committed(world: World) -> Iterator[int]:
     round_ = 1
-    while world.store.exists(keys.commit(round_)):
+    while world.store.exists(rendezvous_keys.commit(round_)):
         yield round_
         round_ += 1
 
@@ -67,7 +74,9 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         ranks = [member.rank for member in commit.members]
         if len(set(ranks)) != len(ranks):
             found.append(f"round {round_} counts a rank twice: {ranks}")
-        given = [world.given(keys.contribution(round_, member.rank, member.epoch)) for member in commit.members]
+        given = [
+            world.given(rendezvous_keys.contribution(round_, member.rank, member.epoch)) for member in commit.members
+        ]
         found += _other_norms(commit, given)
         for values in given:
             if (marks := values.tobytes()) in counted:
@@ -123,7 +132,7 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
     found = []
     for round_, commit in commits.items():
         for item in commit.excluded:
-            pattern = f"{keys.contributions_of(item.rank)}{round_:08d}-"
+            pattern = f"{rendezvous_keys.contributions_of(item.rank)}{round_:08d}-"
             given = [key for key in world.sound if key.startswith(pattern)]
             if world.flipped and world.setting.flips == (item.rank, round_):
                 continue
@@ -186,7 +195,7 @@ def _is_explained_failure(world: World, message: str) -> bool:
         return _lacks_quorum(world)
     if "is damaged" in message:
         # The only complete snapshot is damaged in the bucket: it cannot be loaded until a newer one is complete.
-        return any(key.startswith((keys.SNAPSHOTS, keys.REDUCED)) for key in setting.poisoned)
+        return any(key.startswith((rendezvous_keys.SNAPSHOTS, rendezvous_keys.REDUCED)) for key in setting.poisoned)
     return False
 
 
@@ -196,7 +205,9 @@ def _lacks_quorum(world: World) -> bool:
     if world.flipped:
         # The only other contribution starts from other parameters, and nobody can tell which are right.
         return True
-    harmed = setting.declines is not None or any(key.startswith(keys.CONTRIBUTIONS) for key in setting.poisoned)
+    harmed = setting.declines is not None or any(
+        key.startswith(rendezvous_keys.CONTRIBUTIONS) for key in setting.poisoned
+    )
     return harmed and setting.min_participants == setting.replicas
 
 

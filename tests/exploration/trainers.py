@@ -10,7 +10,6 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer, parameters_in
-from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.frontends.front_end import DiLoCoFrontEnd
@@ -20,11 +19,12 @@ from muster.replica.parts.link import Link, by_first
 from muster.replica.parts.packing import Packing
 from muster.replica.phases.synchronizer import OwnState
 from muster.replica.rendezvous import Rendezvous
-from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome
+from muster.replica.replica_errors import StoppedError
+from muster.replica.rounds.exchange import Exchange, LocalUpdate, RoundOutcome
 from muster.replica.rounds.joining import join
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.metrics import Metrics
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats, decode_header
 from muster.replica.wire.headers import ContributionHeader
 from tests.exploration.world import Process
@@ -254,7 +254,7 @@ class _Steps:
         epoch = self._epochs[round_] = self._rendezvous.seat.claim.epoch
         self._given_last = self._process.world.gave[round_, self._process.rank, epoch] = self._carried.popleft()
 
-    def judge(self, outcome: Outcome | None) -> None:
+    def judge(self, outcome: RoundOutcome | None) -> None:
         """A process takes its steps for counted if and only if the round counts what it has contributed."""
         if outcome is None:
             return
@@ -313,7 +313,7 @@ class _Ledger:
 
     def _counts(self, round_: int) -> int | None:
         """The claim under which this rank counts in a round that is committed."""
-        if not self._world.store.exists(keys.commit(round_)):
+        if not self._world.store.exists(rendezvous_keys.commit(round_)):
             return None
         commit = self._world.last_commit(round_)
         epochs = [member.epoch for member in commit.members if member.rank == self._rank]
@@ -329,7 +329,7 @@ class _Ledger:
         epoch = self._counts(round_)
         assert epoch is not None
         wanted = self._world.sent[round_, self._rank, epoch, first]
-        key = keys.contribution(round_, self._rank, epoch)
+        key = rendezvous_keys.contribution(round_, self._rank, epoch)
         sent = self._world.given(key)
         setting = self._world.setting
         exact = decode_header(key, memoryview(self._world.sound[key]), ContributionHeader).exact

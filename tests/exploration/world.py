@@ -23,8 +23,8 @@ from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
-from muster.replica.errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.group.inner_group import InnerGroup
+from muster.replica.replica_errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
 from muster.replica.rounds.round_context import RoundContext, Stops
@@ -33,7 +33,7 @@ from muster.replica.store.checkpoints import State
 from muster.replica.store.pace import Pace
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_blocks, decode_header
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ClaimDocument, ContributionHeader
@@ -49,7 +49,7 @@ LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect come
 LAUNCHER_STEPS = (0, 3, 30)  # how many steps of a replica after the end of one process the others get SIGTERM
 STATES = ("snapshots", "torchft")
 DATA = ("contributions", "reduced", *STATES)
-IS_PART = re.compile(keys.CONTRIBUTIONS + r"\d{5}/\d{8}-\d{6}-\d{4}")
+IS_PART = re.compile(rendezvous_keys.CONTRIBUTIONS + r"\d{5}/\d{8}-\d{6}-\d{4}")
 
 # A front end's loop in one process: trains to the last round.
 Trainer = Callable[["Process", RoundContext], None]
@@ -507,11 +507,11 @@ class World:
             self._judge_members(amendment)
         if key.startswith(NOTICES):
             self._judge_notice(key)
-        if key.startswith(keys.CONTRIBUTIONS) and len(self.sound[key]) == HEADER_BYTES:
+        if key.startswith(rendezvous_keys.CONTRIBUTIONS) and len(self.sound[key]) == HEADER_BYTES:
             self._judge_parts(key)
-        if key.startswith(keys.SNAPSHOTS):
+        if key.startswith(rendezvous_keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
-        if key.startswith(keys.COMMITS):
+        if key.startswith(rendezvous_keys.COMMITS):
             self._judge_commit(Commit.from_json(self.store.written[key], key), looks or process.looks)
 
     def _judge_commit(self, commit: Commit, looks: ClaimLooks) -> None:
@@ -519,15 +519,15 @@ class World:
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
             self._judge_absent(commit)
-        if round_ > 1 and not self.store.exists(keys.commit(round_ - 1)):
+        if round_ > 1 and not self.store.exists(rendezvous_keys.commit(round_ - 1)):
             self.breaks(f"round {round_} is committed before round {round_ - 1}")
         self.steps_at_commits.append(list(self.steps_of))
         self._judge_finishes(commit)
         self._judge_members(commit)
         for member in commit.members:
-            if keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
+            if rendezvous_keys.contribution(round_, member.rank, member.epoch) not in self.store.written:
                 self.breaks(f"round {round_} names rank {member.rank}, which has not contributed")
-            successor = keys.claim(member.rank, member.epoch + 1)
+            successor = rendezvous_keys.claim(member.rank, member.epoch + 1)
             newer = self._created.get(successor)
             if newer is not None and newer < looks.of(successor):
                 self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
@@ -539,7 +539,7 @@ class World:
         on_cluster = notice is not None and any(a <= notice.rank <= b for a, b in self.setting.clusters)
         if notice is None or not on_cluster or (notice.run, notice.kind) != (RUN, NoticeKind.MISSING):
             self.breaks(f"{key} is no report of a rank on a cluster")
-        elif int(notice.mark) > 1 and not self.store.exists(keys.commit(int(notice.mark) - 1)):
+        elif int(notice.mark) > 1 and not self.store.exists(rendezvous_keys.commit(int(notice.mark) - 1)):
             self.breaks(f"{key} reports a round that has not begun")
 
     def _judge_parts(self, key: str) -> None:
@@ -550,7 +550,7 @@ class World:
         missing = [
             part
             for part in range(parts)
-            if blocks.shard(part, parts) and keys.contribution_part(key, part) not in self.store.written
+            if blocks.shard(part, parts) and rendezvous_keys.contribution_part(key, part) not in self.store.written
         ]
         if missing:
             self.breaks(f"{key} is there without its parts {missing}")
@@ -570,7 +570,10 @@ class World:
             return
         previous = self.last_commit(commit.round - 1)
         for rank in set(commit.absent) - previous.named:
-            claims = (keys.claim(rank, epoch) for epoch in range(previous.epochs[rank] + 1, commit.epochs[rank] + 1))
+            claims = (
+                rendezvous_keys.claim(rank, epoch)
+                for epoch in range(previous.epochs[rank] + 1, commit.epochs[rank] + 1)
+            )
             if all(ClaimDocument.from_json(self.store.written[key], key).loads for key in claims):
                 self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")
 
@@ -590,7 +593,7 @@ class World:
         """A commit names those who have finished, and with `stop` the first one that names any is the last one."""
         for finish in commit.finished:
             self.seen["a round is committed without a rank that has finished"] += 1
-            body = self.store.written[keys.claim(finish.rank, commit.epochs[finish.rank])]
+            body = self.store.written[rendezvous_keys.claim(finish.rank, commit.epochs[finish.rank])]
             if ClaimDocument.from_json(body, "claim").finish != finish:
                 self.breaks(f"round {commit.round} lists rank {finish.rank}, which has not finished")
         if self._ends_run and commit.round > self._ends_run:
@@ -607,9 +610,9 @@ class World:
     def last_commit(self, round_: int) -> Commit:
         """The last amendment of a round's commit, or the commit itself."""
         revision = 0
-        while self.store.exists(keys.commit(round_, revision + 1)):
+        while self.store.exists(rendezvous_keys.commit(round_, revision + 1)):
             revision += 1
-        key = keys.commit(round_, revision)
+        key = rendezvous_keys.commit(round_, revision)
         return Commit.from_json(self.store.written[key], key)
 
     def given(self, key: str) -> Floats:
@@ -618,7 +621,7 @@ class World:
         blocks = Blocks(header.count, codec_named(header.codec.partition("/")[0]), header.exact)
         bodies = [self.sound[key]]
         if len(bodies[0]) == HEADER_BYTES:
-            parts = (keys.contribution_part(key, part) for part in range(max(self.setting.sizes)))
+            parts = (rendezvous_keys.contribution_part(key, part) for part in range(max(self.setting.sizes)))
             bodies = [self.sound[part] for part in parts if part in self.sound]
         body = b"".join(body[HEADER_BYTES:] for body in bodies)
         return decode_blocks(key, memoryview(body), blocks, range(blocks.number))
@@ -628,7 +631,7 @@ class World:
 
         `first`: the number of the first value.
         """
-        key = keys.contribution(commit.round, claim.rank, claim.epoch)
+        key = rendezvous_keys.contribution(commit.round, claim.rank, claim.epoch)
         counted = any((member.rank, member.epoch) == (claim.rank, claim.epoch) for member in commit.members)
         if counted and not np.array_equal(self.given(key)[first : first + gradient.size], gradient):
             self.breaks(f"what a process of rank {claim.rank} gave to round {commit.round} counts for another's")
@@ -671,9 +674,9 @@ class World:
 
     def _is_whole(self, round_: int) -> bool:
         """Whether there is a torchft state, or a snapshot with its manifest and every shard that was ever written."""
-        if self.store.exists(keys.torchft_state(round_)):
+        if self.store.exists(rendezvous_keys.torchft_state(round_)):
             return True
-        manifest = keys.manifest(round_)
+        manifest = rendezvous_keys.manifest(round_)
         if not self.store.exists(manifest):
             return False
         return all(self.store.exists(key) for key in self._shards.get(round_, ()))

@@ -18,7 +18,7 @@ from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.reduced_shards import ReducedShards, shards_of
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
-from muster.replica.wire import blocks, keys
+from muster.replica.wire import blocks, rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.support.peers import SHARDED, Faults, Run, all_ended, kill_at, missing_only_in, returns_before
 from tests.support.prefetching import DATA, Joined, Recovering
@@ -53,7 +53,7 @@ def parameters_of(joined: Joined) -> bytes:
 
 
 def rounds_read(process: Recovering, round_: int) -> set[str]:
-    return {key for key in process.store.read_keys if is_like(key, of_round(keys.REDUCED, round_))}
+    return {key for key in process.store.read_keys if is_like(key, of_round(rendezvous_keys.REDUCED, round_))}
 
 
 def test_a_rejoining_replica_is_back_in_the_round_after_the_current_one(
@@ -77,7 +77,7 @@ def test_a_rejoining_replica_is_back_in_the_round_after_the_current_one(
             joined.append(process.join())
             read_again.extend(process.store.read_keys[before:])
 
-    lost = run.start(1, faults=Faults(before_create=kill_at(f"{keys.contributions_of(1)}00000003")))
+    lost = run.start(1, faults=Faults(before_create=kill_at(f"{rendezvous_keys.contributions_of(1)}00000003")))
     others = [run.start(0, before_step=hold), run.start(2)]
     with all_ended([lost, *others]):
         wait_until("the rerun", lambda: joined or others[0].error)
@@ -96,7 +96,7 @@ def test_a_snapshot_that_is_deleted_while_it_is_read_ahead_is_left_for_the_newer
 ) -> None:
     missing_only_in(monkeypatch, 4)
     run = Run(tmp_path, replicas=2, min_participants=1, rounds=7, count=SHARDED, snapshot_rounds=2)
-    loading, first = threading.Event(), of_round(keys.SNAPSHOTS, 2)
+    loading, first = threading.Event(), of_round(rendezvous_keys.SNAPSHOTS, 2)
 
     def delete_first(key: str) -> None:
         if is_like(key, first):
@@ -111,7 +111,7 @@ def test_a_snapshot_that_is_deleted_while_it_is_read_ahead_is_left_for_the_newer
     others = [run.start(0, before_step=hold)]
     others.append(run.start(1, before_step=returns_before(4)))
     with all_ended(others):
-        wait_until("the snapshot", (tmp_path / keys.manifest(2)).exists)
+        wait_until("the snapshot", (tmp_path / rendezvous_keys.manifest(2)).exists)
         process.prefetch.start()
         last = others[0].parameters()
         # The newer one is found in the middle of it, and read ahead instead.
@@ -168,8 +168,8 @@ def test_a_snapshot_that_is_superseded_after_it_was_read_ahead_is_not_used(
     later.context, later.prefetch = longer.context(process.ahead), process.prefetch
     assert {parameters_of(later.join())} == last
     read = process.store.read_keys[before:]
-    assert any(is_like(key, of_round(keys.SNAPSHOTS, 4)) for key in read)
-    assert not any(is_like(key, of_round(keys.SNAPSHOTS, 2)) for key in read)
+    assert any(is_like(key, of_round(rendezvous_keys.SNAPSHOTS, 4)) for key in read)
+    assert not any(is_like(key, of_round(rendezvous_keys.SNAPSHOTS, 2)) for key in read)
 
 
 def test_a_prefetch_that_fails_fails_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -179,7 +179,13 @@ def test_a_prefetch_that_fails_fails_nothing_else(tmp_path: Path, caplog: pytest
         StoreDeniedError("s3://bucket/key", "403"),
         ValueError("a defect"),
     )
-    places = (keys.OPTIONS, keys.COMMITS, "manifests/", keys.SNAPSHOTS, keys.REDUCED)
+    places = (
+        rendezvous_keys.OPTIONS,
+        rendezvous_keys.COMMITS,
+        "manifests/",
+        rendezvous_keys.SNAPSHOTS,
+        rendezvous_keys.REDUCED,
+    )
     for attempt, (where, error) in enumerate(product(places, errors), start=2):
         caplog.clear()
         joining = threading.Event()
@@ -233,7 +239,7 @@ def test_rounds_whose_shards_were_refused_are_replayed_from_what_was_read_ahead(
     """Of each such round a shard was read ahead that says so and has no values: its reader leaves it half read."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     rounds = 3
-    damaged = {keys.contribution(round_, 1, 1) for round_ in range(1, rounds)}
+    damaged = {rendezvous_keys.contribution(round_, 1, 1) for round_ in range(1, rounds)}
 
     def damage(key: str, body: bytes) -> bytes:
         changed = bytearray(body)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica.errors import FencedError, RendezvousError, StoppedError
+from muster.replica.replica_errors import FencedError, RendezvousError, StoppedError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import contribute, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.statistics.statistics import Notes
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.support.peers import (
     PATIENT_SECONDS,
@@ -39,9 +39,9 @@ def test_the_others_continue_without_a_killed_replica_when_a_quorum_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = {
-        "contribute": of_round(keys.CONTRIBUTIONS, 2),
+        "contribute": of_round(rendezvous_keys.CONTRIBUTIONS, 2),
         "commit": "commits/00000002",
-        "reduce": of_round(keys.REDUCED, 2),
+        "reduce": of_round(rendezvous_keys.REDUCED, 2),
     }
     for step, created in steps.items():
         # Its contribution from before its death counts, and no later one.
@@ -87,7 +87,7 @@ def test_a_process_that_is_superseded_while_it_waits_is_fenced(tmp_path: Path) -
     run = Run(tmp_path, replicas=2, min_participants=2)
     first = run.start(0)
     with all_ended([first]):
-        wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
+        wait_until("the contribution of rank 0", (run.root / rendezvous_keys.contribution(1, 0, 1)).exists)
         second = run.start(0, attempt=1)
         assert isinstance(first.join().error, FencedError)
         partner = run.start(1)
@@ -105,7 +105,7 @@ def test_an_older_attempt_that_starts_late_is_fenced_at_once(tmp_path: Path) -> 
     run = Run(tmp_path, replicas=2, min_participants=2)
     newer = run.start(0, attempt=3)
     with all_ended([newer]):
-        wait_until("the claim of rank 0", (run.root / keys.claim(0, 1)).exists)
+        wait_until("the claim of rank 0", (run.root / rendezvous_keys.claim(0, 1)).exists)
         assert isinstance(run.start(0, attempt=2).join().error, FencedError)
         assert newer.thread.is_alive()
 
@@ -114,8 +114,8 @@ def test_no_quorum_ends_with_a_reason_that_names_the_missing_ranks(tmp_path: Pat
     run = Run(tmp_path)
     peers = [run.start(0), run.start(1)]
     with all_ended(peers):
-        wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
-        wait_until("the contribution of rank 1", (run.root / keys.contribution(1, 1, 1)).exists)
+        wait_until("the contribution of rank 0", (run.root / rendezvous_keys.contribution(1, 0, 1)).exists)
+        wait_until("the contribution of rank 1", (run.root / rendezvous_keys.contribution(1, 1, 1)).exists)
     # The others have contributed: the replica with the short time-out sees it, however slow the machine is.
     impatient = replace(run, timeout_seconds=0.5).start(0, attempt=2)
     assert isinstance(impatient.join().error, RendezvousError)
@@ -126,14 +126,16 @@ def test_no_quorum_ends_with_a_reason_that_names_the_missing_ranks(tmp_path: Pat
 def test_a_replica_that_is_stopped_while_it_waits_returns_at_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     peer = run.start(0)
-    wait_until("the contribution of rank 0", (run.root / keys.contribution(1, 0, 1)).exists)
+    wait_until("the contribution of rank 0", (run.root / rendezvous_keys.contribution(1, 0, 1)).exists)
     peer.stop.set()
     assert isinstance(peer.join().error, StoppedError)
 
 
 def test_a_run_that_died_altogether_in_mid_round_continues_where_it_was(tmp_path: Path) -> None:
     run = Run(tmp_path, count=SHARDED)
-    victims = [run.start(rank, faults=Faults(before_create=kill_at(of_round(keys.REDUCED, 3)))) for rank in range(3)]
+    victims = [
+        run.start(rank, faults=Faults(before_create=kill_at(of_round(rendezvous_keys.REDUCED, 3)))) for rank in range(3)
+    ]
     for victim in victims:
         assert isinstance(victim.join().error, Killed)
     peers = [run.start(rank, attempt=2) for rank in range(3)]
@@ -156,7 +158,7 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
         if round_ == 3:
             gate.set()
             # It rejoins by a second claim.
-            wait_until("the claim of the new attempt", (run.root / keys.claim(2, 2)).exists)
+            wait_until("the claim of the new attempt", (run.root / rendezvous_keys.claim(2, 2)).exists)
 
     straggler = run.start(2, before_step=late_for_round_2)
     others = [run.start(rank, before_step=wait_for_straggler) for rank in (0, 1)]
@@ -171,7 +173,7 @@ def test_a_straggler_is_left_out_catches_up_and_is_waited_for_again(
 
 def dead_in_round_2(run: Run) -> tuple[Peer, list[Peer]]:
     """Rank 2, which dies before it contributes to round 2, and the others, which contribute afterwards."""
-    gives = of_round(keys.CONTRIBUTIONS, 2)
+    gives = of_round(rendezvous_keys.CONTRIBUTIONS, 2)
     victim = run.start(2, faults=Faults(before_create=kill_at(gives)))
     return victim, run.start_behind(victim, gives, 0, 1)
 

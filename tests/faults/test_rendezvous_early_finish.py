@@ -14,11 +14,11 @@ import pytest
 from muster.contract.run.commit import Finish
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import FencedError, RunEndedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import FencedError, RunEndedError
 from muster.replica.rounds import agreement
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.peers import (
     PATIENT_SECONDS,
     RUN,
@@ -102,7 +102,7 @@ def test_with_stop_all_others_end_with_the_next_round(tmp_path: Path) -> None:
     with all_ended(peers):
         assert [ended_in(peer) for peer in peers] == [3, 3, 2]
         assert peers[0].parameters() == peers[1].parameters()
-    assert not (tmp_path / keys.commit(4)).exists()
+    assert not (tmp_path / rendezvous_keys.commit(4)).exists()
     assert all(peer.rendezvous is not None and peer.rendezvous.context.stops.trainer.is_set() for peer in peers[:2])
 
 
@@ -123,7 +123,7 @@ def test_a_finished_replica_counts_towards_the_quorum_and_a_dead_one_does_not(
     missing_only_in(monkeypatch, 2)
     run = run_of(tmp_path, OnEarlyFinish.CONTINUE, replicas=4, min_participants=3, rounds=3)
     early = run.start(3, before_step=returns_before(2))
-    dead = run.start(2, faults=Faults(before_create=kill_at(of_round(keys.CONTRIBUTIONS, 2))))
+    dead = run.start(2, faults=Faults(before_create=kill_at(of_round(rendezvous_keys.CONTRIBUTIONS, 2))))
     others = [run.start(rank) for rank in (0, 1)]
     with all_ended([early, dead, *others]):
         assert [ended_in(peer) for peer in others] == [3, 3]
@@ -136,7 +136,7 @@ def test_a_rerun_of_a_replica_that_had_finished_takes_part_again(tmp_path: Path)
     for rule in OnEarlyFinish:
         run = run_of(tmp_path / rule, rule, rounds=4)
         early = run.start(2, before_step=returns_before(3))
-        others = [run.start(rank, before_step=after(run.root / keys.claim(2, 3))) for rank in (0, 1)]
+        others = [run.start(rank, before_step=after(run.root / rendezvous_keys.claim(2, 3))) for rank in (0, 1)]
         with all_ended([early, *others]):
             early.parameters()
             rerun = run.start(2, attempt=2)
@@ -147,7 +147,7 @@ def test_a_rerun_of_a_replica_that_had_finished_takes_part_again(tmp_path: Path)
 
 def test_a_process_that_dies_while_it_reports_its_finish_is_rerun_like_any_other(tmp_path: Path) -> None:
     run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=4)
-    dies = Faults(before_create=kill_at(keys.claim(2, 2)))
+    dies = Faults(before_create=kill_at(rendezvous_keys.claim(2, 2)))
     early = run.start(2, before_step=returns_before(3), faults=dies)
     others = [run.start(rank) for rank in (0, 1)]
     with all_ended([early, *others]):
@@ -163,7 +163,7 @@ def test_a_superseded_process_cannot_give_up_the_rank_of_its_successor(tmp_path:
 
     def supersede(_: int) -> None:
         superseded.append(run.start(0, attempt=2))
-        wait_until("the newer claim", (run.root / keys.claim(0, 2)).exists)
+        wait_until("the newer claim", (run.root / rendezvous_keys.claim(0, 2)).exists)
         raise Returned
 
     early = run.start(0, before_step=supersede)
@@ -178,7 +178,7 @@ def test_a_contribution_of_a_process_that_has_finished_does_not_count(
     # The others see the finish when they look before they commit, and not before.
     monkeypatch.setattr(agreement, "CHECK_SECONDS", PATIENT_SECONDS)
     run = run_of(tmp_path, OnEarlyFinish.CONTINUE, rounds=3)
-    gives = of_round(keys.CONTRIBUTIONS, 3)
+    gives = of_round(rendezvous_keys.CONTRIBUTIONS, 3)
 
     def finish(key: str) -> None:
         if is_like(key, gives):
@@ -187,7 +187,7 @@ def test_a_contribution_of_a_process_that_has_finished_does_not_count(
 
     def hold(key: str) -> None:
         if is_like(key, gives):
-            wait_until("the finish", (run.root / keys.claim(2, 2)).exists)
+            wait_until("the finish", (run.root / rendezvous_keys.claim(2, 2)).exists)
 
     early = run.start(2, faults=Faults(after_create=finish))
     others = [run.start(rank, faults=Faults(before_create=hold)) for rank in (0, 1)]
@@ -209,7 +209,7 @@ def test_a_continuation_calls_the_trainers_again_and_waits_for_all(tmp_path: Pat
         with all_ended(late):
             given = "contributions/*/00000004-*"
             wait_until("both contributions", lambda given=given, run=second: len(list(run.root.glob(given))) == 2)
-            assert not (second.root / keys.commit(4)).exists(), "rank 2 of the continuation is not there yet"
+            assert not (second.root / rendezvous_keys.commit(4)).exists(), "rank 2 of the continuation is not there yet"
             late.append(second.start(2, attempt=2))
             assert [ended_in(peer) for peer in late] == [5, 5, 5], rule
         assert (members(second, 4), second.commit(4).finished) == ([0, 1, 2], ()), rule
@@ -225,7 +225,9 @@ def test_a_continuation_of_a_run_that_all_had_finished_does_not_begin_with_one_r
     peers = [second.start(0, attempt=2, faults=Faults(before_read=read.append))]
     with all_ended(peers):
         # The finish of each other replica is its second claim. Its look for the third ones is over.
-        wait_until("a look for newer claims", lambda: {keys.claim(1, 3), keys.claim(2, 3)} <= set(read))
+        wait_until(
+            "a look for newer claims", lambda: {rendezvous_keys.claim(1, 3), rendezvous_keys.claim(2, 3)} <= set(read)
+        )
         peers += [second.start(rank, attempt=2) for rank in (1, 2)]
         assert [ended_in(peer) for peer in peers] == [4, 4, 4]
     assert members(second, 4) == [0, 1, 2]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import AlgorithmError, HistoryGoneError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import AlgorithmError, HistoryGoneError
 from muster.replica.statistics.metrics import Metrics
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.peers import Run, all_ended
 
 
@@ -35,12 +35,14 @@ def join(run: Run, rounds_before: int = 0) -> DiLoCo:
 
 def test_a_continuation_refuses_when_commits_are_gone_and_claims_no_rank(trained: Run) -> None:
     for gone in ([1], [4], [1, 2, 3], [1, 2, 3, 4]):
-        commits = {path: path.read_bytes() for path in (trained.root / keys.commit(round_) for round_ in gone)}
+        commits = {
+            path: path.read_bytes() for path in (trained.root / rendezvous_keys.commit(round_) for round_ in gone)
+        }
         for path in commits:
             path.unlink()
         with pytest.raises(HistoryGoneError, match="continues round 4"):
             join(trained, rounds_before=4)
-        assert not trained.store.exists(keys.claim(0, 2)), gone
+        assert not trained.store.exists(rendezvous_keys.claim(0, 2)), gone
         for path, body in commits.items():
             path.write_bytes(body)
     # With its history it continues.
@@ -53,11 +55,11 @@ def test_the_initial_state_is_not_made_a_second_time_for_rounds_that_were_commit
     shutil.rmtree(trained.root / "snapshots")
     with pytest.raises(HistoryGoneError, match="4 rounds are committed"):
         join(trained)
-    assert not trained.store.exists(keys.manifest(0))
+    assert not trained.store.exists(rendezvous_keys.manifest(0))
 
 
 def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_later_settings(trained: Run) -> None:
-    path = trained.root / keys.OPTIONS
+    path = trained.root / rendezvous_keys.OPTIONS
     options = json.loads(path.read_bytes())
     del options["settings"]["alpha"], options["settings"]["eager"]
     path.write_text(json.dumps(options))

@@ -15,9 +15,9 @@ from itertools import permutations
 
 import pytest
 
-from muster.replica.errors import FencedError, RendezvousError
+from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.store.transport import StoreUnavailableError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.exploration.activities import Killed
 from tests.exploration.draws import front_end_of, run_seed
 from tests.exploration.schedules import Delayed, Event, Randomly, explore, fair, finish, played
@@ -150,11 +150,11 @@ def test_commit_race_between_all_members() -> None:
                     if process.wakes_at is not None:
                         world.take_step(fair(world, world.living))
             for process in processes:
-                while not process.label.startswith(f"create {keys.commit(1)}"):
+                while not process.label.startswith(f"create {rendezvous_keys.commit(1)}"):
                     process.run()
             for rank in order:
                 processes[rank].run()
-            assert world.store.creates[keys.commit(1)] == 1, order
+            assert world.store.creates[rendezvous_keys.commit(1)] == 1, order
         assert [member.rank for member in world.last_commit(1).members] == [0, 1, 2], order
         assert all(process.left_out == 0 for process in processes), order
 
@@ -165,7 +165,7 @@ def test_two_replicas_claiming_one_rank() -> None:
             twins = [world.start(0), world.start(0, reruns=True)]
             others = (world.start(1), world.start(2))
             for twin in twins:
-                while twin.label != f"create {keys.claim(0, 1)}":
+                while twin.label != f"create {rendezvous_keys.claim(0, 1)}":
                     twin.run()
             twins[first].run()
             twins[1 - first].run()
@@ -182,7 +182,7 @@ def test_owner_dies_after_half_its_snapshot_shards() -> None:
         owner, *_ = [world.start(rank) for rank in range(3)]
 
         def half() -> bool:
-            if is_like(owner.label, f"create {of_round(keys.SNAPSHOTS, 2)}") and owner.label not in own:
+            if is_like(owner.label, f"create {of_round(rendezvous_keys.SNAPSHOTS, 2)}") and owner.label not in own:
                 own.append(owner.label)
             return len(own) == 6
 
@@ -191,17 +191,17 @@ def test_owner_dies_after_half_its_snapshot_shards() -> None:
         successor = world.start(0, reruns=True)
     assert successor.error is None
     # A replica that replays the round completes its snapshot; otherwise it would be missing for ever.
-    assert world.store.creates[keys.manifest(2)] == 1
+    assert world.store.creates[rendezvous_keys.manifest(2)] == 1
     assert all(world.store.creates[label.removeprefix("create ")] == 1 for label in own)
 
 
 def test_deletion_against_a_lagging_reader() -> None:
     lagging = (
-        f"read {of_round(keys.REDUCED, 2)}",
-        f"read {of_round(keys.CONTRIBUTIONS, 2)}",
-        f"create {of_round(keys.REDUCED, 2)}",
+        f"read {of_round(rendezvous_keys.REDUCED, 2)}",
+        f"read {of_round(rendezvous_keys.CONTRIBUTIONS, 2)}",
+        f"create {of_round(rendezvous_keys.REDUCED, 2)}",
     )
-    gone = keys.contribution(2, 1, 1)
+    gone = rendezvous_keys.contribution(2, 1, 1)
     for call in lagging:
         with played(Setting(rounds=6, snapshot_rounds=1)) as world:
             reader, *_ = [world.start(rank) for rank in range(3)]
@@ -209,16 +209,16 @@ def test_deletion_against_a_lagging_reader() -> None:
             go_on(world, lambda world=world: gone in world.store.deleted, holding=(reader,))  # type: ignore[misc]
         assert reader.error is None, call
         assert reader.left_out >= 1, call
-        assert any(is_like(key, of_round(keys.REDUCED, 2)) for key in world.store.deleted), call
+        assert any(is_like(key, of_round(rendezvous_keys.REDUCED, 2)) for key in world.store.deleted), call
 
 
 def test_deletion_against_a_joiner_that_reads_the_snapshot() -> None:
     with played(Setting(rounds=7, snapshot_rounds=1)) as world:
         for rank in (0, 1):
             world.start(rank)
-        go_on(world, lambda: world.store.exists(keys.manifest(2)))
+        go_on(world, lambda: world.store.exists(rendezvous_keys.manifest(2)))
         joiner = world.start(2)
-        bring_before(world, joiner, f"read {keys.SNAPSHOTS}")
+        bring_before(world, joiner, f"read {rendezvous_keys.SNAPSHOTS}")
         loaded = joiner.label.removeprefix("read ")
         go_on(world, lambda: loaded in world.store.deleted, holding=(joiner,))
     assert joiner.error is None
@@ -226,33 +226,33 @@ def test_deletion_against_a_joiner_that_reads_the_snapshot() -> None:
 
 def test_a_round_that_the_others_have_applied_and_deleted_is_not_amended() -> None:
     # Damage in the part of rank 2's contribution that rank 2 reduces itself: it has its own values in memory.
-    damaged = f"{keys.contributions_of(2)}00000002"
+    damaged = f"{rendezvous_keys.contributions_of(2)}00000002"
     setting = Setting(rounds=6, snapshot_rounds=1, poisoned=(damaged,), poisoned_at=7200)
     with played(setting) as world:
         late, owner = world.start(0), world.start(2)
-        go_on(world, lambda: world.store.exists(keys.commit(2)))
+        go_on(world, lambda: world.store.exists(rendezvous_keys.commit(2)))
         newcomer = world.start(1)
-        bring_before(world, late, f"read {of_round(keys.REDUCED, 2)}")
+        bring_before(world, late, f"read {of_round(rendezvous_keys.REDUCED, 2)}")
         reduced = late.label.removeprefix("read ")
         # Two members delete the round. One has deleted this shard, the other none of the contributions.
-        deletion = f"delete {keys.contribution(2, 0, 1)}"
+        deletion = f"delete {rendezvous_keys.contribution(2, 0, 1)}"
         go_on(world, lambda: newcomer.label == deletion, holding=(late,))
         go_on(world, lambda: reduced in world.store.deleted, holding=(late, newcomer))
         # It finds the damage while it makes the shard again.
         go_on(world, lambda: world.store.exists(reduced), holding=(owner, newcomer))
     assert late.error is None
-    assert not world.store.exists(keys.commit(2, 1))
+    assert not world.store.exists(rendezvous_keys.commit(2, 1))
 
 
 def test_corrupted_objects_reach_no_parameters() -> None:
     # A shard: every reader computes it anew. A contribution: the sender's values are left out by an amendment.
-    kinds = {of_round(keys.REDUCED, 2): False, f"{keys.contributions_of(1)}00000002": True}
+    kinds = {of_round(rendezvous_keys.REDUCED, 2): False, f"{rendezvous_keys.contributions_of(1)}00000002": True}
     for damaged, is_amended in kinds.items():
         world = explore(Setting(rounds=4, snapshot_rounds=2, poisoned=(damaged,)), fair)
         assert world.problems == [], damaged
         assert any(world.store.written[key] != body for key, body in world.sound.items()), damaged
         assert world.last_commit(3).excluded_total == is_amended, damaged
-        assert world.store.exists(keys.commit(2, 1)) == is_amended, damaged
+        assert world.store.exists(rendezvous_keys.commit(2, 1)) == is_amended, damaged
 
 
 def test_clock_skew_of_an_hour() -> None:
@@ -284,7 +284,7 @@ def test_a_replica_that_commits_at_its_time_out_still_reduces_the_round() -> Non
     setting = Setting(rounds=2, grace_seconds=100.0, timeout_seconds=5.0)
     for world in in_many_orders(setting, 20, (Event(0, 2, kills=True),)):
         assert world.problems == []
-        assert world.store.exists(keys.commit(2))
+        assert world.store.exists(rendezvous_keys.commit(2))
 
 
 def test_a_member_that_is_superseded_at_the_time_out_leaves_the_others_their_quorum() -> None:
@@ -293,7 +293,7 @@ def test_a_member_that_is_superseded_at_the_time_out_leaves_the_others_their_quo
     events = (Event(0, 3, kills=True), Event(50, 1, kills=True, starts=True, reruns=True))
     world = explore(setting, fair, events)
     assert world.problems == []
-    assert keys.contribution(1, 1, 1) in world.store.written
+    assert rendezvous_keys.contribution(1, 1, 1) in world.store.written
     assert (1, 1) not in {(member.rank, member.epoch) for member in world.last_commit(1).members}
 
 
@@ -301,16 +301,16 @@ def test_the_initial_parameters_are_uploaded_by_another_before_the_time_out_ends
     setting = Setting(rounds=1, timeout_seconds=5.0)
     with played(setting) as world:
         first, *_ = [world.start(rank) for rank in range(3)]
-        while not first.label.startswith(f"create {keys.SNAPSHOTS}"):
+        while not first.label.startswith(f"create {rendezvous_keys.SNAPSHOTS}"):
             first.run()
         world.kill(first)
-    assert world.store.exists(keys.commit(1))
+    assert world.store.exists(rendezvous_keys.commit(1))
     assert world.seconds < 2 * setting.timeout_seconds
 
 
 def test_more_damaged_shards_than_threads_are_all_computed_again() -> None:
     setting = Setting(rounds=2, connections=2, count=2048, shard_bytes=1100, poisoned_at=VALUES)
-    setting = replace(setting, poisoned=(of_round(keys.REDUCED, 1),))
+    setting = replace(setting, poisoned=(of_round(rendezvous_keys.REDUCED, 1),))
     for world in in_many_orders(setting, 20):
         assert world.problems == []
         assert world.seen["logged: damaged-shard"] > 2
@@ -344,11 +344,11 @@ def test_a_shard_that_is_damaged_in_transit_is_read_again_and_not_computed() -> 
 
 def test_a_shard_that_cannot_be_repaired_ends_the_reader_and_makes_no_second_state() -> None:
     # Rank 1 makes shard 0 of round 1 from its own sound values; both objects are damaged in the bucket.
-    damaged = (keys.contribution(1, 1, 1), keys.reduced(1, 0, 0))
+    damaged = (rendezvous_keys.contribution(1, 1, 1), rendezvous_keys.reduced(1, 0, 0))
     setting = Setting(rounds=1, poisoned=damaged, poisoned_at=VALUES, timeout_seconds=30.0)
     world = explore(setting, fair)
     assert not [problem for problem in world.problems if problem.startswith("two ")]
-    assert not world.store.exists(keys.commit(1, 1))
+    assert not world.store.exists(rendezvous_keys.commit(1, 1))
     errors = [process.error for process in world.processes]
     assert errors[1] is None
     for rank in (0, 2):
@@ -357,13 +357,15 @@ def test_a_shard_that_cannot_be_repaired_ends_the_reader_and_makes_no_second_sta
 
 
 def test_a_joiner_that_finds_only_a_damaged_snapshot_says_so() -> None:
-    setting = Setting(rounds=3, snapshot_rounds=1, poisoned=(of_round(keys.SNAPSHOTS, 2),), poisoned_at=VALUES)
+    setting = Setting(
+        rounds=3, snapshot_rounds=1, poisoned=(of_round(rendezvous_keys.SNAPSHOTS, 2),), poisoned_at=VALUES
+    )
     with played(setting) as world:
         for rank in range(3):
             world.start(rank)
         finish(world, fair)
         assert world.problems == []
-        assert keys.snapshot(1, "shared", 0) in world.store.deleted
+        assert rendezvous_keys.snapshot(1, "shared", 0) in world.store.deleted
         joiner = world.start(0, reruns=True)
     assert isinstance(joiner.error, RendezvousError)
     assert "snapshots/00000/00000002-shared is damaged" in str(joiner.error)
@@ -398,15 +400,15 @@ def test_a_request_that_takes_effect_after_its_process_died_changes_no_committed
 def test_a_joiner_computes_a_round_whose_members_all_died_before_they_reduced_it() -> None:
     with played(Setting(rounds=2)) as world:
         members = [world.start(rank) for rank in range(3)]
-        while any(not member.label.startswith(f"create {keys.REDUCED}") for member in members):
-            held = [member for member in members if member.label.startswith(f"create {keys.REDUCED}")]
+        while any(not member.label.startswith(f"create {rendezvous_keys.REDUCED}") for member in members):
+            held = [member for member in members if member.label.startswith(f"create {rendezvous_keys.REDUCED}")]
             world.take_step(fair(world, [member for member in members if member not in held]))
         for member in members:
             world.kill(member)
-        assert world.store.exists(keys.commit(1))
+        assert world.store.exists(rendezvous_keys.commit(1))
         for rank in range(3):
             world.start(rank, reruns=True)
-    assert world.store.exists(keys.commit(2))
+    assert world.store.exists(rendezvous_keys.commit(2))
     # No time-out ended the wait for the members.
     assert world.seconds < 60
 

@@ -10,14 +10,14 @@ import pytest
 
 from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
-from muster.replica.errors import DivergedError, RendezvousError
-from muster.replica.wire import keys
+from muster.replica.replica_errors import DivergedError, RendezvousError
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_header, encode
 from muster.replica.wire.headers import ContributionHeader
 from tests.support.peers import SHARDED, Faults, Run, all_ended, gradient_of, none_is_taken_for_dead
 from tests.support.waiting import wait_until
 
-POISONED = keys.contribution(2, 1, 1)
+POISONED = rendezvous_keys.contribution(2, 1, 1)
 # The last third is reduced by the sender, from the sound values that it has in memory.
 THIRD = HEADER_BYTES + SHARDED * 4 // 3
 
@@ -106,7 +106,7 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(
 
     def by_another(key: str) -> None:
         # The sender judges its own contribution as sound: another member must commit the round.
-        if key == keys.commit(2):
+        if key == rendezvous_keys.commit(2):
             wait_until("the object", (run.root / key).exists)
 
     sender = run.start(1, faults=Faults(before_create=by_another, rewrite=poisoned))

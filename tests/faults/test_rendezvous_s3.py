@@ -13,7 +13,7 @@ from muster.local import LocalCloud
 from muster.replica.store import s3_store
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import Store, StoreDeniedError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.peers import Run, all_ended
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.s3_server import Mood, s3_server
@@ -81,7 +81,7 @@ def test_a_store_that_fails_at_every_call_changes_nothing(
                 assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}, mood
         kinds = {key.removeprefix(prefix).split("/")[0] for key in s3.objects}
         assert {"claims", "commits", "manifests"} <= kinds, mood
-        swept = prefix + of_round(keys.CONTRIBUTIONS, 1)
+        swept = prefix + of_round(rendezvous_keys.CONTRIBUTIONS, 1)
         assert not any(is_like(key, swept) for key in s3.objects), f"{mood}: nothing was swept"
         # Counted effects: at least each object that was written failed, and each kind of request of the mood.
         methods = {Mood.TRUNCATED: {"GET"}, Mood.CONFLICT: {"PUT"}}.get(mood, {"GET", "HEAD", "PUT", "POST"})

@@ -16,7 +16,7 @@ from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.checkpoints import KEPT, Checkpoints
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.data_position import DataPosition
 from tests.support.peers import Faults, FaultyStore, Killed, Run, dead_are_replaced_soon, kill_at, run_all
 from tests.support.rendezvous_keys import of_round
@@ -65,13 +65,13 @@ def disturbed(run: Run, faults: Faults) -> tuple[dict[int, np.ndarray[Any, Any]]
 
 def test_a_killed_replica_repeats_and_loses_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead_are_replaced_soon(monkeypatch)
-    gives = kill_at(of_round(keys.CONTRIBUTIONS, 4))
+    gives = kill_at(of_round(rendezvous_keys.CONTRIBUTIONS, 4))
     cases = {
         "before contributing": (4, Faults(before_create=gives)),
         "after contributing": (4, Faults(after_create=gives)),
         # The mean of a small model is one shard: rank 1 makes it in odd rounds, and reads it in even ones.
-        "before reducing": (5, Faults(before_create=kill_at(of_round(keys.REDUCED, 5)))),
-        "while gathering": (4, Faults(before_read=kill_at(of_round(keys.REDUCED, 4)))),
+        "before reducing": (5, Faults(before_create=kill_at(of_round(rendezvous_keys.REDUCED, 5)))),
+        "while gathering": (4, Faults(before_read=kill_at(of_round(rendezvous_keys.REDUCED, 4)))),
     }
     for name, (round_, faults) in cases.items():
         run = Run(tmp_path / name / "run", replicas=2, min_participants=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.context import Context
-from muster.replica.group.member import Member
+from muster.replica.group.group_process import GroupProcess
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.replicated_state import Trained
 from muster.replica.rounds.round_context import Stops
@@ -25,7 +25,7 @@ def context_of(
     run: Run,
     rank: int = 0,
     attempt: int = 1,
-    member: Member | None = None,
+    member: GroupProcess | None = None,
     *,
     checkpoints: CheckpointTiers | None = None,
 ) -> Context:
@@ -33,7 +33,7 @@ def context_of(
     folders = run.root.parent / f"{run.root.name}-replica-{rank}"
     for name in ("checkpoints", "output", "model"):
         (folders / name).mkdir(parents=True, exist_ok=True)
-    metrics, stop, member = Metrics(), threading.Event(), member or Member()
+    metrics, stop, member = Metrics(), threading.Event(), member or GroupProcess()
     round_context = replace(
         run.context(stops=Stops(stop)),
         group=member.group,

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import GroupError
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.packing import Packing
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
 from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
+from muster.replica.replica_errors import GroupError
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.wire.binary_format import Floats

@@ -16,7 +16,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.codecs.grouped import LEVELS
 from muster.replica.kernel import Kernel
-from muster.replica.wire import compiled_records, keys, weighted_sum
+from muster.replica.wire import compiled_records, rendezvous_keys, weighted_sum
 from muster.replica.wire.binary_format import (
     CodecError,
     Encoding,
@@ -30,7 +30,7 @@ from muster.replica.wire.binary_format import (
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 from muster.replica.wire.weighted_sum import WeightedSum
 
-KEY = keys.contribution(7, 1, 3)
+KEY = rendezvous_keys.contribution(7, 1, 3)
 CODECS = {name: codec_named(name) for name in ("fp32", "bf16", "fp16", "int8", "int4")}
 
 _USERS = (outer_optimizer, compiled_records, weighted_sum)

@@ -17,17 +17,17 @@ from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
-from muster.replica.errors import RunEndedError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
+from muster.replica.replica_errors import RunEndedError
 from muster.replica.rounds import agreement, reduction
-from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import RoundContext, Stops
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.local_store import LocalStore
-from muster.replica.store.transport import Bytes, ObjectWriter, Part, Store
-from muster.replica.wire import keys
+from muster.replica.store.transport import Bytes, ObjectRange, ObjectWriter, Store
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats
 from tests.support.rendezvous_keys import is_like
 from tests.support.waiting import wait_until
@@ -105,7 +105,7 @@ class FaultyStore(Store):
         self._faults.before_create(key)
         return FaultyWriter(self._inner.writer(key, size), partial(self._faults.after_create, key))
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         self._faults.before_read(key)
         return self._inner.read(key, start, stop)
 
@@ -196,7 +196,7 @@ class Peer:
 
     thread: threading.Thread
     stop: threading.Event
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RoundOutcome] = field(default_factory=list)
     state: GlobalState | None = None
     rendezvous: Rendezvous | None = None
     error: BaseException | None = None
@@ -301,7 +301,7 @@ class Run:
         return [self.start(rank) for rank in range(self.replicas)]
 
     def commit(self, round_: int, revision: int = 0) -> Commit:
-        path = self.root / keys.commit(round_, revision)
+        path = self.root / rendezvous_keys.commit(round_, revision)
         return Commit.from_json(path.read_bytes(), str(path))
 
     def replayed_by_hand(self, members: Callable[[int], list[int]] | None = None) -> bytes:

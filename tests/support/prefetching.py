@@ -16,11 +16,11 @@ from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.read_ahead import ReadAhead
-from muster.replica.store.transport import Part, Store
-from muster.replica.wire import keys
+from muster.replica.store.transport import ObjectRange, Store
+from muster.replica.wire import rendezvous_keys
 from tests.support.peers import Faults, FaultyStore, Run, gradient_of
 
-DATA = (keys.SNAPSHOTS, keys.REDUCED)
+DATA = (rendezvous_keys.SNAPSHOTS, rendezvous_keys.REDUCED)
 
 
 def _same(_: str, body: bytes) -> bytes:
@@ -36,7 +36,7 @@ class WatchedStore(FaultyStore):
         self.rewrite: Callable[[str, bytes], bytes] = _same
         self._guard = threading.Lock()
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         with self._guard:
             if key.startswith(DATA):
                 self.read_keys.append(key)

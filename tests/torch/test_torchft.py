@@ -17,12 +17,12 @@ import torch
 from torchft import local_sgd
 
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.replica.errors import AlgorithmError, RendezvousError, RunEndedError
 from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.replica_errors import AlgorithmError, RendezvousError, RunEndedError
 from muster.replica.rounds.round_context import Stops
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Store
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.torch import Algorithm, DiLoCo, LocalSGD
 from muster.torchft import Manager
 from tests.support.peers import Faults, FaultyStore, Run, together
@@ -72,7 +72,7 @@ def test_what_a_newer_state_covers_is_deleted(tmp_path: Path) -> None:
     together(run, lambda rendezvous: train_with_torchft(rendezvous, rounds=6))
     # The data of the last round, and the states before and after it. What was stored or read while a sweep went by
     # is taken along by the next one.
-    for folder in (keys.CONTRIBUTIONS, keys.REDUCED, keys.TORCHFT):
+    for folder in (rendezvous_keys.CONTRIBUTIONS, rendezvous_keys.REDUCED, rendezvous_keys.TORCHFT):
         assert 6 in rounds_of(run, folder)
         assert rounds_of(run, folder) <= {4, 5, 6}
 
@@ -164,7 +164,7 @@ def test_a_replica_that_is_asked_to_stop_before_its_shutdown_stays_in_the_run(tm
         )
 
     train(1, 2, lambda round_: stop.set() if round_ == 3 else None)
-    assert not run.store.exists(keys.claim(0, 2))  # the rank is not given up
+    assert not run.store.exists(rendezvous_keys.claim(0, 2))  # the rank is not given up
     assert not results.exists()
     stop.clear()
     train(2, 3, lambda _: None)
@@ -243,8 +243,8 @@ def test_a_run_whose_members_all_end_before_their_next_step_resumes(tmp_path: Pa
                 return train_to_the_end(rendezvous, settings=kept(rendezvous))
 
             together(run, first)
-            assert run.store.exists(keys.commit(round_)), (codec, round_)
-            assert not run.store.exists(keys.torchft_state(round_)), (codec, round_)
+            assert run.store.exists(rendezvous_keys.commit(round_)), (codec, round_)
+            assert not run.store.exists(rendezvous_keys.torchft_state(round_)), (codec, round_)
             assert together(run, again, attempt=2) == undisturbed, (codec, round_)
 
 
@@ -259,7 +259,7 @@ def test_the_last_rounds_keeper_ends_before_it_has_stored_the_state_and_its_reru
 
     models = together(run, work)
     assert [rank for rank, model in enumerate(models) if model is None] == [keeper]
-    assert not run.store.exists(keys.torchft_state(ROUNDS))
+    assert not run.store.exists(rendezvous_keys.torchft_state(ROUNDS))
     rerun = train_to_the_end(run.open(keeper, 2))
     assert {rerun} == {model for model in models if model is not None}
 
@@ -285,7 +285,7 @@ def test_a_round_of_local_sgd_is_applied_before_the_first_inner_step(tmp_path: P
 
     ended = together(run, partial(work, 1))
     assert [steps for _, steps in ended] == [SYNC_EVERY] * 2
-    assert not run.store.exists(keys.torchft_state(1))
+    assert not run.store.exists(rendezvous_keys.torchft_state(1))
     # Their first step applies the round, and nothing else.
     assert together(run, partial(work, 1), attempt=2) == [(state, 1) for state, _ in ended]
     assert len({state for state, _ in together(run, partial(work, 3), attempt=3)}) == 1
@@ -297,7 +297,7 @@ class Damaged(Run):
     @property
     def store(self) -> Store:
         def damage(key: str, body: bytes) -> bytes:
-            return body[:-1] + bytes([body[-1] ^ 1]) if key == keys.contribution(2, 1, 1) else body
+            return body[:-1] + bytes([body[-1] ^ 1]) if key == rendezvous_keys.contribution(2, 1, 1) else body
 
         return FaultyStore(super().store, Faults(rewrite=damage))
 
@@ -335,7 +335,7 @@ def test_a_void_round_changes_nothing(tmp_path: Path) -> None:
         assert run.commit(2, 1).void, name
         assert ended == other, name
         assert ended[2] == ended[1] != ended[0], name
-        assert not run.store.exists(keys.torchft_state(2)), name
+        assert not run.store.exists(rendezvous_keys.torchft_state(2)), name
         # Their reruns replay it, and train on.
         rerun, other = together(run, partial(after_each_round, last=3, averages=averages), attempt=2)
         assert rerun == other, name
@@ -391,10 +391,10 @@ def test_the_rounds_of_each_fragment_are_replayed(tmp_path: Path) -> None:
         run = Run(tmp_path / f"{name}-{last}", replicas=2, min_participants=2, timeout_seconds=SECONDS_MAX)
         ended = together(run, partial(work, last=last, options=options))
         assert ended[0] == ended[1], (name, last)
-        assert not run.store.exists(keys.torchft_state(last)), (name, last)
+        assert not run.store.exists(rendezvous_keys.torchft_state(last)), (name, last)
         assert together(run, partial(joined, last=last, options=options), attempt=2) == ended, (name, last)
         # Nothing was stored meanwhile: the next step would have.
-        assert not run.store.exists(keys.torchft_state(last)), (name, last)
+        assert not run.store.exists(rendezvous_keys.torchft_state(last)), (name, last)
 
 
 def test_a_replica_that_joins_between_two_fragments_counts_for_what_it_has_trained(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_a_torchft_whose_fragments_cannot_sync_again_is_refused(tmp_path: Path) 
 def test_a_run_whose_states_are_gone_is_refused_at_once(tmp_path: Path) -> None:
     run = Run.alone(tmp_path)
     train_with_torchft(run.open(), 2)
-    run.store.delete([keys.torchft_state(round_) for round_ in range(3)])
+    run.store.delete([rendezvous_keys.torchft_state(round_) for round_ in range(3)])
     with pytest.raises(
         RendezvousError, match=r"Round 2 is committed, but neither .*00000002 nor the state of the round"
     ):

@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.replica.algorithms.outer_optimizer import RUN_ELEMENTS, Nesterov, Outer
 from muster.replica.codecs import codec_named
-from muster.replica.errors import AlgorithmError
+from muster.replica.replica_errors import AlgorithmError
 from muster.replica.wire.binary_format import Floats
 
 

@@ -11,7 +11,7 @@ from muster.contract.names import CLAIM_NUMBER_MAX, REPLICAS_MAX
 from muster.contract.run.replica_variables import ENV_ATTEMPT, ENV_DOCUMENT, ENV_LOCAL_STATES, ENV_RANK, ENV_RUN
 from muster.contract.run.run_document import RunDocument
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
-from muster.replica.errors import InputError
+from muster.replica.replica_errors import InputError
 from muster.replica.store.open_store import is_store_uri, open_store
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 

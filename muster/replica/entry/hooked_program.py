@@ -23,8 +23,8 @@ from typing import Any
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry.trainer import reported
-from muster.replica.errors import AlgorithmError, InputError, TrainerError
 from muster.replica.model.final_model import FinalModel, SavesPretrained
+from muster.replica.replica_errors import AlgorithmError, InputError, TrainerError
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from muster.replica.entry.container_tree import Tree
 from muster.replica.entry.main import main as run_alone
 from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets
 from muster.replica.entry.toolkit_variables import toolkit_variables
-from muster.replica.errors import GroupError, InputError
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import read_instances
 from muster.replica.group.launched_group import PATIENCE, Group, Patience
 from muster.replica.group.launcher import free_port, run_group
 from muster.replica.group.spawning import Crew, group_variables, the_spawner
+from muster.replica.replica_errors import GroupError, InputError
 
 _GPU = re.compile(r"nvidia\d+")
 _DEVICES = Path("/dev")

@@ -26,7 +26,12 @@ from muster.replica.entry.container_environment import Environment, read_environ
 from muster.replica.entry.container_tree import Tree, manifest_of
 from muster.replica.entry.resolved_secrets import without_resolved
 from muster.replica.entry.trainer import EXITED, Trainer, call_trainer, load_trainer
-from muster.replica.errors import (
+from muster.replica.group.board import BoardError
+from muster.replica.group.group_process import GroupProcess
+from muster.replica.model.departure import Result
+from muster.replica.recovery.prefetch import Prefetch
+from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.replica_errors import (
     FencedError,
     HistoryGoneError,
     InputError,
@@ -37,11 +42,6 @@ from muster.replica.errors import (
     TrainerError,
     WatchError,
 )
-from muster.replica.group.board import BoardError
-from muster.replica.group.member import Member
-from muster.replica.model.departure import Result
-from muster.replica.recovery.prefetch import Prefetch
-from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import RoundContext, Stops, log
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
@@ -77,12 +77,12 @@ def _read(variables: Mapping[str, str]) -> tuple[Environment, RunDocument]:
     return environment, read_run_document(environment)
 
 
-def main(variables: Mapping[str, str], read: Read = _read, member: Member | None = None) -> ReplicaExit:
+def main(variables: Mapping[str, str], read: Read = _read, member: GroupProcess | None = None) -> ReplicaExit:
     """Run this process of a replica, by default its only one; returns its exit code.
 
     The reason of a failure is written to output/failure; a member of a group reports it to its launcher.
     """
-    code = _ended(variables, read, member or Member())
+    code = _ended(variables, read, member or GroupProcess())
     if has_hanging_sinks() or is_reading():
         # A library may wait for its service when the interpreter ends, or a request for its answer; the job is billed.
         sys.stdout.flush()
@@ -91,7 +91,7 @@ def main(variables: Mapping[str, str], read: Read = _read, member: Member | None
     return code
 
 
-def _ended(variables: Mapping[str, str], read: Read, member: Member) -> ReplicaExit:
+def _ended(variables: Mapping[str, str], read: Read, member: GroupProcess) -> ReplicaExit:
     logging.basicConfig(level=logging.INFO, format="muster %(levelname)s %(message)s", stream=sys.stderr)
     stops = Stops()
     signal.signal(signal.SIGTERM, lambda *_: stops.terminate())
@@ -117,7 +117,7 @@ def _ended(variables: Mapping[str, str], read: Read, member: Member) -> ReplicaE
     return ReplicaExit.DONE
 
 
-def _failed(error: MusterError, variables: Mapping[str, str], member: Member) -> ReplicaExit:
+def _failed(error: MusterError, variables: Mapping[str, str], member: GroupProcess) -> ReplicaExit:
     text = without_resolved(str(error), variables)
     log.error("%s", text)
     code = next((_EXITS[kind] for kind in type(error).__mro__ if kind in _EXITS), ReplicaExit.USER_CODE)
@@ -134,7 +134,7 @@ class _Process:
     """What the training needs of its process."""
 
     stops: Stops
-    member: Member
+    member: GroupProcess
     at_the_end: ExitStack
     end_now: Callable[[WatchError], None]
 

@@ -6,7 +6,7 @@ import signal
 import sys
 
 from muster.contract.exits import ReplicaExit
-from muster.replica.group.member import Member
+from muster.replica.group.group_process import GroupProcess
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def main() -> ReplicaExit:
     """Run this process of its replica."""
     _end_with_launcher()
-    member = Member.of(os.environ)
+    member = GroupProcess.of(os.environ)
     if member.folder is not None:
         member.folder.redirect_output(member.group.local_rank)
     # Imported with the output in place: an error here has its process in front.

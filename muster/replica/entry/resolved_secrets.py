@@ -24,7 +24,7 @@ from muster.contract.exits import ReplicaExit
 from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.contract.spec.secret_references import ALLOWED, SecretReference, is_reference, read_reference
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource, NoCredentialsError, NoRedirects
-from muster.replica.store.bulk.signature import Target, signed_headers
+from muster.replica.store.bulk.signature import RequestTarget, signed_headers
 from muster.replica.store.s3_region import region_of
 
 TRIES = 6
@@ -150,7 +150,7 @@ def _ask(
     endpoint = (endpoint or f"https://{service}.{region}.{dns_suffix(region)}").rstrip("/")
     body = json.dumps(asked).encode()
     headers = {"content-type": "application/x-amz-json-1.1", "x-amz-target": _TARGETS[service]}
-    target = Target("POST", "/", service=service, headers=headers, body=body)
+    target = RequestTarget("POST", "/", service=service, headers=headers, body=body)
     signed = signed_headers(target, urlsplit(endpoint).netloc, region, credentials, datetime.now(UTC))
     trusted = ssl.create_default_context()
     if bundle := variables.get("AWS_CA_BUNDLE"):

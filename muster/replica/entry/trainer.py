@@ -15,7 +15,7 @@ from muster.contract.run.failure_place import Frame, user_place
 from muster.contract.run.run_document import RunDocument
 from muster.replica.context import Context
 from muster.replica.entry.resolved_secrets import without_resolved
-from muster.replica.errors import InputError, OutOfMemoryError, StoppedError, TrainerError
+from muster.replica.replica_errors import InputError, OutOfMemoryError, StoppedError, TrainerError
 
 Trainer = Callable[..., object]
 

@@ -9,11 +9,11 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.replica.errors import ParametersError
-from muster.replica.model.weight_files import Tensor
+from muster.replica.model.safetensors_layout import Tensor
 from muster.replica.model.weights_writer import Raw
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.parts.packing import WHOLE, Packing
+from muster.replica.replica_errors import ParametersError
 from muster.replica.wire.binary_format import Floats
 
 

@@ -17,11 +17,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.front_end import check_type
 from muster.replica.frontends.torch_diloco import DiLoCo
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
+from muster.replica.replica_errors import ParametersError
 from muster.replica.statistics.metrics import METRICS_MAX, NAME, UTILISATION
 from muster.replica.tiers.plain_state import StateDict, Stateful
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.weights_writer import TensorSource
 from muster.replica.parts.packing import Packing
-from muster.replica.phases.phase import Phase
+from muster.replica.phases.interrupted_phase import Phase
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import ParametersError
 from muster.replica.resizing.states import ResizedStates, resized_objects
-from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.round_context import log
 from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.tiers.inner_states import Found, InnerStates
@@ -65,7 +65,7 @@ def check_rendezvous(found: object) -> None:
 
 
 @dataclass(frozen=True)
-class Part:
+class StatePart:
     """A part of the trainer's own state that can be restored by itself.
 
     Attributes:
@@ -171,7 +171,7 @@ class DiLoCoFrontEnd(FrontEnd):
         """Inner steps since the last merge: not 0 in a rerun that continues in the middle of a phase."""
         return self._synchronizer.steps
 
-    def step(self, samples: float = 1.0) -> Outcome | None:
+    def step(self, samples: float = 1.0) -> RoundOutcome | None:
         """Call this after every inner step; every `sync_every` of them the parameters are exchanged.
 
         Args:
@@ -189,7 +189,7 @@ class DiLoCoFrontEnd(FrontEnd):
         """
         return self._synchronizer.step(samples)
 
-    def end_round(self) -> Outcome | None:
+    def end_round(self) -> RoundOutcome | None:
         """Exchange the steps since the last round now, although they are fewer than `sync_every`.
 
         For a training whose number of steps is no multiple of `sync_every`. All replicas call it after the same step.
@@ -202,7 +202,7 @@ class DiLoCoFrontEnd(FrontEnd):
         """
         return self._synchronizer.end_round()
 
-    def finish(self) -> Outcome | None:
+    def finish(self) -> RoundOutcome | None:
         """Call this after the last step: waits for a running exchange; the parameters are then the global ones.
 
         It ends this replica's part in the run. The last replica that calls it writes the run's model.
@@ -272,10 +272,10 @@ class DiLoCoFrontEnd(FrontEnd):
             "trainer": resized_objects(self._trainer_state, [state["trainer"] for state in states], rank, size),
         }
 
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, StatePart]:
         """What can be restored by itself, by name."""
         return {
-            f"trainer_state[{name!r}]": Part(item.state_dict, item.load_state_dict, ("trainer", name))
+            f"trainer_state[{name!r}]": StatePart(item.state_dict, item.load_state_dict, ("trainer", name))
             for name, item in self._trainer_state.items()
         }
 

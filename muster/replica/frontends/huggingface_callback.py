@@ -15,10 +15,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.data_position import position_after, start_at
 from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up, loggable
 from muster.replica.model.final_model import NO_WISHES, FinalModel
+from muster.replica.replica_errors import ParametersError
 from muster.replica.rounds.round_context import log
 from muster.replica.tiers.plain_state import StateDict, Stateful
 

@@ -17,10 +17,10 @@ from lightning.pytorch.utilities.data import extract_batch_size
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.data_position import Position, start_at
 from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up, loggable
 from muster.replica.model.final_model import NO_WISHES, FinalModel
+from muster.replica.replica_errors import ParametersError
 from muster.replica.rounds.round_context import log
 from muster.replica.tiers.plain_state import StateDict, Stateful
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.model_tensors import buffers_of, local_tensor, parameters_of, saved_names, shard_of
 from muster.replica.model.final_model import adapter_name
-from muster.replica.model.weight_files import Tensor
+from muster.replica.model.safetensors_layout import Tensor
 from muster.replica.model.weights_writer import Raw
 from muster.replica.parts.local_shard import LocalShard
+from muster.replica.replica_errors import ParametersError
 
 # The format's names of PyTorch's types.
 _TYPES = {

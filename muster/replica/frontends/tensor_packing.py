@@ -13,7 +13,6 @@ from math import prod
 import numpy as np
 import torch
 
-from muster.replica.errors import ParametersError
 from muster.replica.frontends.host_copies import HostCopies
 from muster.replica.frontends.model_tensors import (
     buffers_of,
@@ -29,6 +28,7 @@ from muster.replica.parts.link import Alone, Link
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.parts.redistribution import Redistribution, Run, length
+from muster.replica.replica_errors import ParametersError
 from muster.replica.wire.binary_format import Floats
 
 _ALONE = Alone()

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.frontends.front_end import DiLoCoFrontEnd, Part, check_rendezvous, check_type
+from muster.replica.frontends.front_end import DiLoCoFrontEnd, StatePart, check_rendezvous, check_type
 from muster.replica.frontends.model_tensors import buffers_of
 from muster.replica.frontends.resized_optimizer import ResizedOptimizer
 from muster.replica.frontends.stored_tensors import StoredTensors
@@ -114,8 +114,8 @@ class DiLoCo(DiLoCoFrontEnd):
         trainer = resized_objects(self._trainer_state, trainers, rank, size)
         return {**made, "inner_optimizer": optimizer.result(), "trainer": trainer}
 
-    def _parts(self) -> dict[str, Part]:
-        inner = Part(lambda: local_state(self._inner.state_dict()), self._load_inner, ("inner_optimizer",))
+    def _parts(self) -> dict[str, StatePart]:
+        inner = StatePart(lambda: local_state(self._inner.state_dict()), self._load_inner, ("inner_optimizer",))
         return {"inner_optimizer": inner, **super()._parts()}
 
     def _load_inner(self, state: StateDict) -> None:

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from muster.replica.errors import GroupError, ParametersError
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
+from muster.replica.replica_errors import GroupError, ParametersError
 
 T = TypeVar("T")
 N = TypeVar("N", bound=np.generic)

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from muster.replica.errors import AlgorithmError
+from muster.replica.replica_errors import AlgorithmError
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, checked_samples

@@ -29,7 +29,6 @@ from muster.contract.run.time_use import Activity
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
-from muster.replica.errors import AlgorithmError, RoundGoneError
 from muster.replica.frontends.front_end import (
     FrontEnd,
     check_final_model,
@@ -53,6 +52,7 @@ from muster.replica.frontends.torchft_states import (
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import AlgorithmError, RoundGoneError
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.replicated_state import Trained

@@ -14,14 +14,14 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.frontends.torch_arrays import TorchArrays
+from muster.replica.replica_errors import AlgorithmError, RendezvousError
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import LOADS_MAX, last_committed
 from muster.replica.store.transport import ObjectMissingError, create_once
 from muster.replica.tiers.plain_state import StateDict
 from muster.replica.tiers.state_buffer import Packed, packed_state, unpacked_state
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TorchftStates:
     def store(self, round_: int, body: Packed) -> None:
         """Store the state after `round_`, unless another member has: all hold the same."""
         if not self.is_complete(round_):
-            create_once(self.context.store, keys.torchft_state(round_), body)
+            create_once(self.context.store, rendezvous_keys.torchft_state(round_), body)
 
     def latest(self, initial: Callable[[], StateDict]) -> tuple[int, bytes]:
         """The newest state and its round: the last committed one, or the one before.
@@ -52,8 +52,8 @@ class TorchftStates:
             for round_ in range(last, max(last - 2, -1), -1):
                 # Both are missing only if a newer one covers them, and they were deleted meanwhile.
                 with suppress(ObjectMissingError):
-                    return round_, bytes(self.context.store.read(keys.torchft_state(round_)).body)
-        uri = self.context.store.uri(keys.torchft_state(last))
+                    return round_, bytes(self.context.store.read(rendezvous_keys.torchft_state(round_)).body)
+        uri = self.context.store.uri(rendezvous_keys.torchft_state(last))
         message = f"Round {last} is committed, but neither {uri} nor the state of the round before is stored."
         raise RendezvousError(message)
 
@@ -63,7 +63,7 @@ class TorchftStates:
 
     def is_complete(self, round_: int, *, complete: bool = False) -> bool:  # noqa: ARG002 - nothing to complete
         """Whether the state exists."""
-        return self.context.store.exists(keys.torchft_state(round_))
+        return self.context.store.exists(rendezvous_keys.torchft_state(round_))
 
     def shards(self, round_: int) -> int:  # noqa: ARG002 - the same for all
         """A state is one object."""
@@ -71,7 +71,7 @@ class TorchftStates:
 
     def folder(self, shard: int) -> str:
         """The folder of the states."""
-        return keys.torchft_states_of(shard)
+        return rendezvous_keys.torchft_states_of(shard)
 
 
 def load_state(body: Packed, model: torch.nn.Module, fragments: Sequence[torch.nn.Module]) -> StateDict:

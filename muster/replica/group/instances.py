@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.replica.errors import InputError
+from muster.replica.replica_errors import InputError
 
 _FILE = Path("input", "config", "resourceconfig.json")
 HOSTS_ORDERED = "hosts_ordered"

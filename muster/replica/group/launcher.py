@@ -17,17 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from muster.replica.errors import GroupError
 from muster.replica.group.board import Board, BoardError, LocalBoard
 from muster.replica.group.cause import Cause
 from muster.replica.group.group_folder import GroupFolder
+from muster.replica.group.group_process import ENV_BOARD, ENV_FOLDER
 from muster.replica.group.instances import Instances
 from muster.replica.group.launched_group import Group
-from muster.replica.group.member import ENV_BOARD, ENV_FOLDER
 from muster.replica.group.network_board import BoardServer, NetworkBoard
 from muster.replica.group.process_output import ProcessOutput
+from muster.replica.group.process_watch import ProcessWatch
 from muster.replica.group.spawning import END_SECONDS, Crew, omp_threads
-from muster.replica.group.watch import Watch
+from muster.replica.replica_errors import GroupError
 
 BOARD_PORT = 29411
 """Where the board of several instances listens, on the first one. That of a single instance takes a free port."""
@@ -68,7 +68,7 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
             master=master,
             name=group.job,
         )
-        cause = Watch(group, board, folder, stop).until_end(crew)
+        cause = ProcessWatch(group, board, folder, stop).until_end(crew)
         _say_farewell(group, board)
         return cause
 

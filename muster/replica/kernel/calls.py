@@ -47,7 +47,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Target:
+class Destination:
     """Where values go: each times `weight`, in place of what is there or added to it; the result times `factor`."""
 
     place: Floats
@@ -131,7 +131,7 @@ class Kernel:
         )
         return bool(found == 0)
 
-    def decode(self, rows: Rows, count: int, limit: np.float32, target: Target | None) -> bool:
+    def decode(self, rows: Rows, count: int, limit: np.float32, target: Destination | None) -> bool:
         """Verify records, and put the first `count` of their values into `target` (None: nowhere).
 
         Args:
@@ -156,7 +156,7 @@ class Kernel:
         )
         return bool(found == 0)
 
-    def put(self, values: Floats, target: Target) -> None:
+    def put(self, values: Floats, target: Destination) -> None:
         """Put values into `target`."""
         self._put(_address(values), values.size, *target.arguments())
 

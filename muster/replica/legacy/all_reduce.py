@@ -24,10 +24,10 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.errors import DivergedError, HistoryGoneError, ParametersError, RoundGoneError, StoppedError
 from muster.replica.frontends.front_end import check_first_process
 from muster.replica.legacy.arrays import FlatArrays
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import DivergedError, HistoryGoneError, ParametersError, RoundGoneError, StoppedError
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.replicated_state import Trained
 from muster.replica.rounds.round_context import log
@@ -35,7 +35,7 @@ from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.run_options import agree_on_options
 from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class OwnRounds:
     @property
     def uri(self) -> str:
         """Where the trainer may write objects of its own: RENDEZVOUS_URI."""
-        return self.rendezvous.context.store.uri(keys.TRAINER)
+        return self.rendezvous.context.store.uri(rendezvous_keys.TRAINER)
 
     @property
     def round(self) -> int:
@@ -110,7 +110,7 @@ class OwnRounds:
 
     def _look_ahead(self) -> None:
         """After a round without this process: if it was the last one, the others wait for this process from now on."""
-        self._is_behind = self.rendezvous.context.store.exists(keys.commit(self.round + 1))
+        self._is_behind = self.rendezvous.context.store.exists(rendezvous_keys.commit(self.round + 1))
         if not self._is_behind:
             self.rendezvous.seat.renew()
 
@@ -132,7 +132,9 @@ class OwnRounds:
             else:
                 log.info("round=%d event=replayed", round_)
         except RoundGoneError as error:
-            raise HistoryGoneError(self.rendezvous.context.store.uri(keys.REDUCED), str(error).rstrip(".")) from None
+            raise HistoryGoneError(
+                self.rendezvous.context.store.uri(rendezvous_keys.REDUCED), str(error).rstrip(".")
+            ) from None
         if exchange.commit.count != count:
             message = (
                 f"The all-reduce number {round_} has {count:,} elements here and {exchange.commit.count:,} in the run: "
@@ -151,7 +153,7 @@ class OwnRounds:
         """
         context, given = self.rendezvous.context, self._given
         rank, round_ = self.rendezvous.rank, exchange.commit.round
-        self._given = None if exchange.epoch is None else keys.contribution(round_, rank, exchange.epoch)
+        self._given = None if exchange.epoch is None else rendezvous_keys.contribution(round_, rank, exchange.epoch)
         if given is None:
             return
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.replica.errors import ParametersError
+from muster.replica.replica_errors import ParametersError
 from muster.replica.wire.binary_format import Floats
 
 ALLOWED = "NumPy arrays and PyTorch tensors of a floating type, and lists, tuples and dicts of them"

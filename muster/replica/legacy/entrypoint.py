@@ -33,7 +33,7 @@ from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_environment import Environment
 from muster.replica.entry.main import main as run_replica
-from muster.replica.errors import InputError
+from muster.replica.replica_errors import InputError
 from muster.replica.store.open_store import is_store_uri, open_store
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 

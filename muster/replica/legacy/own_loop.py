@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 
 from muster.replica.context import Context
 from muster.replica.entry.trainer import load_function, reported
-from muster.replica.errors import InputError
 from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
+from muster.replica.replica_errors import InputError
 
 ENV_RANK = "REPLICA_RANK"
 ENV_WORLD_SIZE = "WORLD_SIZE"

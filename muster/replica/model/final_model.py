@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Protocol, runtime_checkable
 
 from muster.contract.run.model import ModelKind
-from muster.replica.errors import ParametersError
-from muster.replica.model.weight_files import is_weights
+from muster.replica.model.safetensors_layout import is_weights
+from muster.replica.replica_errors import ParametersError
 
 
 @runtime_checkable

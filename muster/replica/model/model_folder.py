@@ -13,12 +13,12 @@ from muster.contract.errors import MusterError
 from muster.contract.layout import MODEL_FOLDER, model_evaluation_name, model_manifest_name
 from muster.contract.run.model import FILES_MAX, ModelEvaluation, ModelFile, ModelManifest
 from muster.contract.spec.metric_sinks import METRIC_NAME_WORDS
-from muster.replica.errors import ParametersError, TrainerError
 from muster.replica.model.final_model import Evaluate, FinalModel
 from muster.replica.model.model_writers import become_writer, check_writer, others_train_on
-from muster.replica.model.weight_files import index_of, weight_files
-from muster.replica.model.weights_writer import OpenFile, Target, TensorSource, WeightsWriter
+from muster.replica.model.safetensors_layout import index_of, weight_files
+from muster.replica.model.weights_writer import ModelDestination, OpenFile, TensorSource, WeightsWriter
 from muster.replica.parts.link import by_first, jointly
+from muster.replica.replica_errors import ParametersError, TrainerError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.commit_store import read_last_revision
 from muster.replica.rounds.round_context import RoundContext, log
@@ -84,7 +84,7 @@ class ModelFolder:
 
     def _write(self, wishes: Wishes, number: int) -> None:
         context, final = self.context, wishes.final_model
-        target = Target(self.results, MODEL_FOLDER, lambda: check_writer(context, self.claim, number))
+        target = ModelDestination(self.results, MODEL_FOLDER, lambda: check_writer(context, self.claim, number))
         beside = by_first(context.link, lambda: _beside(final, target))
         source = wishes.tensors()
         files = weight_files(source.tensors, final.kind, source.made_for)
@@ -116,7 +116,7 @@ class ModelFolder:
         log.info("round=%d event=evaluated %s", self.round, " ".join(f"{k}={v:.6g}" for k, v in metrics.items()))
 
 
-def _beside(final: FinalModel, target: Target) -> list[ModelFile]:
+def _beside(final: FinalModel, target: ModelDestination) -> list[ModelFile]:
     """Write the trainer's own files."""
     with final.files() as files:
         if len(files) >= FILES_MAX // 2:
@@ -125,7 +125,7 @@ def _beside(final: FinalModel, target: Target) -> list[ModelFile]:
         return [_copied(target, name, path) for name, path in files.items()]
 
 
-def _copied(target: Target, name: str, path: Path) -> ModelFile:
+def _copied(target: ModelDestination, name: str, path: Path) -> ModelFile:
     try:
         with path.open("rb") as file:
             return _stored(target, name, iter(partial(file.read, _PIECE_BYTES), b""))
@@ -134,7 +134,7 @@ def _copied(target: Target, name: str, path: Path) -> ModelFile:
         raise ParametersError(message) from None
 
 
-def _stored(target: Target, name: str, pieces: Iterable[bytes]) -> ModelFile:
+def _stored(target: ModelDestination, name: str, pieces: Iterable[bytes]) -> ModelFile:
     file = OpenFile(target, name)
     try:
         for piece in pieces:

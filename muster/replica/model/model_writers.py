@@ -9,12 +9,12 @@ replica that finishes later. Members that are gone for good are not waited for: 
 from __future__ import annotations
 
 from muster.contract.run.commit import Commit
-from muster.replica.errors import FencedError
+from muster.replica.replica_errors import FencedError
 from muster.replica.rounds.claims import Claim, is_superseded, newer_holder
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import create_once
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.blocks import CONNECTIONS
 from muster.replica.wire.headers import ModelWriter
 
@@ -45,12 +45,14 @@ def become_writer(context: RoundContext, claim: Claim, round_: int) -> int | Non
     me = ModelWriter(run=context.trained_by, round=round_, rank=claim.rank, epoch=claim.epoch)
     number, last = 0, None
     while True:
-        while (entry := stored_document(context.store, keys.model_writer(number + 1), ModelWriter)) is not None:
+        while (
+            entry := stored_document(context.store, rendezvous_keys.model_writer(number + 1), ModelWriter)
+        ) is not None:
             number, last = number + 1, entry
         others = last is not None and last.run == me.run and last.round >= round_ and last.rank != claim.rank
         if others and last is not None and not is_superseded(context.store, last.rank, last.epoch):
             return None
-        if create_once(context.store, keys.model_writer(number + 1), me.to_json()):
+        if create_once(context.store, rendezvous_keys.model_writer(number + 1), me.to_json()):
             return number + 1
 
 
@@ -60,5 +62,5 @@ def check_writer(context: RoundContext, claim: Claim, number: int) -> None:
     Raises:
         FencedError: one has.
     """
-    if context.store.exists(keys.model_writer(number + 1)):
+    if context.store.exists(rendezvous_keys.model_writer(number + 1)):
         raise FencedError(claim.rank, claim.attempt, claim.incarnation)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.contract.run.model import ModelFile
-from muster.replica.model.weight_files import Tensor, WeightFile
+from muster.replica.model.safetensors_layout import Tensor, WeightFile
 from muster.replica.parts.cut import window_elements
 from muster.replica.parts.link import Link, each, jointly
 from muster.replica.parts.local_shard import LocalShard
@@ -49,7 +49,7 @@ class TensorSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Target:
+class ModelDestination:
     """Where a model is written, and what raises if this process must not complete a file of it any more."""
 
     store: Store
@@ -70,7 +70,7 @@ class _Window:
 class OpenFile:
     """A file that is being written. Its size and checksum are known once it is closed."""
 
-    def __init__(self, target: Target, name: str, size: int | None = None) -> None:
+    def __init__(self, target: ModelDestination, name: str, size: int | None = None) -> None:
         """`size`: its bytes, if they are known."""
         self._target, self._name = target, name
         self._writer: ObjectWriter = target.store.writer(target.folder + name, size)
@@ -107,7 +107,7 @@ class WeightsWriter:
         self._plan = Redistribution(shards, len(shards))
         self._window_bytes = 4 * window_elements(sum(tensor.count for tensor in source.tensors), link.size)
 
-    def write(self, target: Target) -> list[ModelFile]:
+    def write(self, target: ModelDestination) -> list[ModelFile]:
         """Write all files; returns them in order. Collective: raises in all processes if one fails.
 
         Raises:
@@ -163,7 +163,7 @@ class WeightsWriter:
 class _OwnFiles:
     """The files that one process writes, one after another."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ModelDestination) -> None:
         self.written: list[ModelFile] = []
         self._target = target
         self._open: OpenFile | None = None

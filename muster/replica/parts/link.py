@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from muster.contract.errors import MusterError
 from muster.replica.codecs.base import Floats
-from muster.replica.errors import GroupError, RoundGoneError
 from muster.replica.parts.cut import Cut
+from muster.replica.replica_errors import GroupError, RoundGoneError
 from muster.replica.store.transport import ObjectMissingError
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from math import prod
 
 from muster.contract.document import digest
 from muster.replica.codecs.base import Codec
-from muster.replica.errors import ParametersError
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Alone, Link
+from muster.replica.replica_errors import ParametersError
 from muster.replica.store.transport import OBJECT_BYTES_MAX
 from muster.replica.wire.binary_format import Floats, object_bytes
 

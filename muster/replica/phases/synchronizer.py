@@ -13,19 +13,19 @@ import numpy as np
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
 from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
-from muster.replica.errors import ParametersError, StoppedError
 from muster.replica.parts.packing import WHOLE, Packing
-from muster.replica.phases.lookout import Lookout
-from muster.replica.phases.phase import OpenPhase, Phase, StoredPhase
-from muster.replica.phases.pulse import Pulse
+from muster.replica.phases.early_giving import EarlyGiving
+from muster.replica.phases.interrupted_phase import OpenPhase, Phase, StoredPhase
+from muster.replica.phases.step_agreement import StepAgreement
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import ParametersError, StoppedError
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
-from muster.replica.rounds.exchange import Exchange, LocalUpdate, Outcome, checked_samples
+from muster.replica.rounds.exchange import Exchange, LocalUpdate, RoundOutcome, checked_samples
 from muster.replica.rounds.joining import join
 from muster.replica.rounds.round_context import log
 from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.statistics.time_account import WorkTime
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import exact_in
 
@@ -84,8 +84,10 @@ class Synchronizer:
         self._has_left = self._has_trained = False
         claim = rendezvous.seat.claim
         self._is_first_phase_of_rerun = (claim.attempt, claim.incarnation) != (1, 1)
-        self._pulse = Pulse(packing.link, context, self._is_late, lambda: rendezvous.rounds.seen.has_ended)
-        self._lookout = Lookout(context, rendezvous.rank)
+        self._step_agreement = StepAgreement(
+            packing.link, context, self._is_late, lambda: rendezvous.rounds.seen.has_ended
+        )
+        self._early_giving = EarlyGiving(context, rendezvous.rank)
         residuals = rendezvous.checkpoints(checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.write(self._training.state.parameters)
@@ -131,7 +133,7 @@ class Synchronizer:
         is running."""
         return self._training.state.parameters
 
-    def step(self, samples: float) -> Outcome | None:
+    def step(self, samples: float) -> RoundOutcome | None:
         """After an inner step: start or merge an exchange if one is due. Returns the outcome of a merged round.
 
         Raises:
@@ -140,7 +142,7 @@ class Synchronizer:
             WatchError: a rule that watches the training ends the attempt.
             RunEndedError: the run has no further round; the arrays hold the global parameters.
         """
-        if self._pulse.has_ended:
+        if self._step_agreement.has_ended:
             self.finish()
             self._rounds.seen.check_not_ended()
         if self._rendezvous.departure.has_left:
@@ -153,16 +155,16 @@ class Synchronizer:
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
         self._statistics.metrics.step += 1
-        if self._pulse.is_over:
+        if self._step_agreement.is_over:
             with self.stopwatch.blocked():
                 self._leave()
             raise StoppedError
         action = self._algorithm.action_after(self.steps)
-        if self.steps < self._algorithm.given_after and self._pulse.is_late:
+        if self.steps < self._algorithm.given_after and self._step_agreement.is_late:
             log.info("round=%d event=given-early steps=%d", self.round + 1, self.steps)
             self.steps = self._algorithm.given_after
             action = self._algorithm.action_after(self.steps)
-        outcome: Outcome | None = None
+        outcome: RoundOutcome | None = None
         if action is not Action.NOTHING:
             with self.stopwatch.blocked():
                 outcome = self._performed(action)
@@ -170,40 +172,40 @@ class Synchronizer:
                 self.stopwatch.lap()
         if self.steps:
             self._statistics.metrics.round = self.round + 1
-        self._pulse.beat()
+        self._step_agreement.beat()
         if self.steps and action is Action.NOTHING:
             self._own.stepped()
         self._work.go_on()
         return outcome
 
-    def end_round(self) -> Outcome | None:
+    def end_round(self) -> RoundOutcome | None:
         """Complete the present phase with steps without samples; raises as `step`."""
-        outcome: Outcome | None = None
+        outcome: RoundOutcome | None = None
         while self.steps:
             outcome = self.step(0)
         return outcome
 
-    def finish(self) -> Outcome | None:
+    def finish(self) -> RoundOutcome | None:
         """Wait for a running exchange, and leave the run. Afterwards the arrays hold the global parameters.
 
         If the replica was asked to stop, it saves and gives what it has instead, and stays in the run: a rerun follows.
         """
         exchange = None
         with self.stopwatch.blocked():
-            is_stopped = self._pulse.ends()
+            is_stopped = self._step_agreement.ends()
             if is_stopped:
                 self._leave()
             else:
                 exchange = self._training.exchanges.wait()
             self._start_over()
-            self._lookout.end()
+            self._early_giving.end()
         if not is_stopped:
             # While the processes are connected: the trainer may disconnect them before it returns.
             self._rendezvous.departure.leave()
             self._own.left()
         return None if exchange is None else exchange.outcome
 
-    def _performed(self, action: Action) -> Outcome | None:
+    def _performed(self, action: Action) -> RoundOutcome | None:
         try:
             return self._perform(action)
         except StoppedError:
@@ -218,7 +220,7 @@ class Synchronizer:
         if self._has_left:
             return
         self._has_left = True
-        self._lookout.end()
+        self._early_giving.end()
         state = self._training.state
         if self._training.exchanges.busy:
             # It ends at once, with its round or without.
@@ -279,7 +281,7 @@ class Synchronizer:
         """The number of the fragment that a round carries."""
         return (round_ - 1) % self._algorithm.fragments
 
-    def _perform(self, action: Action) -> Outcome | None:
+    def _perform(self, action: Action) -> RoundOutcome | None:
         if self._algorithm.eager:
             return self._renew()
         if action is not Action.MERGE:
@@ -303,7 +305,7 @@ class Synchronizer:
         return local
 
     def _begin(self, gradient: Floats, part: slice) -> None:
-        self._lookout.end()
+        self._early_giving.end()
         self._is_first_phase_of_rerun = False
         self.round += 1
         round_ = self.round
@@ -356,10 +358,10 @@ class Synchronizer:
     def _exchanged(self) -> Exchange | None:
         """The running exchange, once it is over."""
         exchange = self._training.exchanges.wait()
-        self._pulse.merged()
+        self._step_agreement.merged()
         return exchange
 
-    def _merge(self) -> Outcome | None:
+    def _merge(self) -> RoundOutcome | None:
         exchange = self._exchanged()
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
@@ -373,7 +375,7 @@ class Synchronizer:
             self._begin_phase()
         return None if exchange is None else exchange.outcome
 
-    def _renew(self) -> Outcome | None:
+    def _renew(self) -> RoundOutcome | None:
         """Eager: finish the last exchange, start the next, and continue from the estimate of its outcome."""
         was_exchanging = self._training.exchanges.busy
         exchange = self._exchanged()
@@ -416,9 +418,9 @@ class Synchronizer:
         metrics.step = max(metrics.step, self.round * self._algorithm.interval + self.steps)
         metrics.round = self.round
         self._phase_began = self._rounds.context.clock.monotonic(), self.steps
-        self._pulse.begin()
+        self._step_agreement.begin()
         if self._rounds.context.group.is_first and self._algorithm.given_after > 1 and not self._repeats():
-            self._lookout.begin(self.round + 1, self._rounds.seen.commits)
+            self._early_giving.begin(self.round + 1, self._rounds.seen.commits)
 
     def _repeats(self) -> bool:
         """Whether the process before this one has given to the round of this phase.
@@ -427,9 +429,9 @@ class Synchronizer:
         """
         if not self._is_first_phase_of_rerun:
             return False
-        given = keys.contributions_of(self._rendezvous.rank)
-        stored = self._rounds.context.store.keys(given, keys.before(given, self.round + 2))
-        return any(key >= keys.before(given, self.round + 1) for key in stored)
+        given = rendezvous_keys.contributions_of(self._rendezvous.rank)
+        stored = self._rounds.context.store.keys(given, rendezvous_keys.before(given, self.round + 2))
+        return any(key >= rendezvous_keys.before(given, self.round + 1) for key in stored)
 
     def _is_late(self) -> bool:
         """Whether the round would go on without this replica before it ends its phase."""
@@ -438,4 +440,4 @@ class Synchronizer:
         if made <= 0 or self.steps >= self._algorithm.given_after or self._training.exchanges.is_running:
             return False
         pace = (self._rounds.context.clock.monotonic() - began) / made
-        return self._lookout.is_late(pace * (self._algorithm.given_after - self.steps))
+        return self._early_giving.is_late(pace * (self._algorithm.given_after - self.steps))

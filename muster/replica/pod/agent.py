@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.contract.training.source_delivery import PACKAGE_SUFFIX
-from muster.replica.errors import InputError
 from muster.replica.pod.hosts import own_address
 from muster.replica.pod.pod import Pod
+from muster.replica.replica_errors import InputError
 
 AGENT = "hyperpodrun"
 PORT = 8080

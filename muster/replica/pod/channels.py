@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from muster.contract.hyperpod.pod_work import PodChannel
 from muster.contract.layout import split_s3_uri
-from muster.replica.errors import InputError
 from muster.replica.pod.objects import CONNECTIONS, Found, Objects
+from muster.replica.replica_errors import InputError
 
 _GIB = 2**30
 _SHOWN = 5

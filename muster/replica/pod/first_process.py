@@ -30,7 +30,6 @@ from typing import IO
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, failure_text, with_exit_word
 from muster.contract.hyperpod.pod_log_lines import line_head
-from muster.replica.errors import InputError, StoppedError
 from muster.replica.group.process_output import PrefixedLines
 from muster.replica.pod.agent import WORKER_STOP_SECONDS, agent_command, agent_variables, find_agent
 from muster.replica.pod.channels import download_channels
@@ -39,6 +38,7 @@ from muster.replica.pod.folder import PodFolder
 from muster.replica.pod.kept_checkpoints import KeptCheckpoints, bounded_keep
 from muster.replica.pod.objects import Objects
 from muster.replica.pod.pod import ENV_POD_FOLDER, Pod, base_of, read_pod
+from muster.replica.replica_errors import InputError, StoppedError
 from muster.replica.store.transport import StoreDeniedError, StoreError
 
 # Together less than Kubernetes waits, with NOTICE_SECONDS.

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.replica.errors import InputError
 from muster.replica.group.instances import HOSTS_ORDERED
+from muster.replica.replica_errors import InputError
 
 _AGENTS_FILE = "pod_resourceconfig.json"
 _LOOPBACK, _USUAL = "lo", "eth0"

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from muster.contract.errors import MusterError
 from muster.contract.layout import split_s3_uri
-from muster.replica.errors import InputError
 from muster.replica.pod.channels import Transfer, fetch, name_problems, plan_transfers
 from muster.replica.pod.objects import UNFINISHED, Objects
+from muster.replica.replica_errors import InputError
 
 KEEP_SECONDS = 5.0
 

@@ -25,7 +25,7 @@ from urllib3.exceptions import HTTPError
 
 from muster.contract.layout import s3_uri, split_s3_uri
 from muster.contract.run.replica_variables import ENV_REGION
-from muster.replica.errors import StoppedError
+from muster.replica.replica_errors import StoppedError
 from muster.replica.store.transport import (
     ObjectExistsError,
     ObjectMissingError,

@@ -16,7 +16,7 @@ from muster.contract.hyperpod.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodWork
 from muster.contract.layout import split_s3_uri
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
-from muster.replica.errors import InputError
+from muster.replica.replica_errors import InputError
 
 ENV_POD_FOLDER = "MUSTER_POD_FOLDER"
 """Names the folder through which the pod's first process and the agent's worker share what they know."""

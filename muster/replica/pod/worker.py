@@ -27,7 +27,6 @@ from pathlib import Path
 from muster.contract.errors import MusterError
 from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
 from muster.contract.hyperpod.pod_work import ENV_POD_WORK
-from muster.replica.errors import InputError, StoppedError
 from muster.replica.pod.agent import program_variables
 from muster.replica.pod.ending import Reporter, reporter_of
 from muster.replica.pod.folder import ENV_POD_START, PodFolder
@@ -35,6 +34,7 @@ from muster.replica.pod.hosts import Hosts, read_hosts, write_resource_config
 from muster.replica.pod.kept_checkpoints import KeptCheckpoints
 from muster.replica.pod.objects import Objects
 from muster.replica.pod.pod import Pod, base_of, read_pod
+from muster.replica.replica_errors import InputError, StoppedError
 from muster.replica.store.transport import StoreDeniedError, StoreError
 
 _LOOK_SECONDS = 0.1

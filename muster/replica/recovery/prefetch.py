@@ -18,8 +18,8 @@ from pathlib import Path
 from threading import Event, Thread
 
 from muster.replica.codecs import codec_named
-from muster.replica.errors import StoppedError
 from muster.replica.parts.cut import Cut
+from muster.replica.replica_errors import StoppedError
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.reduced_shards import ReducedShards
 from muster.replica.rounds.round_context import RoundContext, log

@@ -20,7 +20,7 @@ import numpy as np
 
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
-from muster.replica.phases.phase import Phase, packed_phase, unpacked_phase
+from muster.replica.phases.interrupted_phase import Phase, packed_phase, unpacked_phase
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.shared_parts import copy_slice
 from muster.replica.rounds.round_context import log

@@ -12,12 +12,12 @@ from muster.contract.run.commit import Commit, Exclusion
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.contract.run.training_pace import pace_of
-from muster.replica.errors import DivergedError, RendezvousError
+from muster.replica.replica_errors import DivergedError, RendezvousError
 from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
-from muster.replica.rounds.quorum import Decision, QuorumTally, outliers
+from muster.replica.rounds.quorum import QuorumDecision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.seen_rounds import SeenRounds
@@ -123,17 +123,17 @@ class _Agreement:
     def _check_quorum(self, timed_out: bool) -> Commit | None:
         self._look()
         decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
-        while (decision is Decision.COMMIT and not self._all_claims_hold()) or (
-            decision is Decision.HOPELESS and self._note_newer(item.rank for item in self._tally.exclusions)
+        while (decision is QuorumDecision.COMMIT and not self._all_claims_hold()) or (
+            decision is QuorumDecision.HOPELESS and self._note_newer(item.rank for item in self._tally.exclusions)
         ):
             # A member was superseded: the others may still be enough, and after the time-out there is no later check.
             # Or a new process holds the rank of an unusable contribution: it may make a usable one.
             decision = self._tally.decide(self._context.clock.monotonic(), timed_out=timed_out)
         self._held.clear()
-        if decision is Decision.COMMIT:
+        if decision is QuorumDecision.COMMIT:
             self._exclude_what_can_be_spared()
             return self._commit()
-        if decision is Decision.HOPELESS:
+        if decision is QuorumDecision.HOPELESS:
             commit = read_commit(self._context, self._round)
             return self._raise_hopeless() if commit is None else commit
         return None

@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from muster.contract.run.commit import Finish
-from muster.replica.errors import FencedError, RendezvousError
 from muster.replica.group.board import Board, from_first
 from muster.replica.group.inner_group import InnerGroup
+from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import log
 from muster.replica.store.transport import Store, create_once
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.headers import ClaimDocument
 
 EPOCH_MAX = 999_999  # six digits in a key
@@ -161,7 +161,7 @@ def check_claim(store: Store, claim: Claim) -> None:
 
 def is_superseded(store: Store, rank: int, epoch: int) -> bool:
     """Whether there is a claim after `epoch`."""
-    return store.exists(keys.claim(rank, epoch + 1))
+    return store.exists(rendezvous_keys.claim(rank, epoch + 1))
 
 
 def _create(store: Store, document: ClaimDocument, epoch: int) -> bool:
@@ -170,8 +170,8 @@ def _create(store: Store, document: ClaimDocument, epoch: int) -> bool:
             f"Rank {document.rank} has been claimed {EPOCH_MAX} times, the maximum: its process restarts in a loop."
         )
         raise RendezvousError(message)
-    return create_once(store, keys.claim(document.rank, epoch), document.to_json())
+    return create_once(store, rendezvous_keys.claim(document.rank, epoch), document.to_json())
 
 
 def _read_claim(store: Store, rank: int, epoch: int) -> ClaimDocument | None:
-    return stored_document(store, keys.claim(rank, epoch), ClaimDocument)
+    return stored_document(store, rendezvous_keys.claim(rank, epoch), ClaimDocument)

@@ -7,11 +7,11 @@ from typing import TypeVar
 from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit, Exclusion
-from muster.replica.errors import RendezvousError
+from muster.replica.replica_errors import RendezvousError
 from muster.replica.rounds.quorum import needed_of
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectMissingError, Store, create_once
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 D = TypeVar("D", bound=StoredDocument)
 
@@ -38,7 +38,7 @@ def read_commit(context: RoundContext, round_: int, revision: int = 0) -> Commit
     Raises:
         RendezvousError: the object is not a commit of this round.
     """
-    key = keys.commit(round_, revision)
+    key = rendezvous_keys.commit(round_, revision)
     commit = stored_document(context.store, key, Commit)
     if commit is None:
         return None
@@ -62,7 +62,7 @@ def read_last_revision(context: RoundContext, round_: int) -> Commit | None:
 
 def write_commit(context: RoundContext, commit: Commit) -> Commit | None:
     """Store a commit or an amendment. Returns the stored one, perhaps another's (None if it is not visible yet)."""
-    if not create_once(context.store, keys.commit(commit.round, commit.revision), commit.to_json()):
+    if not create_once(context.store, rendezvous_keys.commit(commit.round, commit.revision), commit.to_json()):
         return read_commit(context, commit.round, commit.revision)
     log.info("round=%d event=committed revision=%d participants=%d", commit.round, commit.revision, len(commit.members))
     return commit

@@ -9,15 +9,15 @@ from functools import partial
 
 from muster.contract.run.commit import Commit, Member
 from muster.replica.algorithms.algorithm import norm_of, square_of
-from muster.replica.errors import FencedError
 from muster.replica.parts.link import by_first, each
+from muster.replica.replica_errors import FencedError
 from muster.replica.rounds.claims import Claim, is_superseded
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.statistics.statistics import Notes
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
@@ -103,7 +103,7 @@ def look(context: RoundContext, claim: Claim, round_: int, update: LocalUpdate) 
             raise FencedError(claim.rank, claim.attempt, claim.incarnation)
         return commit
 
-    key = keys.contribution(round_, claim.rank, claim.epoch)
+    key = rendezvous_keys.contribution(round_, claim.rank, claim.epoch)
     if context.link.size == 1:
         context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec, update.exact))
     contributes = False
@@ -130,7 +130,7 @@ def make_contribution(
     are not sent.
     """
     link = context.link
-    key = keys.contribution(round_, claim.rank, claim.epoch)
+    key = rendezvous_keys.contribution(round_, claim.rank, claim.epoch)
     count = update.gradient.size if update.count is None else update.count
     blocks = Blocks(count, context.codec, update.exact)
     records = Records(key, blocks, blocks.shard(link.rank, link.size))
@@ -197,7 +197,7 @@ def _store_part(context: RoundContext, records: Records, update: LocalUpdate, he
     put_header(start, header)
     # An earlier try of this process wrote the same bytes.
     size = HEADER_BYTES + len(records.which) * records.blocks.record_bytes
-    writer = context.store.writer(keys.contribution_part(records.key, header.part), size)
+    writer = context.store.writer(rendezvous_keys.contribution_part(records.key, header.part), size)
     try:
         writer.write(start)
         checksums = []
@@ -275,7 +275,7 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
 
     The members that average the values judge those. A header that may have been damaged in transit is read again.
     """
-    key = keys.contribution(round_, rank, epoch)
+    key = rendezvous_keys.contribution(round_, rank, epoch)
     for left in reversed(range(READ_TRIES)):
         try:
             part = context.store.read(key, 0, HEADER_BYTES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from muster.contract.run.commit import Commit, Member
-from muster.replica.errors import ParametersError
+from muster.replica.replica_errors import ParametersError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.error_feedback import Residual
 from muster.replica.wire.binary_format import Floats
@@ -45,7 +45,7 @@ class LocalUpdate:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundOutcome:
     """How a round went."""
 
     round: int
@@ -96,10 +96,10 @@ class Exchange:
         return not (has_given and was_seen)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RoundOutcome:
         """How the round went, without its values."""
         members = () if self.commit.void else self.commit.members
-        return Outcome(self.commit.round, tuple(member.rank for member in members), self.took_part)
+        return RoundOutcome(self.commit.round, tuple(member.rank for member in members), self.took_part)
 
     def _is_own(self, member: Member) -> bool:
         return (member.rank, member.epoch) == (self.rank, self.epoch)

@@ -12,10 +12,10 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.errors import HistoryGoneError, RendezvousError
 from muster.replica.free_memory import give_back
 from muster.replica.parts.link import by_first
 from muster.replica.parts.packing import Packing
+from muster.replica.replica_errors import HistoryGoneError, RendezvousError
 from muster.replica.rounds.claims import Claim, is_superseded
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.replicated_state import ReplicatedState
@@ -26,7 +26,7 @@ from muster.replica.rounds.round_history import last_committed, newest_snapshot
 from muster.replica.rounds.run_options import agree_on_options
 from muster.replica.rounds.snapshots import Snapshots
 from muster.replica.store.transport import ObjectMissingError, create_once
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.headers import InitialStateSource
 
@@ -101,7 +101,7 @@ def _arrives(snapshots: Snapshots, claim: Claim) -> bool:
     # In this order: the first round is committed after the initial state is complete.
     if (last := last_committed(context.store)) and not snapshots.is_sealed(0):
         found = f"{last} rounds are committed, and there is no state from which they can be applied"
-        raise HistoryGoneError(context.store.uri(keys.manifest(0)), found)
+        raise HistoryGoneError(context.store.uri(rendezvous_keys.manifest(0)), found)
     first = _uploader(context, claim)
     return (first.rank, first.epoch) != (claim.rank, claim.epoch) and _arrived(snapshots, first, context.polling())
 
@@ -109,11 +109,11 @@ def _arrives(snapshots: Snapshots, claim: Claim) -> bool:
 def _uploader(context: RoundContext, claim: Claim) -> InitialStateSource:
     """The process that uploads its parameters."""
     me = InitialStateSource(run=context.run, rank=claim.rank, epoch=claim.epoch)
-    if create_once(context.store, keys.INITIAL_STATE_SOURCE, me.to_json()):
+    if create_once(context.store, rendezvous_keys.INITIAL_STATE_SOURCE, me.to_json()):
         return me
-    first = stored_document(context.store, keys.INITIAL_STATE_SOURCE, InitialStateSource)
+    first = stored_document(context.store, rendezvous_keys.INITIAL_STATE_SOURCE, InitialStateSource)
     if first is None:
-        raise RendezvousError(str(ObjectMissingError(context.store.uri(keys.INITIAL_STATE_SOURCE))))
+        raise RendezvousError(str(ObjectMissingError(context.store.uri(rendezvous_keys.INITIAL_STATE_SOURCE))))
     return first
 
 
@@ -124,7 +124,7 @@ def _arrived(snapshots: Snapshots, first: InitialStateSource, polling: Polling) 
     since = context.clock.monotonic()
     while not snapshots.is_sealed(0):
         if uploaded < snapshots.shards(0) and context.store.exists(
-            keys.snapshot(0, _source(first.rank, first.epoch), uploaded)
+            rendezvous_keys.snapshot(0, _source(first.rank, first.epoch), uploaded)
         ):
             uploaded += 1
             since = context.clock.monotonic()

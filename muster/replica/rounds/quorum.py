@@ -19,7 +19,7 @@ from statistics import median
 from muster.contract.run.commit import Commit, Exclusion, Finish, Member
 
 
-class Decision(Enum):
+class QuorumDecision(Enum):
     """What to do about a round."""
 
     WAIT = "wait"
@@ -184,7 +184,7 @@ class QuorumTally:
         """When the grace window ends, once `decide` has seen a quorum; infinity before."""
         return inf if self._since is None else self._since + self.grace_seconds
 
-    def decide(self, now: float, *, timed_out: bool = False) -> Decision:
+    def decide(self, now: float, *, timed_out: bool = False) -> QuorumDecision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
         present = len(self.members)
         if present < self.needed:
@@ -192,7 +192,7 @@ class QuorumTally:
             coming = sum(rank not in self._finished for rank in self.open_ranks)
             # Who comes may decide between two states.
             tied = max(Counter(self._states.values()).values(), default=0) if coming and self.state is None else 0
-            return Decision.HOPELESS if present + tied + coming < self.needed else Decision.WAIT
+            return QuorumDecision.HOPELESS if present + tied + coming < self.needed else QuorumDecision.WAIT
         if self._since is None:
             self._since = now
-        return Decision.COMMIT if timed_out or not self.absent or now >= self.closes_at else Decision.WAIT
+        return QuorumDecision.COMMIT if timed_out or not self.absent or now >= self.closes_at else QuorumDecision.WAIT

@@ -10,14 +10,14 @@ import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Codec, Payload
-from muster.replica.errors import RendezvousError, RoundGoneError
 from muster.replica.free_memory import pages
+from muster.replica.replica_errors import RendezvousError, RoundGoneError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection, WeightedMean, regrouped
 from muster.replica.store.read_ahead import ByteRange
 from muster.replica.store.transport import Creation, ObjectExistsError, ObjectMissingError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
@@ -178,7 +178,7 @@ class ReducedShards:
 
     def stored(self, shards: Sequence[int]) -> list[int]:
         """Those of `shards` that are stored."""
-        listed = set(self._context.store.keys(keys.REDUCED, keys.reduced_of(self.number)))
+        listed = set(self._context.store.keys(rendezvous_keys.REDUCED, rendezvous_keys.reduced_of(self.number)))
         return [shard for shard in shards if self._key(shard) in listed]
 
     def repair(self, shard: int, sink: Sink) -> memoryview:
@@ -266,7 +266,7 @@ class ReducedShards:
         return self._blocks.shard(shard, self.number)
 
     def _key(self, shard: int) -> str:
-        return keys.reduced(self._commit.round, self._commit.revision, shard)
+        return rendezvous_keys.reduced(self._commit.round, self._commit.revision, shard)
 
     def _computed(
         self,

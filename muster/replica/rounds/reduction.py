@@ -12,15 +12,15 @@ import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Payload
-from muster.replica.errors import RoundGoneError
 from muster.replica.free_memory import pages
 from muster.replica.parts.link import by_first, each
+from muster.replica.replica_errors import RoundGoneError
 from muster.replica.rounds.commit_store import amended, read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Sink
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats, put_values
 from muster.replica.wire.blocks import CONNECTIONS
 
@@ -85,7 +85,7 @@ def _amend(context: RoundContext, amendment: Commit) -> Commit:
             were applied, and are deleted: what this process has found unusable is not needed any more.
     """
     round_ = amendment.round
-    if context.store.exists(keys.commit(round_ + 1)):
+    if context.store.exists(rendezvous_keys.commit(round_ + 1)):
         stored = read_commit(context, round_, amendment.revision)
         if stored is None:
             raise RoundGoneError(round_)
@@ -277,7 +277,7 @@ class _Reduction:
 
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""
-        return self._context.store.exists(keys.commit(self._commit.round + 1))
+        return self._context.store.exists(rendezvous_keys.commit(self._commit.round + 1))
 
     def _distance(self, shard: int) -> int:
         """How many members take over `shard` before this process does; 0 for its owner.

@@ -7,16 +7,16 @@ from functools import partial
 
 from muster.contract.run.commit import Commit
 from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
-from muster.replica.errors import RendezvousError
 from muster.replica.parts.link import by_first
 from muster.replica.parts.packing import Packing
+from muster.replica.replica_errors import RendezvousError
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.exchange import Exchange
 from muster.replica.rounds.retention import Keeper
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.round_history import newest_snapshot
 from muster.replica.rounds.snapshots import Snapshots
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import checksums_digest, state_checksums
 
 
@@ -115,6 +115,6 @@ class ReplicatedState(Trained):
 
     def _missing_for_good(self, round_: int) -> list[int] | None:
         """The shards of a snapshot that no member will write any more; None while they may."""
-        if not self.snapshots.context.store.exists(keys.commit(round_ + 1)):
+        if not self.snapshots.context.store.exists(rendezvous_keys.commit(round_ + 1)):
             return None
         return self.snapshots.missing(round_)

@@ -15,7 +15,7 @@ from muster.contract.run.commit import Commit
 from muster.replica.rounds.reduced_shards import most_shards
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 
 class States(Protocol):
@@ -101,12 +101,12 @@ class Keeper:
             end
             for place in places
             for end in (
-                (keys.contributions_of(place), limit + 1),
-                (keys.reduced_of(place), limit + 1),
+                (rendezvous_keys.contributions_of(place), limit + 1),
+                (rendezvous_keys.reduced_of(place), limit + 1),
                 (self._states.folder(place), limit),
             )
         ]
-        found = context.side_by_side(lambda end: context.store.keys(end[0], keys.before(*end)), ends)
+        found = context.side_by_side(lambda end: context.store.keys(end[0], rendezvous_keys.before(*end)), ends)
         gone = [key for listed in found for key in listed]
         context.store.delete(gone)
         log.info("round=%d event=swept objects=%d", limit, len(gone))

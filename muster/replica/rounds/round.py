@@ -19,9 +19,9 @@ from functools import partial
 from muster.contract.run.commit import Commit
 from muster.contract.run.time_use import Activity
 from muster.replica.codecs.base import is_usable
-from muster.replica.errors import OtherStateError, RoundGoneError
 from muster.replica.free_memory import give_back
 from muster.replica.parts.link import by_first, each, jointly
+from muster.replica.replica_errors import OtherStateError, RoundGoneError
 from muster.replica.rounds.agreement import agree
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.contribution import Contribution, contribute, look, make_contribution

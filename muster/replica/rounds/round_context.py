@@ -14,10 +14,10 @@ from typing import Protocol, TypeVar
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
-from muster.replica.errors import RendezvousError, StoppedError
 from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.parts.link import Alone, Link
+from muster.replica.replica_errors import RendezvousError, StoppedError
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.transport import Store

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TypeVar
 
 from muster.contract.run.commit import last_round
-from muster.replica.errors import RendezvousError
 from muster.replica.parts.link import by_first
+from muster.replica.replica_errors import RendezvousError
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.snapshots import read_manifest, rounds_with_snapshots
 from muster.replica.store.transport import ObjectMissingError, Store
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.headers import SnapshotManifest
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ LOADS_MAX = 8
 
 def last_committed(store: Store) -> int:
     """The last committed round, 0 if there is none; each question is a HEAD request."""
-    return last_round(lambda round_: store.exists(keys.commit(round_)))
+    return last_round(lambda round_: store.exists(rendezvous_keys.commit(round_)))
 
 
 def newest_snapshot(context: RoundContext, load: Callable[[SnapshotManifest], T], after: int = -1) -> T | None:

@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from muster.contract.document import StoredDocument
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
-from muster.replica.errors import AlgorithmError, RendezvousError
 from muster.replica.parts.link import by_first
+from muster.replica.replica_errors import AlgorithmError, RendezvousError
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import ObjectExistsError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 Setting = bool | int | float | str
 
@@ -47,7 +47,7 @@ def agree_on_options(context: RoundContext, codec: str, settings: Mapping[str, S
 def _agree(context: RoundContext, settings: Mapping[str, Setting]) -> None:
     own = RunOptions(run=context.run, codec=context.codec.label, settings=dict(settings))
     try:
-        context.store.create(keys.OPTIONS, own.to_json())
+        context.store.create(rendezvous_keys.OPTIONS, own.to_json())
     except ObjectExistsError as error:
         if (stored := stored_options(context)) is None:
             raise RendezvousError(str(error)) from None
@@ -62,9 +62,10 @@ def stored_options(context: RoundContext) -> RunOptions | None:
     Raises:
         RendezvousError: the object does not hold the options of this run.
     """
-    options = stored_document(context.store, keys.OPTIONS, RunOptions)
+    options = stored_document(context.store, rendezvous_keys.OPTIONS, RunOptions)
     if options is not None and options.run != context.run:
-        message = f"{context.store.uri(keys.OPTIONS)} holds the options of the run {options.run}, not of {context.run}."
+        uri = context.store.uri(rendezvous_keys.OPTIONS)
+        message = f"{uri} holds the options of the run {options.run}, not of {context.run}."
         raise RendezvousError(message)
     return options
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from muster.contract.run.commit import Finish
-from muster.replica.errors import HistoryGoneError
+from muster.replica.replica_errors import HistoryGoneError
 from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 
 class Seat:
@@ -81,7 +81,7 @@ def _claimed(context: RoundContext, rank: int, attempt: int) -> Claim:
     if last < context.rounds_before:
         # Its claims may be gone, too: a claim now would not fence the processes before.
         found = f"the run continues round {context.rounds_before}, and the last commit is that of round {last}"
-        raise HistoryGoneError(context.store.uri(keys.COMMITS), found)
+        raise HistoryGoneError(context.store.uri(rendezvous_keys.COMMITS), found)
     commit = read_commit(context, last) if last else None
     known = 0 if commit is None else commit.epochs[rank]
     claim = claim_rank(context.store, context.run, rank, attempt, known, loads=last > 0)

@@ -6,8 +6,8 @@ from collections import deque
 
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.replica.errors import ParametersError, RunEndedError
 from muster.replica.parts.link import by_first
+from muster.replica.replica_errors import ParametersError, RunEndedError
 from muster.replica.rounds.commit_store import read_last_revision
 from muster.replica.rounds.grace import ROUNDS_SEEN
 from muster.replica.rounds.round_context import RoundContext, log

@@ -16,14 +16,14 @@ from itertools import zip_longest
 import numpy as np
 
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.errors import ParametersError, RendezvousError
 from muster.replica.parts.cut import Cut, window_elements
 from muster.replica.parts.link import jointly
+from muster.replica.replica_errors import ParametersError, RendezvousError
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.read_ahead import ByteRange
 from muster.replica.store.transport import ObjectWriter, create_once
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     PLAIN,
@@ -124,7 +124,7 @@ class Snapshots:
         """The shards that do not exist yet."""
         shards = range(self.shards(round_))
         there = self.context.side_by_side(
-            lambda shard: self.context.store.exists(keys.snapshot(round_, SHARED, shard)), shards
+            lambda shard: self.context.store.exists(rendezvous_keys.snapshot(round_, SHARED, shard)), shards
         )
         return [shard for shard, exists in zip(shards, there, strict=True) if not exists]
 
@@ -139,11 +139,11 @@ class Snapshots:
             shards=self.shards(round_),
             source=source,
         )
-        create_once(self.context.store, keys.manifest(round_), manifest.to_json())
+        create_once(self.context.store, rendezvous_keys.manifest(round_), manifest.to_json())
 
     def is_sealed(self, round_: int) -> bool:
         """Whether the snapshot is complete."""
-        return self.context.store.exists(keys.manifest(round_))
+        return self.context.store.exists(rendezvous_keys.manifest(round_))
 
     def is_complete(self, round_: int, *, complete: bool) -> bool:
         """Whether the snapshot is sealed. With `complete`, seals it if all its shards exist."""
@@ -160,7 +160,7 @@ class Snapshots:
 
     def folder(self, shard: int) -> str:
         """The folder of that shard of all snapshots."""
-        return keys.snapshots_of(shard)
+        return rendezvous_keys.snapshots_of(shard)
 
     def load(self, manifest: SnapshotManifest) -> GlobalState:
         """The state that a complete snapshot holds.
@@ -221,7 +221,7 @@ class Snapshots:
         return SnapshotHeader(run=self.context.run, round=round_, shard=shard, layout=self.layout)
 
     def _put(self, state: GlobalState, shard: int, source: str, values: Floats) -> None:
-        key = keys.snapshot(state.round, source, shard)
+        key = rendezvous_keys.snapshot(state.round, source, shard)
         body = encode(key, values, lambda _: self.header(state.round, shard))
         create_once(self.context.store, key, body)
 
@@ -246,7 +246,7 @@ class Snapshots:
         # What the header says is also in the key, to which each block's checksum is bound: who reads the shard's first
         # block reads it. And one byte more than the object can have.
         start, stop = first if which.start else 0, last + (which.stop == blocks.number)
-        return ByteRange(keys.snapshot(manifest.round, manifest.source, piece.shard), start, stop)
+        return ByteRange(rendezvous_keys.snapshot(manifest.round, manifest.source, piece.shard), start, stop)
 
     def _read(self, state: GlobalState, wanted: ByteRange, piece: _Window) -> None:
         """Load what this process holds of a piece of a shard, while it arrives."""
@@ -313,7 +313,7 @@ class _OwnShards:
         """Write a window to its shard, unless it exists."""
         if window is None:
             return
-        store, key = self._snapshots.context.store, keys.snapshot(self._round, self._source, window.shard)
+        store, key = self._snapshots.context.store, rendezvous_keys.snapshot(self._round, self._source, window.shard)
         if window.which.start == 0:
             self._is_there = store.exists(key)
         if self._is_there:
@@ -347,14 +347,14 @@ def read_manifest(context: RoundContext, round_: int) -> SnapshotManifest | None
     Raises:
         RendezvousError: the object is not a manifest of this round.
     """
-    manifest = stored_document(context.store, keys.manifest(round_), SnapshotManifest)
+    manifest = stored_document(context.store, rendezvous_keys.manifest(round_), SnapshotManifest)
     if manifest is not None and (manifest.run, manifest.round) != (context.run, round_):
         raise _foreign(context, round_)
     return manifest
 
 
 def _foreign(context: RoundContext, round_: int) -> RendezvousError:
-    uri = context.store.uri(keys.manifest(round_))
+    uri = context.store.uri(rendezvous_keys.manifest(round_))
     return RendezvousError(f"{uri} is not a manifest of round {round_} of the run {context.run}.")
 
 

@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
-from muster.replica.errors import RoundGoneError
 from muster.replica.kernel.calls import ONE
+from muster.replica.replica_errors import RoundGoneError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectMissingError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import CodecError, Floats, byte_range, put_values
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
@@ -126,7 +126,7 @@ class WeightedMean:
         self._context.side_by_side(hold, held)
 
     def _key(self, member: Member) -> str:
-        return keys.contribution(self._commit.round, member.rank, member.epoch)
+        return rendezvous_keys.contribution(self._commit.round, member.rank, member.epoch)
 
     @property
     def _length(self) -> int:
@@ -164,7 +164,7 @@ class WeightedMean:
                 parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
                 return ByteStream(
                     chain.from_iterable(
-                        self._stored(keys.contribution_part(key, part), held, both)
+                        self._stored(rendezvous_keys.contribution_part(key, part), held, both)
                         for part, held in enumerate(parts)
                         if (both := _both(held, rest))
                     )

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from muster.contract.run.run_document import RunDocument
-from muster.replica.errors import InputError
+from muster.replica.replica_errors import InputError
 from muster.replica.sinks.identity import Identity
 from muster.replica.sinks.mlflow_run import MlflowRun
 from muster.replica.sinks.tensorboard import TensorBoard

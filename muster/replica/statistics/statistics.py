@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from muster.contract.run.commit import Commit, Resumed
 from muster.contract.run.round_values import ROUND_MAX, UNIT
-from muster.replica.errors import ParametersError
+from muster.replica.replica_errors import ParametersError
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.statistics.progress import Progress
 from muster.replica.statistics.time_account import TimeAccount

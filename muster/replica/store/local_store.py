@@ -13,8 +13,8 @@ from muster.replica.store.transport import (
     Bytes,
     ObjectExistsError,
     ObjectMissingError,
+    ObjectRange,
     ObjectWriter,
-    Part,
     Store,
     StoreDeniedError,
     StoreUnavailableError,
@@ -52,14 +52,14 @@ class LocalStore(Store):
         """A temporary file, which replaces the object when it is closed."""
         return _FileWriter(self._root / key, self.uri(key))
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """Seek and read."""
         with self._open(key) as file:
             status = os.fstat(file.fileno())
             size = status.st_size
             file.seek(start)
             body = file.read(max(0, (size if stop is None else min(stop, size)) - start))
-        return Part(memoryview(body), size, status.st_mtime)
+        return ObjectRange(memoryview(body), size, status.st_mtime)
 
     def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
         """Seek and read piece by piece."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from muster.replica.store.transport import Bytes, Creation, ObjectWriter, Part, Store
+from muster.replica.store.transport import Bytes, Creation, ObjectRange, ObjectWriter, Store
 from muster.replica.wire.blocks import CONNECTIONS
 
 _THREADS = "read-ahead"
@@ -73,7 +73,7 @@ class _Passing(Store):
         """See `Store`."""
         return self._store.writer(key, size)
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """See `Store`."""
         return self._store.read(key, start, stop)
 
@@ -110,7 +110,7 @@ class ReadAhead(_Passing):
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[ByteRange, _Piece] = {}
         self._asked: set[ByteRange] = set()
-        self._small: dict[str, Part] = {}
+        self._small: dict[str, ObjectRange] = {}
         self._there: set[str] = set()
         self._room = self._used = 0
         self._is_closed = False
@@ -186,7 +186,7 @@ class ReadAhead(_Passing):
             # `forget` has cancelled what had not begun; `cancel_futures` would leave those waiting that wait for it.
             pool.shutdown(wait=False)
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """See `Store`."""
         found = self._small.get(key) if start == 0 and stop is None else None
         return self._store.read(key, start, stop) if found is None else found
@@ -245,7 +245,7 @@ class ReadAhead(_Passing):
             self._used -= size
             self._changed.notify_all()
 
-    def _keep(self, key: str, part: Part | None) -> None:
+    def _keep(self, key: str, part: ObjectRange | None) -> None:
         """The object exists; `part` is the whole of it."""
         with self._changed:
             if self._is_closed:
@@ -262,7 +262,7 @@ class _Scout(_Passing):
         super().__init__(store)
         self._for = ahead
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """See `Store`."""
         part = self._store.read(key, start, stop)
         if start == 0 and stop is None:

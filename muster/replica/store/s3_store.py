@@ -39,8 +39,8 @@ from muster.replica.store.transport import (
     Creation,
     ObjectExistsError,
     ObjectMissingError,
+    ObjectRange,
     ObjectWriter,
-    Part,
     Store,
     StoreDeniedError,
     StoreUnavailableError,
@@ -183,7 +183,7 @@ class S3ObjectStore(Store):
 
         return UploadWriter(put, put_parts, min(MULTIPART_BYTES, 2 * part))
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """GET, ranged unless the whole object is requested."""
         path = self._prefix + key
         return self._call(key, lambda: self._missing.found(path, lambda: self._get(path, start, stop)))
@@ -242,7 +242,7 @@ class S3ObjectStore(Store):
     def _head(self, path: str) -> ObjectMeta:
         return self._missing.found(path, lambda: obstore.head(self.client, path))
 
-    def _get(self, path: str, start: int, stop: int | None) -> Part:
+    def _get(self, path: str, start: int, stop: int | None) -> ObjectRange:
         if start == 0 and stop is None:
             result = obstore.get(self.client, path)
         else:
@@ -253,8 +253,8 @@ class S3ObjectStore(Store):
             except BaseError as error:
                 if (meta := self._ended_before(path, start, error)) is None:
                     raise
-                return Part(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
-        return Part(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
+                return ObjectRange(memoryview(b""), meta["size"], meta["last_modified"].timestamp())
+        return ObjectRange(memoryview(result.bytes()), result.meta["size"], result.meta["last_modified"].timestamp())
 
     def _open(self, key: str, start: int, stop: int, sizes: tuple[int, int]) -> Iterable[Buffer]:
         """The body of a ranged GET, in the pieces in which it arrives, or in pieces of the `sizes`."""

@@ -60,7 +60,7 @@ class StoreDeniedError(StoreError):
 
 
 @dataclass(frozen=True)
-class Part:
+class ObjectRange:
     """Bytes of an object, the size of the whole object, and its creation time."""
 
     body: memoryview
@@ -146,7 +146,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> Part:
+    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """The bytes from `start` up to `stop` (exclusive, None for the end); fewer if the object is shorter.
 
         Raises:

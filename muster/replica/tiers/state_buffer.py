@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from muster.replica.errors import ParametersError
 from muster.replica.free_memory import pages
+from muster.replica.replica_errors import ParametersError
 from muster.replica.tiers.state_file import HEADER_BYTES, Bytes, UnusableStateError
 from muster.replica.tiers.state_tree import (
     FILLED,

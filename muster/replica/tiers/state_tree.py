@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.replica.errors import ParametersError
+from muster.replica.replica_errors import ParametersError
 
 Room = NDArray[np.uint8]
 Floats = NDArray[np.float32]

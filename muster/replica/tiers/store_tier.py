@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.replica.store.transport import ObjectExistsError, Store, StoreError
 from muster.replica.tiers.state_file import Bytes
 from muster.replica.tiers.tier import Held, Tier, TierError, TierName, superfluous
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 KEPT = 2
 
@@ -18,8 +18,8 @@ class StoreTier(Tier):
     def __init__(self, store: Store, rank: int, part: int, parts: int) -> None:
         """The states of process `part` of the `parts` of replica `rank`."""
         self._store = store
-        self._folder = keys.inner_states_of(rank, part, parts)
-        self._is_first, self._of_replica = part == 0, keys.inner_states_of_rank(rank)
+        self._folder = rendezvous_keys.inner_states_of(rank, part, parts)
+        self._is_first, self._of_replica = part == 0, rendezvous_keys.inner_states_of_rank(rank)
 
     def held(self) -> list[Held]:
         """See `Tier`."""

@@ -9,12 +9,12 @@ from muster.contract.errors import MusterError
 from muster.contract.run.finding import FINDINGS_MAX, TEXT_MAX, Finding, FindingDocument
 from muster.contract.run.watched_end import EXITS
 from muster.contract.spec.watch_rules import Rule, Watch
-from muster.replica.errors import WatchError
+from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.statistics.progress import Progress
 from muster.replica.store.transport import create_once
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 
 
 class Findings:
@@ -44,9 +44,9 @@ class Findings:
         if number > FINDINGS_MAX:
             return
         process = self._context.group.rank
-        key = keys.finding(rule, f"{claim.rank:05d}-{claim.epoch:06d}-{process:04d}-{number:02d}")
+        key = rendezvous_keys.finding(rule, f"{claim.rank:05d}-{claim.epoch:06d}-{process:04d}-{number:02d}")
         if rule is Rule.NO_ROUND:
-            key = keys.finding(rule, f"{round_:08d}")
+            key = rendezvous_keys.finding(rule, f"{round_:08d}")
         document = FindingDocument(run=self._context.trained_by or self._context.run, finding=finding)
         try:
             create_once(self._context.store, key, document.to_json())

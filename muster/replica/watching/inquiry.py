@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProcessProgress:
     """The progress of one process.
 
     Attributes:
@@ -41,14 +41,14 @@ class Answer:
         return f"in step {self.steps + 1}{', in an exchange' if self.waits else ''}: {self.place}"
 
 
-_ANSWER = TypeAdapter(Answer)
+_ANSWER = TypeAdapter(ProcessProgress)
 
 
 class Inquiry:
     """Asks the processes of the group, and answers in this one."""
 
     def __init__(
-        self, board: Board, group: InnerGroup, answer: Callable[[], Answer], reported: Callable[[], None]
+        self, board: Board, group: InnerGroup, answer: Callable[[], ProcessProgress], reported: Callable[[], None]
     ) -> None:
         """`reported`: called in every process when the one that asks has reported a hang of the replica."""
         self._board, self._group, self._answer, self._reported = board, group, answer, reported
@@ -82,7 +82,7 @@ class Inquiry:
         except BoardError:
             return False
 
-    def ask(self, seconds: float = ANSWER_SECONDS) -> dict[int, Answer] | None:
+    def ask(self, seconds: float = ANSWER_SECONDS) -> dict[int, ProcessProgress] | None:
         """The answers by rank in the group, of those that answer in time; None if another process asks already.
 
         `conclude` follows.
@@ -129,7 +129,7 @@ def _verdict(number: int) -> str:
     return f"watch/{number}/verdict"
 
 
-def hang_text(size: int, answers: Mapping[int, Answer]) -> str:
+def hang_text(size: int, answers: Mapping[int, ProcessProgress]) -> str:
     """Which of `size` processes hang, by their `answers`, in words. Pure."""
     silent = [rank for rank in range(size) if rank not in answers]
     # A process that has made no step yet may be one that makes none, where the others train for it.
@@ -152,7 +152,7 @@ def hang_text(size: int, answers: Mapping[int, Answer]) -> str:
     return f"{who}: {shown}" if shown else who
 
 
-def _listed(answers: Mapping[int, Answer]) -> str:
+def _listed(answers: Mapping[int, ProcessProgress]) -> str:
     few = list(answers.items())[:_SHOWN]
     more = [f"and {len(answers) - _SHOWN} more"] if len(answers) > _SHOWN else []
     return "; ".join([*(f"process {rank} is {answer.words}" for rank, answer in few), *more])

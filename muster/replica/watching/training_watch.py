@@ -13,12 +13,12 @@ from threading import Event, Thread
 from muster.contract.errors import MusterError
 from muster.contract.run.watched_end import EXITS
 from muster.contract.spec.watch_rules import Rule
-from muster.replica.errors import WatchError
 from muster.replica.group.board import BoardError
+from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.statistics.progress import Progress
 from muster.replica.watching.findings import Findings, ends_attempt
-from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
+from muster.replica.watching.inquiry import Inquiry, ProcessProgress, hang_text
 
 _LOOKS = 20  # in the time of the quickest rule: it is noticed late by a twentieth
 _LOOK_MAX_SECONDS = 5.0
@@ -100,13 +100,13 @@ class TrainingWatch:
         if is_hang:
             self._report(Rule.HANG, hang_text(self._context.group.size, answers))
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> ProcessProgress:
         """What this process says when it is asked. If it hangs as well, its stacks go to the log."""
         progress = self._progress
         if self._hangs_too:
             log.warning("event=stacks seconds=%d", progress.idle_seconds)
             faulthandler.dump_traceback(_STDERR)
-        return Answer(progress.steps, round(progress.idle_seconds, 1), progress.is_waiting, progress.place())
+        return ProcessProgress(progress.steps, round(progress.idle_seconds, 1), progress.is_waiting, progress.place())
 
     def _is_reported(self) -> None:
         """A hang of the replica was reported: this process does not report that it stands still for the same cause."""

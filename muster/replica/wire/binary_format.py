@@ -40,7 +40,7 @@ from muster.replica.codecs.base import (
     refuse_unusable,
 )
 from muster.replica.codecs.scratch import scratch
-from muster.replica.kernel.calls import Target
+from muster.replica.kernel.calls import Destination
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 from muster.replica.wire.compiled_records import compiled_records
 
@@ -304,12 +304,12 @@ def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, whic
         span = blocks.span(piece)
         rows = body[(piece.start - start) * blocks.record_bytes : (piece.stop - start) * blocks.record_bytes]
         target = values[span.start - offset : span.stop - offset]
-        if not put_decoded(Target(target), key, rows, blocks, piece):
+        if not put_decoded(Destination(target), key, rows, blocks, piece):
             room = np.empty(blocks.piece_elements, np.float32) if room is None else room
             put_values(target, decoded(key, rows, blocks, piece, room))
 
 
-def put_decoded(target: Target, key: str, body: memoryview, blocks: Blocks, piece: range) -> bool:
+def put_decoded(target: Destination, key: str, body: memoryview, blocks: Blocks, piece: range) -> bool:
     """The values of `decoded` into `target`; whether the compiled kernel has done it.
 
     If it has not, `target` is as it was: there is no kernel, or something is wrong, and `decoded` says what.
@@ -343,7 +343,7 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
     if (compiled := compiled_records(key, blocks, piece)) is not None:
         # float32 is only verified: it is used where it lies.
         target = room[:count] if codec.loses else None
-        if compiled.decode(records, piece, None if target is None else Target(target)):
+        if compiled.decode(records, piece, None if target is None else Destination(target)):
             return _trimmed(codec.values(records[:, CHECKSUM_BYTES:], full), count) if target is None else target
     found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0].tolist()
     start = _seed(key) << 32

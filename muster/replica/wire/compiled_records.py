@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec, Dither, Floats, Payload, unusable
 from muster.replica.codecs.grouped import SHARES
 from muster.replica.kernel import Kernel, kernel
-from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Format, Rows, Target
+from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Destination, Format, Rows
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 
 
@@ -48,7 +48,7 @@ class CompiledRecords:
         if not self.kernel.encode(records, values, limit, added=added, dither=random, error=error, decoded=decoded):
             raise unusable(limit)
 
-    def decode(self, rows: Payload, piece: range, target: Target | None) -> bool:
+    def decode(self, rows: Payload, piece: range, target: Destination | None) -> bool:
         """Verify the records of `piece`, and put their values into `target` (None: nowhere).
 
         Returns:

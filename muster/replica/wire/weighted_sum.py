@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.replica.kernel import kernel
-from muster.replica.kernel.calls import ONE, Target
+from muster.replica.kernel.calls import ONE, Destination
 from muster.replica.wire.binary_format import Floats, decoded, put_decoded, put_values
 from muster.replica.wire.blocks import Blocks
 
@@ -77,9 +77,9 @@ class WeightedSum:
         if self._factor != 1:
             self._target *= self._factor
 
-    def _place(self, weight: np.float32) -> Target:
+    def _place(self, weight: np.float32) -> Destination:
         """Where the next term goes, by the kernel."""
-        return Target(self._target, weight, self._factor if self._left == 1 else ONE, self._held)
+        return Destination(self._target, weight, self._factor if self._left == 1 else ONE, self._held)
 
     def _added(self) -> None:
         """The kernel has added a term."""

@@ -14,7 +14,7 @@ import pytest
 
 from muster.contract.exits import ReplicaExit
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.forked_replicas import ForkedRun, wait_for_line
 from tests.support.peers import Run
 from tests.support.source_patch import ROOT
@@ -84,7 +84,7 @@ def test_what_a_rerun_loads_is_read_while_its_trainer_is_imported(containers: Fo
     wait_for_line(again, "event=prefetched")
     assert len(list((containers.meeting_place / "claims" / "00000").iterdir())) == 1, "it claims no rank before that"
     # What it has is all that it needs.
-    for folder in (keys.SNAPSHOTS, keys.REDUCED):
+    for folder in (rendezvous_keys.SNAPSHOTS, rendezvous_keys.REDUCED):
         shutil.rmtree(containers.meeting_place / folder)
     gate.touch()
     code, _, error = containers.ended(again)
@@ -95,7 +95,7 @@ def test_what_a_rerun_loads_is_read_while_its_trainer_is_imported(containers: Fo
 def test_a_prefetch_that_hangs_keeps_no_process_that_has_failed(containers: ForkedRun) -> None:
     containers.write_document(TRAIN, kwargs={"rounds": 3}, snapshot_rounds=2)
     assert containers.ended(containers.start())[0] == ReplicaExit.DONE
-    shard = containers.meeting_place / keys.snapshot(2, "shared", 0)
+    shard = containers.meeting_place / rendezvous_keys.snapshot(2, "shared", 0)
     shard.unlink()
     os.mkfifo(shard)  # reading it ends when something is written to it
     gate = containers.root / "gate"
@@ -221,7 +221,7 @@ def test_a_stopped_replica_leaves_the_model_to_its_rerun(containers: ForkedRun) 
 def test_sigterm_ends_a_wait_for_others(containers: ForkedRun) -> None:
     containers.write_document(f"{PROGRAMS}:swallow_nothing_but_stop", replicas=2)
     process = containers.start()
-    wait_until("the contribution of rank 0", (containers.meeting_place / keys.contribution(1, 0, 1)).exists)
+    wait_until("the contribution of rank 0", (containers.meeting_place / rendezvous_keys.contribution(1, 0, 1)).exists)
     code, out, _ = containers.stopped(process)
     assert (code, out) == (ReplicaExit.STOPPED, "stopped in a wait\n")
     assert containers.failure() == "[saved] The replica was asked to stop (SIGTERM)."
@@ -247,7 +247,7 @@ def test_a_replica_of_a_sweep_trains_by_itself(containers: ForkedRun) -> None:
     code, _, error = containers.ended(own)
     assert code == ReplicaExit.DONE, error
     # In its own rounds it is rank 0 of one.
-    commit = json.loads((containers.meeting_place / keys.commit(3)).read_bytes())
+    commit = json.loads((containers.meeting_place / rendezvous_keys.commit(3)).read_bytes())
     assert [member["rank"] for member in commit["members"]] == [0]
     assert containers.ended(other)[0] == ReplicaExit.BAD_INPUT
     assert "MUSTER_RANK is 1, but the document is that of rank 2" in containers.failure(1)

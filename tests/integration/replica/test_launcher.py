@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from muster.contract.exits import ReplicaExit
-from muster.replica.group import spawning, watch
+from muster.replica.group import process_watch, spawning
 from muster.replica.group.board import ENDED, LocalBoard, has
 from muster.replica.group.cause import Cause, End
 from muster.replica.group.group_folder import GroupFolder
+from muster.replica.group.group_process import STOPPED_SECONDS, GroupProcess
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import Instances
 from muster.replica.group.launcher import BOARD_PORT
-from muster.replica.group.member import STOPPED_SECONDS, Member
 from muster.replica.group.network_board import BoardServer
 from muster.replica.group.spawning import Crew, Ends
 from tests.support.launched_groups import IMPATIENT, Launcher, addresses, is_alive
@@ -59,8 +59,8 @@ def test_a_process_that_the_spawner_reaps_before_the_launcher_looks_is_not_waite
     launch: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spawning, "_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.4)
-    monkeypatch.setattr(watch, "GONE_SECONDS", 0.5)
+    monkeypatch.setattr(process_watch, "LOOK_SECONDS", 0.4)
+    monkeypatch.setattr(process_watch, "GONE_SECONDS", 0.5)
     cause = launch(2, _0="returns", _1="leaves").cause()
     assert cause is not None
     assert cause.text.startswith("process 1 ended with exit code 0 before the trainer returned")
@@ -77,7 +77,7 @@ def test_the_process_that_ended_first_is_the_reason_although_the_spawner_reaps_i
         ended = time.time()
         children[1].wait()
         children[0].kill()
-        time.sleep(10 * watch.LOOK_SECONDS)  # the launcher sees the end of process 0, and must not judge by it
+        time.sleep(10 * process_watch.LOOK_SECONDS)  # the launcher sees the end of process 0, and must not judge by it
         children[0].wait()
         return {0: End(time.time(), -signal.SIGKILL), 1: End(ended, -signal.SIGKILL)}
 
@@ -91,7 +91,7 @@ def test_a_peer_that_is_dead_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "1.pid").write_text(str(peer.pid))
     peer.wait()
     began = time.monotonic()
-    Member(InnerGroup(0, 2, 0), LocalBoard(), folder).wait_for_stops()
+    GroupProcess(InnerGroup(0, 2, 0), LocalBoard(), folder).wait_for_stops()
     assert time.monotonic() - began < STOPPED_SECONDS / 2
 
 

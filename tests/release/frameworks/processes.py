@@ -12,8 +12,8 @@ from torch.distributed import TCPStore
 
 from muster.replica.context import Context
 from muster.replica.group.board import LocalBoard
+from muster.replica.group.group_process import GroupProcess
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.group.member import Member
 from muster.replica.group.network_board import BoardServer, NetworkBoard
 from muster.replica.group.spawning import Crew, group_variables
 from muster.replica.wire.binary_format import Floats
@@ -65,14 +65,16 @@ def processes_of(run: Run, rank: int, train: Train, size: int = 1) -> Iterator[l
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     server = BoardServer(LocalBoard(), ("127.0.0.1", 0))
     board = NetworkBoard("127.0.0.1", server.port)
-    members = [Member(InnerGroup(index, size, index), board) for index in range(size)] if size > 1 else [Member()]
+    members = (
+        [GroupProcess(InnerGroup(index, size, index), board) for index in range(size)] if size > 1 else [GroupProcess()]
+    )
     try:
         yield [partial(_train, run, rank, member, train, store.port) for member in members]
     finally:
         server.close()
 
 
-def _train(run: Run, rank: int, member: Member, train: Train, port: int) -> None:
+def _train(run: Run, rank: int, member: GroupProcess, train: Train, port: int) -> None:
     """With the variables that Muster's launcher sets, and torchrun's for a store that is there already."""
     group = member.group
     crew = Crew((), group.size, 0, 1, ("127.0.0.1", port), f"replica-{rank}")

@@ -17,7 +17,7 @@ import torch
 from muster.contract.run.run_document import Manifest, RunDocument
 from muster.contract.spec.hook import HOOKED, hooked_kwargs
 from muster.replica.entry.hooked_program import train
-from muster.replica.errors import InputError, OutOfMemoryError, ParametersError, StoppedError, TrainerError
+from muster.replica.replica_errors import InputError, OutOfMemoryError, ParametersError, StoppedError, TrainerError
 from tests.release.frameworks.processes import trained_apart
 from tests.support.contexts import context_of, results_of
 from tests.support.peers import Run
@@ -125,7 +125,7 @@ _UNTRAINED = "import lightning.pytorch as lightning\nlightning.Trainer(max_steps
 _TWICE = LIGHTNING + "\nlightning.Trainer(max_steps=9, accelerator='cpu', logger=False).fit(Fit(), data)\n"
 _STOPPED = """
 import lightning.pytorch as lightning
-from muster.replica.errors import StoppedError
+from muster.replica.replica_errors import StoppedError
 raise StoppedError
 """
 

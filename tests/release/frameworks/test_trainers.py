@@ -9,8 +9,8 @@ import torch
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.huggingface import Algorithm, Context, DiLoCoCallback
-from muster.replica.errors import ParametersError, StoppedError
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import ParametersError, StoppedError
 from muster.replica.rounds import agreement
 from muster.replica.statistics.metrics import Metrics
 from muster.torch import DiLoCo

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from muster.replica.entry import launch
 from muster.replica.entry.main import main as run_process
 from muster.replica.frontends import array_diloco  # noqa: F401 - what most trainers import
+from muster.replica.group.group_process import ENV_BOARD, GroupProcess
 from muster.replica.group.launched_group import Patience
-from muster.replica.group.member import ENV_BOARD, Member
 from muster.replica.legacy import entrypoint
 from muster.replica.store import open_store
 from muster.replica.store.local_store import LocalStore
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         return launch.main(os.environ, Patience(stop=2.0, end=1.0, returned=60.0, meet=60.0, reach=1.0))
     if ENV_DIES_AT in os.environ:
         open_store.LocalStore = _DyingStore  # type: ignore[misc]
-    code = run_process(os.environ, member=Member.of(os.environ) if ENV_BOARD in os.environ else None)
+    code = run_process(os.environ, member=GroupProcess.of(os.environ) if ENV_BOARD in os.environ else None)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # taking PyTorch down takes longer than the training

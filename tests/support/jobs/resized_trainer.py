@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from muster.replica.phases import pulse
+from muster.replica.phases import step_agreement
 from muster.torch import Algorithm, Context, DiLoCo
 
 
@@ -17,7 +17,7 @@ def train(context: Context, *, rounds: int, stops: dict[str, int]) -> None:
 
     All processes see the same data, so the parameters do not depend on how many there are, but for rounding.
     """
-    pulse.BEAT_SECONDS = 0.0
+    step_agreement.BEAT_SECONDS = 0.0
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(13, 31), torch.nn.Tanh(), torch.nn.Linear(31, 3, bias=False))
     size = context.group.size

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 
 from muster.replica.context import Context
-from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.replica_errors import StoppedError
 from tests.support.peers import gradient_of
 
 COUNT = 300

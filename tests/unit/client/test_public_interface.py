@@ -24,7 +24,7 @@ CLASSES = [name for name in muster.__all__ if name != "__version__"]
 # Opaque to users: a page is rendered, a rendezvous is passed on.
 OPAQUE = {"Page"}
 # Trainers use the methods of DiLoCo, and only read or pass on the others.
-VALUES = {"Algorithm", "Context", "Metrics", "Outcome", "Spec"}
+VALUES = {"Algorithm", "Context", "Metrics", "RoundOutcome", "Spec"}
 
 
 def public_methods(kind: type) -> Iterator[typing.Callable[..., object]]:

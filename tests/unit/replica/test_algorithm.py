@@ -11,11 +11,11 @@ from muster.contract.run.commit import Member
 from muster.replica.algorithms import outer_optimizer
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
-from muster.replica.errors import AlgorithmError, ParametersError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.model.final_model import FinalModel
 from muster.replica.rendezvous import Rendezvous
-from muster.replica.rounds.exchange import Outcome
+from muster.replica.replica_errors import AlgorithmError, ParametersError
+from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.quorum import outliers
 from muster.replica.statistics.metrics import METRICS_MAX
 from muster.replica.wire.binary_format import Floats
@@ -140,10 +140,10 @@ def test_nesterov_follows_its_formula_and_its_schedule() -> None:
     assert Algorithm(**settings).outer.optimizer == Nesterov(0.7, 0.9, 3, 0.1, 2)  # type: ignore[arg-type]
 
 
-def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[Outcome | None]]:
+def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[RoundOutcome | None]]:
     """One round in which rank r moves each parameter by `size[r]`."""
 
-    def work(rendezvous: Rendezvous) -> tuple[Floats, Outcome | None]:
+    def work(rendezvous: Rendezvous) -> tuple[Floats, RoundOutcome | None]:
         parameters = np.zeros(100, np.float32)
         outer = DiLoCo(rendezvous, parameters, algorithm)
         parameters -= np.float32(size[rendezvous.rank])

@@ -20,7 +20,7 @@ from muster.local.certificate_authority import create_certificates
 from muster.replica.store import s3_store
 from muster.replica.store.bulk import connections
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource
-from muster.replica.store.bulk.signature import Target, signed_headers
+from muster.replica.store.bulk.signature import RequestTarget, signed_headers
 from muster.replica.store.bulk.transfers import Transfers
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
@@ -448,7 +448,7 @@ def test_a_signature_is_that_of_botocore(monkeypatch: pytest.MonkeyPatch, subtes
     queries: list[dict[str, str]] = [{}, {"uploads": ""}, {"uploadId": "a+b/c=", "partNumber": "12"}]
     for token, query in product((None, "session/token="), queries):
         with subtests.test(token=token, query=query):
-            target = Target("PUT", "/bucket/runs/a b_c.d-e~/00001", query)
+            target = RequestTarget("PUT", "/bucket/runs/a b_c.d-e~/00001", query)
             ours = signed_headers(target, host, region, Credentials("AKIA", "secret", token), now)
             url = f"https://{host}{target.quoted_path}"
             request = AWSRequest("PUT", f"{url}?{target.quoted_query}" if query else url)
@@ -459,7 +459,7 @@ def test_a_signature_is_that_of_botocore(monkeypatch: pytest.MonkeyPatch, subtes
             assert ours["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
     with subtests.test("another service"):
         headers, body = {"content-type": "application/x-amz-json-1.1", "x-amz-target": "AmazonSSM.GetParameter"}, b"{}"
-        target = Target("POST", "/", service="ssm", headers=headers, body=body)
+        target = RequestTarget("POST", "/", service="ssm", headers=headers, body=body)
         ours = signed_headers(target, "ssm", region, Credentials("AKIA", "secret", "token"), now)
         request = AWSRequest("POST", "https://ssm/", headers, body)
         request.headers["X-Amz-Content-SHA256"] = ours["x-amz-content-sha256"]

@@ -15,7 +15,7 @@ from muster.contract.document import StoredDocument
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import MAGNITUDE_MAX, Codec
 from muster.replica.codecs.scales import SCALE_MIN
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
     CodecError,
@@ -39,7 +39,7 @@ from muster.replica.wire.blocks import (
 )
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decoded_stream
 
-KEY = keys.reduced(1, 0, 0)
+KEY = rendezvous_keys.reduced(1, 0, 0)
 NAMES = ["fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128"]
 CODECS = {name: codec_named(name) for name in NAMES}
 MEANS = {f"topk2-64 of {members}": CODECS["topk2-64"].for_mean(members) for members in (1, 3, 8)}
@@ -219,7 +219,7 @@ def test_dither_passes_on_average_what_rounding_drops() -> None:
     for name in ("int8", "int4"):
         codec, blocks, means = CODECS[name], Blocks(values.size, CODECS[name]), []
         for round_ in range(200):
-            key = keys.reduced(round_, 0, 0)
+            key = rendezvous_keys.reduced(round_, 0, 0)
             body = encode(key, values, lambda _: Header(), Encoding(codec, dither=True))
             means.append(decode_blocks(key, body[HEADER_BYTES:], blocks, range(blocks.number))[small].mean())
         assert np.mean(means) == pytest.approx(0.001, rel=0.05), name
@@ -286,7 +286,7 @@ def test_an_object_under_another_key_or_with_blocks_in_another_order_is_refused(
     values = np.arange(2 * BLOCK_ELEMENTS_MIN, dtype=np.float32)
     body, size = whole(values), Blocks(values.size).record_bytes
     swapped = body[:HEADER_BYTES] + body[HEADER_BYTES + size :] + body[HEADER_BYTES : HEADER_BYTES + size]
-    for other in (whole(values, keys.reduced(2, 0, 0)), swapped):
+    for other in (whole(values, rendezvous_keys.reduced(2, 0, 0)), swapped):
         with pytest.raises(CodecError, match="checksum of block 0"):
             taken_apart(other, values.size)
 

@@ -15,15 +15,14 @@ from safetensors.numpy import load_file
 
 from muster.contract.run.model import ModelEvaluation, ModelFile, ModelKind, ModelManifest
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.replica.errors import FencedError, ParametersError, TrainerError
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.model import weight_files as weight_files_module
-from muster.replica.model import weights_writer
+from muster.replica.model import safetensors_layout, weights_writer
 from muster.replica.model.final_model import FinalModel, adapter_name
-from muster.replica.model.weight_files import Tensor, index_of, weight_files
-from muster.replica.model.weights_writer import Raw, Target, WeightsWriter
+from muster.replica.model.safetensors_layout import Tensor, index_of, weight_files
+from muster.replica.model.weights_writer import ModelDestination, Raw, WeightsWriter
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.replica_errors import FencedError, ParametersError, TrainerError
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import StoreUnavailableError
 from tests.support.groups import Shared, ThreadLink
@@ -76,8 +75,8 @@ class Arrays:
         return found
 
 
-def target_of(folder: Path, check: Callable[[], None] = lambda: None) -> Target:
-    return Target(LocalStore(folder), "model/", check)
+def target_of(folder: Path, check: Callable[[], None] = lambda: None) -> ModelDestination:
+    return ModelDestination(LocalStore(folder), "model/", check)
 
 
 def written_by(folder: Path, size: int, split: Sequence[str] = ()) -> list[ModelFile]:
@@ -108,7 +107,7 @@ def check_numbers(folder: Path) -> None:
 
 
 def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_files_module, "FILE_BYTES_MAX", 300)
+    monkeypatch.setattr(safetensors_layout, "FILE_BYTES_MAX", 300)
     monkeypatch.setattr(weights_writer, "window_elements", lambda *_: WINDOW)
     alone = written_by(tmp_path / "alone", 1)
     assert [file.name for file in alone] == [f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3)]
@@ -119,7 +118,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monk
 
 
 def test_a_model_of_several_files_has_the_index_that_hugging_face_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_files_module, "FILE_BYTES_MAX", 1000)
+    monkeypatch.setattr(safetensors_layout, "FILE_BYTES_MAX", 1000)
     tensors = [Tensor(name, "F32", (200,)) for name in "abc"] + [Tensor("wide", "F32", (600,))]
     files = weight_files(tensors, ModelKind.MODEL, "pt")
     names = [f"model-{number:05}-of-00004.safetensors" for number in range(1, 5)]

@@ -15,19 +15,19 @@ from muster.contract.exits import ReplicaExit, read_exit
 from muster.replica.entry import launch
 from muster.replica.entry.launch import processes_on_instance
 from muster.replica.entry.main import main as run_process
-from muster.replica.errors import GroupError, HistoryGoneError, InputError, TrainerError
 from muster.replica.group import spawning
 from muster.replica.group.board import BoardError, LocalBoard, has
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
+from muster.replica.group.group_process import GroupProcess
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, Instances, read_instances
 from muster.replica.group.launched_group import Group
 from muster.replica.group.launcher import agree_on_master, network_variables
-from muster.replica.group.member import Member
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
 from muster.replica.group.spawning import Crew, group_variables, omp_threads
+from muster.replica.replica_errors import GroupError, HistoryGoneError, InputError, TrainerError
 from tests.support.peers import Run
 
 
@@ -177,7 +177,7 @@ def test_a_process_reports_an_error_to_its_launcher_with_its_exit_code(
         (tmp_path / f"{number}").mkdir()
         folder = GroupFolder(tmp_path / f"{number}")
         read = Mock(side_effect=error)
-        assert run_process({}, read, Member(InnerGroup(1, 2, 1), LocalBoard(), folder)) == code
+        assert run_process({}, read, GroupProcess(InnerGroup(1, 2, 1), LocalBoard(), folder)) == code
         found = folder.reported(1)
         assert found is not None
         assert (found.code, found.text, folder.is_finished(1)) == (code, str(error), False)

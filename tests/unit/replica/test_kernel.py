@@ -13,7 +13,7 @@ from muster.infra.release.kernels import FOLDER
 from muster.infra.release.kernels import compiled as compile_kernel
 from muster.replica.codecs.base import Payload
 from muster.replica.kernel import Format, Kernel, kernel
-from muster.replica.kernel.calls import Rows, Target
+from muster.replica.kernel.calls import Destination, Rows
 from muster.replica.kernel.library import MACHINES, SOURCE, library_name
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import Blocks
@@ -44,9 +44,9 @@ def test_memory_of_other_sizes_is_refused(compiled: Kernel) -> None:
         with pytest.raises(ValueError, match="do not fit"):
             compiled.encode(rows, values, limit, error=wrong)
         with pytest.raises(ValueError, match="do not fit"):
-            compiled.decode(rows, 512, limit, Target(wrong))
+            compiled.decode(rows, 512, limit, Destination(wrong))
     with pytest.raises(ValueError, match="contiguous"):
-        compiled.decode(rows, 512, limit, Target(np.zeros(1024, np.float32)[::2]))
+        compiled.decode(rows, 512, limit, Destination(np.zeros(1024, np.float32)[::2]))
 
 
 def test_the_kernel_has_every_block_but_the_smallest() -> None:

@@ -25,10 +25,10 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry import main as entry
 from muster.replica.entry.container_tree import Tree
-from muster.replica.errors import InputError, ParametersError, WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.group_process import GroupProcess
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.group.member import Member
+from muster.replica.replica_errors import InputError, ParametersError, WatchError
 from muster.replica.sinks import open_sinks as sinks_of_document
 from muster.replica.sinks import writer
 from muster.replica.sinks.identity import Identity
@@ -40,7 +40,7 @@ from muster.replica.statistics.metrics import Metrics
 from muster.replica.statistics.statistics import Statistics
 from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.statistics.time_account import TimeAccount
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.contexts import context_of, trained
 from tests.support.peers import HandClock, Run, run_all
 from tests.support.waiting import wait_until
@@ -134,7 +134,7 @@ def document(folder: Path, trainer: str = "train", **fields: Any) -> RunDocument
     return RunDocument(**{**defaults, **fields})
 
 
-def run_here(folder: Path, trainer: str, kwargs: dict[str, Any], member: Member | None = None) -> ReplicaExit:
+def run_here(folder: Path, trainer: str, kwargs: dict[str, Any], member: GroupProcess | None = None) -> ReplicaExit:
     """Run a replica in this process."""
     (folder / "opt").mkdir(parents=True)
     (folder / "document.json").write_bytes(document(folder, trainer, kwargs=kwargs).to_json())
@@ -201,7 +201,7 @@ def test_a_sink_that_hangs_does_not_keep_the_process_from_its_end(
 
 def test_only_the_first_process_of_a_replica_has_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry.Rendezvous, "open", Mock(side_effect=StopIteration))
-    for member, opened in ((Member(), 1), (Member(InnerGroup(1, 2, 1)), 0)):
+    for member, opened in ((GroupProcess(), 1), (GroupProcess(InnerGroup(1, 2, 1)), 0)):
         opening = Mock(return_value=MetricsWriter())
         monkeypatch.setattr(entry, "open_sinks", opening)
         with pytest.raises(StopIteration):
@@ -406,7 +406,7 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
     rounds = 3
 
     def the_other_waits(round_: int) -> None:
-        wait_until("the other one", lambda: run.store.exists(keys.contribution(round_, 0, 1)))
+        wait_until("the other one", lambda: run.store.exists(rendezvous_keys.contribution(round_, 0, 1)))
         given = clocks[0].seconds
         wait_until("its wait", lambda: clocks[0].seconds > given + 1)
 
@@ -461,7 +461,7 @@ def test_ranks_that_a_run_does_not_have_are_not_counted_on(tmp_path: Path) -> No
         assert (len(use.last), len(use.held_up), use.rounds) == (1, attempt - 1, attempt)
         wrong = TimeUse(rounds=1, last=(1,) * 9_000, held_up=(1,) * 9_000)
         lies = run.commit(attempt).model_copy(update={"time_use": wrong})
-        (run.root / keys.commit(attempt)).write_bytes(lies.to_json())
+        (run.root / rendezvous_keys.commit(attempt)).write_bytes(lies.to_json())
 
 
 def test_a_blocked_time_within_another_one_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
-from muster.replica.errors import StoppedError
 from muster.replica.frontends.saved_state import load_common
 from muster.replica.parts import redistribution
 from muster.replica.parts.cut import Cut
@@ -23,9 +22,10 @@ from muster.replica.parts.link import Link
 from muster.replica.parts.local_shard import LocalShard
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.parts.redistribution import Redistribution
-from muster.replica.phases import pulse
+from muster.replica.phases import step_agreement
 from muster.replica.phases.synchronizer import OwnState
 from muster.replica.rendezvous import Outside
+from muster.replica.replica_errors import StoppedError
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds import reduced_shards
@@ -242,7 +242,7 @@ class Replica:
 def test_a_replica_continues_in_the_middle_of_a_phase_with_another_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], codec: str, fragments: int
 ) -> None:
-    monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.0)  # they compare after every step
+    monkeypatch.setattr(step_agreement, "BEAT_SECONDS", 0.0)  # they compare after every step
     unbroken = Replica(tmp_path / "unbroken", codec, fragments).train(1)
     replica = Replica(tmp_path / "resized", codec, fragments)
     # In the middle of a phase, also where the processes leave one step later.

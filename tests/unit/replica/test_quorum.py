@@ -17,7 +17,7 @@ from muster.contract.run.commit import Commit, Exclusion, Finish
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec import Spec
 from muster.contract.training.overrides import Override
-from muster.replica.errors import FencedError, RendezvousError
+from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds import agreement
 from muster.replica.rounds.claims import (
     Claim,
@@ -30,19 +30,19 @@ from muster.replica.rounds.claims import (
 )
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
-from muster.replica.rounds.quorum import Decision, Quorum, QuorumTally
+from muster.replica.rounds.quorum import Quorum, QuorumDecision, QuorumTally
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, ObjectExistsError, Store, StoreDeniedError
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.job_requests import plan_of
 from tests.support.peers import RUN, Faults, FaultyStore, HandClock, Run, missing_only_in, returns_before
 from tests.support.round_commits import commit_of, member
 from tests.support.waiting import wait_until
 
 GRACE = 10.0
-WAIT, COMMIT, HOPELESS = Decision.WAIT, Decision.COMMIT, Decision.HOPELESS
+WAIT, COMMIT, HOPELESS = QuorumDecision.WAIT, QuorumDecision.COMMIT, QuorumDecision.HOPELESS
 A, B = "a" * 8, "b" * 8  # digests of parameters
 
 
@@ -73,7 +73,7 @@ def ranks(seen: QuorumTally) -> list[int]:
 
 def test_who_is_waited_for_and_for_how_long() -> None:
     """A round of four ranks, of which two are enough unless `least` says otherwise."""
-    rows: list[tuple[str, QuorumTally, float, bool, Decision]] = [
+    rows: list[tuple[str, QuorumTally, float, bool, QuorumDecision]] = [
         ("all", tally(None, 0, 1, 2, 3), 0.0, False, COMMIT),
         ("all of the last round", tally(committed([0, 2, 3]), 0, 2, 3), 0.0, False, COMMIT),
         ("who was excluded is expected again", tally(committed([0, 1], excluded=(2,)), 0, 1), 0.0, False, WAIT),
@@ -318,7 +318,7 @@ def test_a_rank_that_is_given_up_has_no_holder_until_it_is_claimed_again(store: 
 
 
 def test_a_claim_that_cannot_be_read_and_a_finish_of_another_rank_fence_and_finish_nothing(store: Store) -> None:
-    store.create(keys.claim(3, 1), b"{")
+    store.create(rendezvous_keys.claim(3, 1), b"{")
     assert newer_holder(store, 3, 0) == Holder(1, None)
     with pytest.raises(RendezvousError, match=r"claims/00003/000001\.json"):
         claim_rank(store, RUN, 3, 1)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import FencedError, OtherStateError, RendezvousError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import FencedError, OtherStateError, RendezvousError
 from muster.replica.rounds.agreement import commit_time
 from muster.replica.rounds.claims import claim_rank
 from muster.replica.rounds.contribution import make_contribution
@@ -25,7 +25,7 @@ from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import Stops
 from muster.replica.rounds.round_history import last_committed
 from muster.replica.statistics.statistics import Notes
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
 from tests.support.data_position import DataPosition
 from tests.support.peers import (
@@ -65,7 +65,7 @@ def test_the_residual_is_not_lost_with_a_process_that_dies_once_its_contribution
     unbroken = trained_alone(Run.alone(tmp_path / "unbroken"), 1, Faults())
     run = Run.alone(tmp_path / "run")
     with pytest.raises(Killed):
-        trained_alone(run, 1, Faults(after_create=kill_at(keys.commit(2))))
+        trained_alone(run, 1, Faults(after_create=kill_at(rendezvous_keys.commit(2))))
     assert trained_alone(run, 2, Faults()) == unbroken
 
 
@@ -87,7 +87,7 @@ def test_a_superseded_process_uploads_no_contribution(alone: Run) -> None:
     for contributes in (older.rounds.exchange, older.rounds.give):
         with pytest.raises(FencedError):
             contributes(1, update)
-    assert alone.store.keys(keys.CONTRIBUTIONS, "d") == []
+    assert alone.store.keys(rendezvous_keys.CONTRIBUTIONS, "d") == []
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -96,7 +96,7 @@ def test_a_replicas_own_state_is_saved_before_its_contribution_can_be_seen(alone
         # Too late to contribute: the state is saved all the same, because the data were used.
         alone.start(0).join()
     saved: list[str] = []
-    store = FaultyStore(alone.store, Faults(before_create=kill_at(keys.CONTRIBUTIONS)))
+    store = FaultyStore(alone.store, Faults(before_create=kill_at(rendezvous_keys.CONTRIBUTIONS)))
     rendezvous = alone.open(attempt=2, store=store)
     update = LocalUpdate(np.ones(alone.count, np.float32), 1.0, before_giving=lambda _: saved.append("saved"))
     if committed:
@@ -126,7 +126,7 @@ def test_a_commits_time_is_finer_than_the_stores_clock() -> None:
 
 
 def damaging(*ranks: int) -> Faults:
-    damaged, at = {keys.contribution(2, rank, 1) for rank in ranks}, HEADER_BYTES + 9
+    damaged, at = {rendezvous_keys.contribution(2, rank, 1) for rank in ranks}, HEADER_BYTES + 9
     return Faults(
         rewrite=lambda key, body: body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] if key in damaged else body
     )
@@ -221,7 +221,7 @@ def test_a_tie_between_bits_ends_all_and_their_reruns_load_the_runs(tmp_path: Pa
 
     def after_both_claims(_: int) -> None:
         # Of a former process the contribution stays, until a new one claims the rank.
-        wait_until("the claims", lambda: all((run.root / keys.claim(rank, 2)).exists() for rank in range(2)))
+        wait_until("the claims", lambda: all((run.root / rendezvous_keys.claim(rank, 2)).exists() for rank in range(2)))
 
     again = [run.start(rank, attempt=2, before_step=after_both_claims) for rank in range(2)]
     with all_ended(again):
@@ -251,11 +251,11 @@ def test_a_process_whose_claim_an_earlier_round_has_seen_is_read_in_the_next_one
 
     def after_the_joiner(round_: int) -> None:
         if round_ == 2:
-            wait_until("the contribution", (run.root / keys.contribution(2, 1, 1)).exists)
+            wait_until("the contribution", (run.root / rendezvous_keys.contribution(2, 1, 1)).exists)
 
     other = run.start(0, before_step=after_the_joiner)
     with all_ended([other]):
-        wait_until("the first commit", (run.root / keys.commit(1)).exists)
+        wait_until("the first commit", (run.root / rendezvous_keys.commit(1)).exists)
         first = run.commit(1)
         assert (first.absent, first.epochs) == ((1,), (1, 1))
         parameters = np.zeros(run.count, np.float32)
@@ -272,7 +272,7 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
     missing_only_in(monkeypatch, 2)
     run = Run(tmp_path, replicas=2, min_participants=1, rounds=5)
     looks: list[str] = []
-    of_joiner = keys.contribution(5, 1, 3)
+    of_joiner = rendezvous_keys.contribution(5, 1, 3)
 
     def loaded(round_: int) -> None:
         if round_ == 3:
@@ -286,7 +286,7 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
     other = run.start(0, faults=Faults(before_read=looks.append), before_step=loaded)
     with all_ended([first, other]):
         # Once it has loaded, the last round waits for it.
-        last = run.root / keys.commit(5)
+        last = run.root / rendezvous_keys.commit(5)
         wait_until("a second look for it", lambda: looks.count(of_joiner) > 1 or last.exists())
         assert not last.exists()
         assert [run.commit(round_).absent for round_ in (2, 3, 4)] == [(1,), (), ()]
@@ -315,7 +315,7 @@ def dies_at_commit(commits: list[bytes]) -> Faults:
     """The process dies when it commits the first round; what it would have written goes to `commits`."""
 
     def rewrite(key: str, body: bytes) -> bytes:
-        if key == keys.commit(1):
+        if key == rendezvous_keys.commit(1):
             commits.append(body)
             raise Killed
         return body
@@ -350,7 +350,7 @@ def test_a_round_that_counts_a_former_process_counts_nothing_of_its_successor(
     assert commits
     # Its commit takes effect when its rerun has joined, which trains the same data again.
     second, parameters = begin(2, Faults())
-    run.store.create(keys.commit(1), commits[0])
+    run.store.create(rendezvous_keys.commit(1), commits[0])
     outcome = None
     while outcome is None:
         parameters -= 1
@@ -401,7 +401,7 @@ def test_a_rerun_that_ends_before_the_round_counts_its_predecessor_repeats_nothi
         stop.set()
         second.finish()
     # The commit takes effect now: it counts what the first process has given.
-    run.store.create(keys.commit(1), commits[0])
+    run.store.create(rendezvous_keys.commit(1), commits[0])
     third, reader, _ = begin(3, Faults())
     assert (third.round, reader.position) == (1, 4)
 

@@ -14,8 +14,8 @@ import pytest
 
 from muster.contract.run.commit import Exclusion
 from muster.replica.algorithms.outer_optimizer import GlobalState
-from muster.replica.errors import RendezvousError
 from muster.replica.parts.cut import Cut
+from muster.replica.replica_errors import RendezvousError
 from muster.replica.rounds import agreement, snapshots, weighted_mean
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import make_contribution
@@ -29,7 +29,7 @@ from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.rounds.weighted_mean import WeightedMean
 from muster.replica.statistics.statistics import Notes
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
-from muster.replica.wire import blocks, keys
+from muster.replica.wire import blocks, rendezvous_keys
 from tests.support.peers import SHARDED, Faults, FaultyStore, Killed, Run, all_ended
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.round_commits import commit_of
@@ -47,17 +47,17 @@ def test_an_owner_that_dies_between_its_shards_is_stood_in_for(sharded: Run) -> 
     made: list[str] = []
 
     def die_at_the_second(key: str) -> None:
-        if is_like(key, of_round(keys.REDUCED, 2)):
+        if is_like(key, of_round(rendezvous_keys.REDUCED, 2)):
             made.append(key)
             if len(made) == 2:
                 raise Killed(key)
 
     victim = sharded.start(1, faults=Faults(before_create=die_at_the_second))
-    others = sharded.start_behind(victim, of_round(keys.REDUCED, 2), 0, 2)
+    others = sharded.start_behind(victim, of_round(rendezvous_keys.REDUCED, 2), 0, 2)
     with all_ended([victim, *others]):
         assert isinstance(victim.join().error, Killed)
         assert {peer.parameters() for peer in others} == {sharded.replayed_by_hand()}
-    assert len(list(sharded.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS
+    assert len(list(sharded.root.glob(of_round(rendezvous_keys.REDUCED, 2) + "*"))) == SHARDS
 
 
 def test_a_mean_is_divided_as_its_commit_says(sharded: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_mean_is_divided_as_its_commit_says(sharded: Run, monkeypatch: pytest.
     peers = sharded.start_all()
     with all_ended(peers):
         assert {peer.parameters() for peer in peers} == {sharded.replayed_by_hand()}
-    assert len(list(sharded.root.glob(of_round(keys.REDUCED, 2) + "*"))) == SHARDS // 2
+    assert len(list(sharded.root.glob(of_round(rendezvous_keys.REDUCED, 2) + "*"))) == SHARDS // 2
 
 
 def test_a_shard_that_is_not_there_yet_is_looked_for_again_while_others_are_read(sharded: Run) -> None:
@@ -78,11 +78,11 @@ def test_a_shard_that_is_not_there_yet_is_looked_for_again_while_others_are_read
 
     def late(key: str) -> None:
         looks[key] += 1
-        if is_like(key, keys.reduced(2, 0, 1)):
+        if is_like(key, rendezvous_keys.reduced(2, 0, 1)):
             if looks[key] == 1:
                 raise ObjectMissingError(key)
             again.set()
-        if is_like(key, keys.reduced(2, 0, 0)):
+        if is_like(key, rendezvous_keys.reduced(2, 0, 0)):
             assert again.wait(10)
 
     context = sharded.context(FaultyStore(sharded.store, Faults(before_read=late)))
@@ -132,13 +132,13 @@ def test_shards_that_are_not_there_leave_the_connections_to_those_that_are(
     commit = run.commit(1)
     shards = ReducedShards(run.context(), commit).number
     assert shards > 2 * blocks.CONNECTIONS
-    gone = {keys.reduced(1, 0, shard) for shard in range(0, shards, 3)}
+    gone = {rendezvous_keys.reduced(1, 0, shard) for shard in range(0, shards, 3)}
     together, met = threading.Barrier(blocks.CONNECTIONS), threading.Event()
 
     def look(key: str) -> None:
         if key in gone:
             raise ObjectMissingError(key)
-        if key.startswith(keys.REDUCED) and not met.is_set():
+        if key.startswith(rendezvous_keys.REDUCED) and not met.is_set():
             with suppress(threading.BrokenBarrierError):
                 together.wait(5)
                 met.set()
@@ -146,7 +146,7 @@ def test_shards_that_are_not_there_leave_the_connections_to_those_that_are(
     context = run.context(FaultyStore(run.store, Faults(before_read=look)))
     reduction = _Reduction(context, commit, None, None)
     missing = reduction._read_all(list(range(shards)))
-    assert {keys.reduced(1, 0, shard) for shard in missing} == gone
+    assert {rendezvous_keys.reduced(1, 0, shard) for shard in missing} == gone
     assert met.is_set(), "as many are read at once as there are connections"
 
 
@@ -221,7 +221,7 @@ def test_shards_are_bounded_however_large_the_model_is() -> None:
 
 
 def damage(root: Path, round_: int) -> None:
-    path = root / keys.snapshot(round_, "shared", 1)
+    path = root / rendezvous_keys.snapshot(round_, "shared", 1)
     body = bytearray(path.read_bytes())
     body[-2] ^= 1
     path.write_bytes(body)
@@ -229,7 +229,7 @@ def damage(root: Path, round_: int) -> None:
 
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(kept: Snapshots, tmp_path: Path) -> None:
     for round_ in range(1, 5):
-        kept.context.store.create(keys.commit(round_), b"{}")
+        kept.context.store.create(rendezvous_keys.commit(round_), b"{}")
     put(kept, 2)
     put(kept, 4)
     damage(tmp_path, 4)
@@ -243,12 +243,12 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(kept: Snapshots, t
 
 def test_a_snapshot_that_is_deleted_is_distinguished_from_one_that_never_was(kept: Snapshots, tmp_path: Path) -> None:
     put(kept, 2)
-    first, second = (tmp_path / keys.snapshot(2, "shared", shard) for shard in (1, 2))
+    first, second = (tmp_path / rendezvous_keys.snapshot(2, "shared", shard) for shard in (1, 2))
     first.unlink()
     first.write_bytes(second.read_bytes())
     with pytest.raises(RendezvousError, match="is damaged"):
         load(kept, 2)  # a shard in the place of another
-    kept.context.store.delete([keys.snapshot(2, "shared", shard) for shard in (1, 3)])
+    kept.context.store.delete([rendezvous_keys.snapshot(2, "shared", shard) for shard in (1, 3)])
     with pytest.raises(ObjectMissingError):
         load(kept, 2)
     assert load(kept, 4) is None
@@ -263,7 +263,7 @@ def test_damage_in_any_range_of_a_large_shard_is_noticed(
     kept.put(GlobalState(2, *np.random.default_rng(0).random((2, count), np.float32)), range(kept.shards(2)))
     kept.seal(2)
     assert kept.shards(2) == 1
-    path = tmp_path / keys.snapshot(2, "shared", 0)
+    path = tmp_path / rendezvous_keys.snapshot(2, "shared", 0)
     body = path.read_bytes()
     damaged = {"beyond": body + b"\0"}
     for place, at in {"header": 20, "middle": len(body) // 2, "end": len(body) - 1}.items():
@@ -305,7 +305,7 @@ def test_a_role_that_may_not_delete_trains_on_and_says_so(
         with all_ended(peers):
             assert {peer.parameters() for peer in peers} == {run.replayed_by_hand()}
     assert "event=not-swept" in caplog.text
-    assert (tmp_path / keys.contribution(1, 0, 1)).exists()
+    assert (tmp_path / rendezvous_keys.contribution(1, 0, 1)).exists()
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class StateOfEveryRound:
         return 1
 
     def folder(self, shard: int) -> str:
-        return keys.torchft_states_of(shard)
+        return rendezvous_keys.torchft_states_of(shard)
 
 
 @pytest.mark.parametrize(
@@ -350,9 +350,9 @@ def test_a_sweep_covers_all_shards_of_a_large_model(
         shards = shards_for(blocks.Blocks(done.count, context.codec), done.members)
         most = max(most, shards)
         for shard in range(shards):
-            run.store.create(keys.reduced(round_, 0, shard), b"")
+            run.store.create(rendezvous_keys.reduced(round_, 0, shard), b"")
         for rank in ranks:
             keepers[rank].keep(done)
     assert most > 4 * 4
-    left = {int(path.name[:8]) for path in (tmp_path / keys.REDUCED).rglob("0*-000")}
+    left = {int(path.name[:8]) for path in (tmp_path / rendezvous_keys.REDUCED).rglob("0*-000")}
     assert left == {len(members)}

@@ -14,18 +14,18 @@ import pytest
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import StoppedError
 from muster.replica.frontends import saved_state
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.phases import lookout
-from muster.replica.phases.lookout import Lookout
+from muster.replica.phases import early_giving
+from muster.replica.phases.early_giving import EarlyGiving
 from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.replica_errors import StoppedError
 from muster.replica.rounds import agreement
-from muster.replica.rounds.exchange import Outcome
+from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.round_context import Stops
 from muster.replica.store import checkpoints
 from muster.replica.store.local_store import LocalStore
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.data_position import DataPosition
 from tests.support.groups import ThreadGroup
 from tests.support.peers import Faults, FaultyStore, Killed, Run, run_all
@@ -103,7 +103,7 @@ class Pair:
         """Let rank 0 train on, until `round_` is committed."""
         self._may.set()
         if round_:
-            wait_until(f"round {round_}", (self.run.root / keys.commit(round_)).exists)
+            wait_until(f"round {round_}", (self.run.root / rendezvous_keys.commit(round_)).exists)
 
     def counts(self) -> np.ndarray[Any, Any]:
         """What entered the model of each item that was drawn."""
@@ -170,7 +170,7 @@ def test_a_replica_that_is_stopped_while_it_waits_for_others_loses_nothing(tmp_p
     first: list[Replica] = []
 
     def stop(key: str) -> None:
-        if is_like(key, of_round(keys.CONTRIBUTIONS, 1)):
+        if is_like(key, of_round(rendezvous_keys.CONTRIBUTIONS, 1)):
             first[0].stop.set()
 
     first.append(pair.replica(Faults(after_create=stop)))
@@ -193,15 +193,15 @@ def test_a_phase_continues_once_more_while_its_round_is_open(tmp_path: Path) -> 
 
     def rerun(key: str) -> None:
         # The last look at the claims of the round's members has been made.
-        if key == keys.commit(1):
+        if key == rendezvous_keys.commit(1):
             third.append(pair.replica())
 
     def stop(key: str) -> None:
-        if is_like(key, of_round(keys.CONTRIBUTIONS, 1)):
+        if is_like(key, of_round(rendezvous_keys.CONTRIBUTIONS, 1)):
             first.stop.set()
 
     def die(key: str) -> None:
-        if is_like(key, of_round(keys.CONTRIBUTIONS, 1)):
+        if is_like(key, of_round(rendezvous_keys.CONTRIBUTIONS, 1)):
             raise Killed
 
     pair = Pair(tmp_path, faults=Faults(before_create=rerun))
@@ -245,7 +245,7 @@ def test_a_stopped_replica_stays_in_the_run(tmp_path: Path) -> None:
     outer.step()
     stop.set()
     outer.finish()
-    assert not run.store.exists(keys.claim(0, 2)), "the rank is not given up"
+    assert not run.store.exists(rendezvous_keys.claim(0, 2)), "the rank is not given up"
     assert not results.exists()
 
 
@@ -336,7 +336,7 @@ def test_the_processes_of_a_replica_stop_after_the_same_step(tmp_path: Path) -> 
     group.run(work)
     assert steps[0] == steps[1] >= warned
     assert stops[0].asked.is_set()
-    assert run.store.exists(keys.contribution(1, 0, 1))
+    assert run.store.exists(rendezvous_keys.contribution(1, 0, 1))
     names = {path.name for path in (tmp_path / "own").iterdir()}
     assert names == {f"muster-stopped-p{rank}of2-0.ckpt" for rank in range(2)}
 
@@ -391,7 +391,7 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
     group.check()
     assert steps[0] == steps[1]
     assert run.commit(2).finished
-    assert not run.store.exists(keys.commit(3))
+    assert not run.store.exists(rendezvous_keys.commit(3))
 
 
 def test_a_stop_reaches_a_trainer_at_once_where_no_front_end_passes_it_on() -> None:
@@ -432,7 +432,7 @@ class SteadyReplica:
         self.outer = DiLoCo(self.rendezvous, self.parameters, algorithm)
         self.steps = 0
 
-    def step(self) -> Outcome | None:
+    def step(self) -> RoundOutcome | None:
         self.steps += 1
         self.parameters -= np.float32(self.rendezvous.rank + 1)
         return self.outer.step()
@@ -444,7 +444,7 @@ def train_fast(replica: SteadyReplica, rounds: int) -> None:
     replica.outer.finish()
 
 
-def train_slowly(replica: SteadyReplica, rounds: int) -> list[Outcome]:
+def train_slowly(replica: SteadyReplica, rounds: int) -> list[RoundOutcome]:
     """Begin with three steps; a further one every now and then, until the rounds are over."""
     outcomes = []
     while replica.outer.round < rounds and not replica.stop.is_set():
@@ -457,7 +457,9 @@ def train_slowly(replica: SteadyReplica, rounds: int) -> list[Outcome]:
     return outcomes
 
 
-def trained(run: Run, algorithm: Algorithm, rounds: int, attempt: int = 1) -> tuple[list[SteadyReplica], list[Outcome]]:
+def trained(
+    run: Run, algorithm: Algorithm, rounds: int, attempt: int = 1
+) -> tuple[list[SteadyReplica], list[RoundOutcome]]:
     """Two fast replicas and a slow one; the outcomes of the slow one's rounds."""
     replicas = [SteadyReplica(run, rank, algorithm, attempt) for rank in range(3)]
 
@@ -489,7 +491,7 @@ def trained(run: Run, algorithm: Algorithm, rounds: int, attempt: int = 1) -> tu
 def test_a_slow_replica_gives_what_it_has_when_the_others_are_enough(
     tmp_path: Path, window: Window, algorithm: Algorithm
 ) -> None:
-    window(lookout, 0.0)
+    window(early_giving, 0.0)
     run = Run(tmp_path, min_participants=2)
     replicas, outcomes = trained(run, algorithm, rounds=2)
     assert all(outcome.took_part for outcome in outcomes)
@@ -509,7 +511,7 @@ def test_a_slow_replica_gives_what_it_has_when_the_others_are_enough(
 def test_a_replica_that_ends_its_phase_within_the_grace_window_gives_all_its_steps(
     tmp_path: Path, window: Window
 ) -> None:
-    window(lookout, 1e9)
+    window(early_giving, 1e9)
     run = Run(tmp_path, min_participants=2)
     trained(run, Algorithm(100), rounds=1)
     assert [member.weight for member in run.commit(1).members] == [100, 100, 100]
@@ -517,7 +519,7 @@ def test_a_replica_that_ends_its_phase_within_the_grace_window_gives_all_its_ste
 
 def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(tmp_path: Path, window: Window) -> None:
     # The round may count its predecessor's contribution: with fewer steps it would come to the same data again.
-    window(lookout, 0.0)
+    window(early_giving, 0.0)
     run = Run(tmp_path, min_participants=2)
     predecessor = SteadyReplica(run, SLOW, Algorithm(100))
     predecessor.stop.set()
@@ -528,7 +530,7 @@ def test_a_rerun_makes_all_steps_of_a_phase_to_which_its_predecessor_gave(tmp_pa
 
 
 def test_a_rerun_whose_predecessor_gave_nothing_ends_its_first_phase_early(tmp_path: Path, window: Window) -> None:
-    window(lookout, 0.0)
+    window(early_giving, 0.0)
     replicas, _ = trained(run := Run(tmp_path, min_participants=2), Algorithm(200), rounds=1, attempt=2)
     assert replicas[SLOW].steps < 200
     assert [member.weight for member in run.commit(1).members] == [200, 200, replicas[SLOW].steps]
@@ -536,14 +538,14 @@ def test_a_rerun_whose_predecessor_gave_nothing_ends_its_first_phase_early(tmp_p
 
 def test_a_replica_that_the_round_has_left_out_ends_its_phase_at_once(tmp_path: Path, window: Window) -> None:
     window(agreement, 0.0)
-    window(lookout, 1e9)
+    window(early_giving, 1e9)
     run = Run(tmp_path, min_participants=2)
     slow = SteadyReplica(run, SLOW, Algorithm(LONG_STEPS))
     others = [SteadyReplica(run, rank, Algorithm(LONG_STEPS)) for rank in range(2)]
     with ThreadPoolExecutor(2) as pool:
         fast = [pool.submit(train_fast, other, 1) for other in others]
         slow.step()
-        wait_until("round 1", (run.root / keys.commit(1)).exists)
+        wait_until("round 1", (run.root / rendezvous_keys.commit(1)).exists)
         (outcome,) = train_slowly(slow, 1)
     assert [future.result() for future in fast] == [None, None]
     assert (outcome.participants, outcome.took_part) == ((0, 1), False)
@@ -561,7 +563,7 @@ def test_no_look_is_made_where_every_contribution_is_needed(tmp_path: Path) -> N
                 return super().exists(key)
 
         run = Run(tmp_path, min_participants=needed)
-        found = Lookout(run.context(Asked(run.store, Faults())), SLOW)
+        found = EarlyGiving(run.context(Asked(run.store, Faults())), SLOW)
         found.begin(1, ())
         if looks:
             wait_until("a look", asked.is_set)
@@ -571,7 +573,7 @@ def test_no_look_is_made_where_every_contribution_is_needed(tmp_path: Path) -> N
 
 
 def test_the_processes_of_a_slow_replica_give_after_the_same_step(tmp_path: Path, window: Window) -> None:
-    window(lookout, 0.0)
+    window(early_giving, 0.0)
     run = Run(tmp_path / "run", replicas=2, min_participants=1, count=100_000)
     fast, group = SteadyReplica(run, 0, Algorithm(LONG_STEPS)), ThreadGroup(2)
     steps, states = [0, 0], [b"", b""]

@@ -24,7 +24,12 @@ from muster.replica.context import Context
 from muster.replica.entry.hooked_program import _hooked, _Library
 from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.trainer import EXITED, call_trainer, load_trainer
-from muster.replica.errors import (
+from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.group.inner_group import InnerGroup
+from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
+from muster.replica.legacy.own_loop import arguments_of, set_environment
+from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import (
     AlgorithmError,
     DivergedError,
     FencedError,
@@ -35,11 +40,6 @@ from muster.replica.errors import (
     StoppedError,
     TrainerError,
 )
-from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.inner_group import InnerGroup
-from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
-from muster.replica.legacy.own_loop import arguments_of, set_environment
-from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.round import Rounds
@@ -47,7 +47,7 @@ from muster.replica.rounds.round_context import Stops
 from muster.replica.rounds.seat import Seat
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.statistics.statistics import Statistics
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from tests.support.contexts import context_of
 from tests.support.peers import Faults, FaultyStore, Killed, Run, kill_at, missing_only_in
 from tests.support.rendezvous_keys import is_like, of_round
@@ -249,11 +249,11 @@ def test_every_replica_has_the_same_bytes_after_every_call(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("pattern", "when"),
     [
-        (of_round(keys.CONTRIBUTIONS, 3), "before"),
-        (of_round(keys.CONTRIBUTIONS, 3), "after"),
+        (of_round(rendezvous_keys.CONTRIBUTIONS, 3), "before"),
+        (of_round(rendezvous_keys.CONTRIBUTIONS, 3), "after"),
         ("commits/00000003", "after"),
-        (of_round(keys.REDUCED, 3), "before"),
-        (of_round(keys.REDUCED, 3), "after"),
+        (of_round(rendezvous_keys.REDUCED, 3), "before"),
+        (of_round(rendezvous_keys.REDUCED, 3), "after"),
     ],
 )
 def test_a_rerun_starts_again_from_its_first_call_and_all_end_with_the_same_bytes(
@@ -315,7 +315,7 @@ def test_a_late_replica_gets_the_means_it_has_missed_and_is_waited_for_again(
     # What it passes for the round that the others have made without it is not used.
     assert one_more(late, 2) == means[0] == means[1]
     # From now on, not only when it contributes: it needs the time to train.
-    assert (run.root / keys.claim(0, 2)).exists()
+    assert (run.root / rendezvous_keys.claim(0, 2)).exists()
     assert len(set(all_left([partial(one_more, one, 3) for one in (late, *others)]))) == 1
     assert [member.rank for member in run.commit(3).members] == [0, 1, 2]
 

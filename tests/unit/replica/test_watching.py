@@ -17,18 +17,18 @@ from muster.contract.run.commit import Commit, Member
 from muster.contract.run.finding import FINDINGS_MAX, Finding, FindingDocument, is_finding
 from muster.contract.spec.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.errors import WatchError
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.progress import Progress
 from muster.replica.statistics.time_account import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.watching.findings import Findings
-from muster.replica.watching.inquiry import Answer, Inquiry, hang_text
+from muster.replica.watching.inquiry import Inquiry, ProcessProgress, hang_text
 from muster.replica.watching.round_rules import slow_process, slower_than_others, unusual_loss
 from muster.replica.watching.self_watch import SelfWatch
 from muster.replica.watching.training_watch import TrainingWatch
@@ -408,7 +408,7 @@ def test_a_question_that_shows_no_hang_silences_no_process(tmp_path: Path) -> No
 
 def test_a_process_that_does_not_answer_is_named() -> None:
     board = LocalBoard()
-    answer = Answer(4, 700.0, waits=False, place="loop.py:3 in train")
+    answer = ProcessProgress(4, 700.0, waits=False, place="loop.py:3 in train")
     asking = Inquiry(board, InnerGroup(0, 2, 0), lambda: answer, lambda: None)
     asking.start()
     answers = asking.ask(seconds=0.3)
@@ -419,7 +419,7 @@ def test_a_process_that_does_not_answer_is_named() -> None:
     text = hang_text(8, dict.fromkeys(range(8), answer))
     assert text.startswith("none of the 8 processes has made a step for 700 s: process 0 is in step 5: loop.py:3 in ")
     assert text.endswith("; and 5 more")
-    without_steps = hang_text(2, {0: answer, 1: Answer(0, 900.0, waits=False, place="b")})
+    without_steps = hang_text(2, {0: answer, 1: ProcessProgress(0, 900.0, waits=False, place="b")})
     assert without_steps.startswith("process 0 of 2 has made no step for 700 s: ")
 
 

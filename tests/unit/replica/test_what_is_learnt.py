@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
-from muster.replica.errors import StoppedError
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.frontends.saved_state import with_progress
 from muster.replica.parts.link import Alone
-from muster.replica.phases.phase import Phase, StoredPhase
+from muster.replica.phases.interrupted_phase import Phase, StoredPhase
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import StoppedError
 from muster.replica.rounds import error_feedback
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange

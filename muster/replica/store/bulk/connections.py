@@ -55,7 +55,7 @@ class Connections:
         self._lock = Lock()
         self._idle: list[_Connection] = []
 
-    def ask(self, head: bytes, body: Bytes = b"") -> Answer:
+    def ask(self, head: bytes, body: Bytes = b"") -> ResponseHead:
         """Send one request, and read the head of its answer.
 
         A kept connection may have been closed meanwhile: then a new one is tried at once.
@@ -78,7 +78,7 @@ class Connections:
         sending.send(head)
         return sending
 
-    def _asked(self, connection: _Connection, head: bytes, body: Bytes) -> Answer:
+    def _asked(self, connection: _Connection, head: bytes, body: Bytes) -> ResponseHead:
         connection.has_answered = False
         try:
             refused: OSError | None = None
@@ -237,7 +237,7 @@ class Sending:
             except OSError as error:
                 self._refused = error
 
-    def answer(self) -> Answer:
+    def answer(self) -> ResponseHead:
         """The head of the answer, after all has been sent; raises as `ask`."""
         try:
             return _answer(self._connection, self._connections, self._refused)
@@ -251,7 +251,7 @@ class Sending:
 
 
 @dataclass
-class Answer:
+class ResponseHead:
     """The head of an answer; its body is read by one of the methods, or the connection is closed.
 
     Attributes:
@@ -374,7 +374,7 @@ class Answer:
             self._connection.close()
 
 
-def _answer(connection: _Connection, connections: Connections, refused: OSError | None) -> Answer:
+def _answer(connection: _Connection, connections: Connections, refused: OSError | None) -> ResponseHead:
     """The head of the answer. `refused`: why not all of the request could be sent.
 
     Raises:
@@ -419,4 +419,4 @@ def _answer(connection: _Connection, connections: Connections, refused: OSError 
         message = f"a body of {length[:80]!r} bytes"
         raise BrokenError(message)
     known = 0 if status in _NO_BODY else None if length is None or "transfer-encoding" in headers else int(length)
-    return Answer(status, headers, known, connection, connections)
+    return ResponseHead(status, headers, known, connection, connections)

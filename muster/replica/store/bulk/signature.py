@@ -21,7 +21,7 @@ _PAYLOAD = "UNSIGNED-PAYLOAD"
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """What a request is for: method, path (not quoted) and query; of another service than S3 all that is signed.
 
     The names of `headers` are in lower case.
@@ -45,7 +45,9 @@ class Target:
         return "&".join(f"{quote(name, safe='')}={quote(self.query[name], safe='')}" for name in sorted(self.query))
 
 
-def signed_headers(target: Target, host: str, region: str, credentials: Credentials, now: datetime) -> dict[str, str]:
+def signed_headers(
+    target: RequestTarget, host: str, region: str, credentials: Credentials, now: datetime
+) -> dict[str, str]:
     """The headers that authorize a request; Host and what the service wants signed besides. `now` is in UTC."""
     date, stamp = f"{now:%Y%m%d}", f"{now:%Y%m%dT%H%M%SZ}"
     payload = _PAYLOAD if target.body is None else hashlib.sha256(target.body).hexdigest()

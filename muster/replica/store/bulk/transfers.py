@@ -17,9 +17,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
-from muster.replica.store.bulk.connections import Answer, BrokenError, Connections, Sending
+from muster.replica.store.bulk.connections import BrokenError, Connections, ResponseHead, Sending
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource, NoCredentialsError
-from muster.replica.store.bulk.signature import Target, signed_headers
+from muster.replica.store.bulk.signature import RequestTarget, signed_headers
 from muster.replica.store.transport import Bytes
 
 # How long obstore makes all requests after an answer that is left to it.
@@ -104,7 +104,7 @@ class Transfers:
         """Whether requests are made here, and not by obstore."""
         return self._connections is not None and time.monotonic() >= self._suspended_until
 
-    def get(self, path: str, start: int, stop: int) -> Answer:
+    def get(self, path: str, start: int, stop: int) -> ResponseHead:
         """The answer to a ranged GET, whose body follows.
 
         Raises:
@@ -179,7 +179,7 @@ class Transfers:
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str], extra: Mapping[str, str], body: Bytes = b""
-    ) -> Answer:
+    ) -> ResponseHead:
         """An answer with 2xx."""
         length = {} if method == "GET" else {"content-length": str(len(body))}
         request = self._request(method, path, query, {**extra, **length})
@@ -199,14 +199,14 @@ class Transfers:
             credentials = self._credentials.current()
         except NoCredentialsError:
             raise self._left() from None
-        target = Target(method, f"{connections.path}/{self._bucket}/{path}", query)
+        target = RequestTarget(method, f"{connections.path}/{self._bucket}/{path}", query)
         headers = signed_headers(target, connections.host, self._region, credentials, datetime.now(UTC))
         query_text = f"?{target.quoted_query}" if query else ""
         lines = "".join(f"{name}: {value}\r\n" for name, value in (*headers.items(), *extra.items()))
         head = f"{method} {target.quoted_path}{query_text} HTTP/1.1\r\n{lines}\r\n"
         return _Request(connections, path, credentials, head.encode("latin-1"), "if-none-match" in extra)
 
-    def judged(self, request: _Request, answer: Answer) -> Answer:
+    def judged(self, request: _Request, answer: ResponseHead) -> ResponseHead:
         """`answer` if it has 2xx; raises as `put`."""
         if 200 <= answer.status < 300:
             return answer

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from muster.contract.exits import ReplicaExit
 from muster.replica.group.board import has
-from muster.replica.group.member import Member
+from muster.replica.group.group_process import GroupProcess
 from tests.support.waiting import wait_until
 
-member = Member.of(os.environ)
+member = GroupProcess.of(os.environ)
 stop = threading.Event()
 
 

@@ -31,7 +31,7 @@ _EVIDENCE_SECONDS = 0.5
 GONE_SECONDS = END_SECONDS + 5.0
 
 
-class Watch:
+class ProcessWatch:
     """Watches the processes of an instance until all have ended."""
 
     def __init__(self, group: Group, board: Board, folder: GroupFolder, stop: threading.Event) -> None:

@@ -18,7 +18,7 @@ from muster.replica.rounds.background import Background
 from muster.replica.rounds.grace import grace_window
 from muster.replica.rounds.quorum import needed_of
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.wire import keys
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.blocks import CONNECTIONS
 
 # A look notices a quorum late by at most so much of the phase, and by at most a second.
@@ -44,7 +44,7 @@ class _Round:
     is_over: Event = field(default_factory=Event)
 
 
-class Lookout:
+class EarlyGiving:
     """Looks at one round after another, in a thread of its own."""
 
     def __init__(self, context: RoundContext, rank: int) -> None:
@@ -64,7 +64,7 @@ class Lookout:
             ranks = previous.named
             epochs = previous.epochs
             finished = len(previous.finished_in(context.trained_by))
-        others = [keys.contribution(round_, rank, epochs[rank]) for rank in sorted(ranks - {self._rank})]
+        others = [rendezvous_keys.contribution(round_, rank, epochs[rank]) for rank in sorted(ranks - {self._rank})]
         needed = needed_of(quorum.min_participants, finished)
         if len(others) >= needed:
             window = grace_window(quorum.grace_seconds, quorum.min_participants, recent)
@@ -105,7 +105,7 @@ class Lookout:
             at_hand.present += len(batch) - len(missing)
             if missing:
                 break
-        if at_hand.present and store.exists(keys.commit(at_hand.round)):
+        if at_hand.present and store.exists(rendezvous_keys.commit(at_hand.round)):
             at_hand.is_committed = True
         if at_hand.present >= at_hand.needed or at_hand.is_committed:
             at_hand.stands_since = min(at_hand.stands_since, self._context.clock.monotonic())

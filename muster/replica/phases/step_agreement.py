@@ -15,7 +15,7 @@ from muster.replica.rounds.round_context import RoundContext
 BEAT_SECONDS = 1.0
 
 
-class Pulse:
+class StepAgreement:
     """Connects the processes about once a second, by the pace of the first one. One that is alone need not compare."""
 
     def __init__(

@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupProcess:
     """This process in its group. A replica of one process is its only member."""
 
     group: InnerGroup = field(default_factory=InnerGroup)
@@ -33,7 +33,7 @@ class Member:
     """The processes of the group on this instance, with this one."""
 
     @classmethod
-    def of(cls, variables: Mapping[str, str]) -> Member:
+    def of(cls, variables: Mapping[str, str]) -> GroupProcess:
         """The member that the launcher has started with these variables."""
         host, _, port = variables[ENV_BOARD].rpartition(":")
         group = InnerGroup(int(variables["RANK"]), int(variables["WORLD_SIZE"]), int(variables["LOCAL_RANK"]))
