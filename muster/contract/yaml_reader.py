@@ -1,7 +1,7 @@
 """YAML within bounds: a key appears once, there are no tags, and a text cannot grow while it is read.
 
-The parser gives events; values are made here, without recursion. What a value without quotes means is decided by the
-rules of the document: a spec follows YAML 1.2, a recipe the programs that read recipes.
+The library composes nodes; the values of their scalars are made here. What a value without quotes means is decided by
+the rules of the document: a spec follows YAML 1.2, a recipe the programs that read recipes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import yaml
 
@@ -19,6 +19,8 @@ NUMBER_MAX = 400
 _NAME_SHOWN = 64
 _PROBLEM_SHOWN = 200
 _STR = "tag:yaml.org,2002:str"
+_PLAIN = "plain"  # the tag of a scalar without quotes
+_NO_NAME = "this key is not a string; write it in quotes"
 
 
 class UnreadableError(ValueError):
@@ -58,7 +60,7 @@ class Rules:
         nodes: how many values there may be, with those that aliases repeat.
         braces: the names in `{{name}}` that make it text without quotes; otherwise it is a mapping as a key, which is
             refused.
-        quick: whether libyaml reads it, where there is one: ten times faster, with less exact places of mistakes.
+        quick: whether libyaml reads it, where there is one: several times faster, with less exact places of mistakes.
     """
 
     value: Callable[[str], object]
@@ -69,26 +71,6 @@ class Rules:
     nodes: int | None = None
     braces: re.Pattern[str] | None = None
     quick: bool = False
-
-
-@dataclass
-class _Open:
-    """A mapping or a list that is being read. `key` is the mapping's key whose value is read next."""
-
-    value: dict[str, object] | list[object]
-    anchor: str | None
-    key: str | None = None
-    is_key: bool = False  # of the mapping around it: the inner braces of {{name}}
-    braces: str | None = None  # the name in {{name}}, while the outer braces are read
-    size: int = 1
-    height: int = 0  # of the mappings and lists in it
-
-
-@dataclass
-class _Anchored:
-    value: object
-    size: int
-    height: int
 
 
 def read_yaml(text: str, rules: Rules) -> object:
@@ -104,7 +86,8 @@ def read_yaml(text: str, rules: Rules) -> object:
         message = f"line {line}, column {error.start - text.rfind(chr(10), 0, error.start)}: a lone surrogate"
         raise ValueError(message) from None
     try:
-        return _Reading(_parser(text, quick=rules.quick), rules).document()
+        node = _composed(text, rules)
+        return None if node is None else _Construction(rules).value(node)
     except yaml.MarkedYAMLError as error:
         place, found = _place(text, error.problem_mark)
         message = f"{place}{_in_words(str(error.problem), found)[:_PROBLEM_SHOWN]}"
@@ -140,8 +123,63 @@ def _refuse(problem: str, mark: object) -> NoReturn:
     raise yaml.constructor.ConstructorError(None, None, problem, mark)  # type: ignore[arg-type]
 
 
-class _Parser(yaml.SafeLoader):
-    """The library's parser in Python, which is used where there is no libyaml."""
+class _Alias(yaml.Node):
+    """The place where a node is repeated."""
+
+    def __init__(self, node: yaml.Node | None, mark: Any) -> None:
+        super().__init__("", node, mark, mark)
+
+
+class _Composer(yaml.composer.Composer):
+    """The library's composer of nodes, which refuses what could grow or cannot be told apart from something else."""
+
+    rules: Rules
+    _level = _aliases = _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node of the text, where a document may have it."""
+        event: Any = self.peek_event()  # type: ignore[attr-defined]
+        is_key = isinstance(parent, yaml.MappingNode) and index is None
+        if isinstance(event, yaml.AliasEvent):
+            self._check_alias(event, is_key=is_key)
+            return _Alias(super().compose_node(parent, index), event.start_mark)
+        if event.tag is not None and not (isinstance(event, yaml.ScalarEvent) and event.tag == _STR):
+            _refuse_tag(event)
+        self.anchors.pop(event.anchor, None)  # a later anchor of a name replaces an earlier one
+        is_holder = isinstance(event, yaml.CollectionStartEvent)
+        if is_holder and is_key and self.rules.braces is None:
+            _refuse(_NO_NAME, event.start_mark)
+        if is_holder and self._level >= self.rules.depth:
+            _refuse(_too_deep(self.rules.depth), event.start_mark)
+        self._nodes += not is_key
+        _check_nodes(self._nodes, self.rules, event.start_mark)
+        self._level += is_holder
+        node = super().compose_node(parent, index)
+        self._level -= is_holder
+        return node
+
+    def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:  # noqa: ARG002
+        """What a scalar means is decided by the rules of the document, once it is known whether it has quotes."""
+        return _PLAIN if kind is yaml.ScalarNode and implicit[0] else _STR
+
+    def _check_alias(self, event: yaml.AliasEvent, *, is_key: bool) -> None:
+        if not self.rules.aliases:
+            # With aliases a few lines can expand to gigabytes.
+            _refuse("aliases (*name) are not allowed", event.start_mark)
+        self._aliases += 1
+        if self._aliases > self.rules.aliases:
+            _refuse(f"more than {self.rules.aliases:,} aliases (*name)", event.start_mark)
+        anchor = str(event.anchor)
+        found = self.anchors.get(anchor)
+        if found is None or found.end_mark is None:
+            message = f"the alias *{anchor[:_NAME_SHOWN]} has no anchor before it, or lies inside of what it names"
+            _refuse(message, event.start_mark)
+        if is_key:
+            _refuse("this key is an alias; write the key", event.start_mark)
+
+
+class _Loader(_Composer, yaml.SafeLoader):
+    """With the library's parser in Python, which is used where there is no libyaml."""
 
     def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:  # noqa: N803 - the library's name
         # The library reads up to 1,024 characters ahead, which takes half a second if all of them are brackets.
@@ -150,162 +188,86 @@ class _Parser(yaml.SafeLoader):
         super().fetch_flow_collection_start(TokenClass)
 
 
-def _parser(text: str, *, quick: bool) -> yaml.SafeLoader:
-    return yaml.CSafeLoader(text) if quick and yaml.__with_libyaml__ else _Parser(text)  # type: ignore[return-value]
+class _QuickLoader(_Composer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """With libyaml's parser."""
+
+    def __init__(self, text: str) -> None:
+        super(yaml.composer.Composer, self).__init__(text)
+        yaml.composer.Composer.__init__(self)
+
+
+def _composed(text: str, rules: Rules) -> yaml.Node | None:
+    loader = _QuickLoader(text) if rules.quick and yaml.__with_libyaml__ else _Loader(text)
+    loader.rules = rules
+    node: yaml.Node | None = loader.get_single_node()
+    return node
 
 
 @dataclass
-class _Reading:
-    """One document while it is read."""
+class _Construction:
+    """The values of one document's nodes. An alias gives the values of its anchor once more."""
 
-    parser: yaml.SafeLoader
     rules: Rules
-    open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, _Anchored] = field(default_factory=dict)
-    name: int | None = None
-    aliases: int = 0
     nodes: int = 0
-    result: object = None
     known: dict[str, object] = field(default_factory=dict)
 
-    def document(self) -> object:
-        """The value of the only document."""
-        next_event: Callable[[], yaml.Event] = self.parser.get_event
-        documents = 0
-        while True:
-            event = next_event()
-            if isinstance(event, yaml.ScalarEvent):
-                self._scalar(event)
-            elif isinstance(event, yaml.MappingStartEvent):
-                self._begin({}, event)
-            elif isinstance(event, yaml.SequenceStartEvent):
-                self._begin([], event)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                self._end(event)
-            elif isinstance(event, yaml.AliasEvent):
-                self._alias(event)
-            elif isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    _refuse("a second document; write one document without ---", event.start_mark)
-            elif isinstance(event, yaml.StreamEndEvent):
-                return self.result
+    def value(self, node: yaml.Node, level: int = 1, alias: object = None) -> object:
+        """What a node stands for; `level` - 1 mappings and lists are around it, and `alias` is where it is repeated."""
+        if isinstance(node, _Alias):
+            return self.value(node.value, level, alias or node.start_mark)
+        self.nodes += 1
+        _check_nodes(self.nodes, self.rules, alias or node.start_mark)
+        if isinstance(node, yaml.ScalarNode):
+            return self._meant(node, self.rules.value) if node.tag == _PLAIN else node.value
+        if level > self.rules.depth:
+            _refuse(_too_deep(self.rules.depth), alias or node.start_mark)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, level + 1, alias) for item in node.value]
+        if (name := self._name_in_braces(node)) is not None:
+            return f"{{{{{name}}}}}"
+        found: dict[str, object] = {}
+        for key, item in node.value:
+            name = self._key(key)
+            if name in found:
+                _refuse(f"the key {key.value[:_NAME_SHOWN]!r} appears twice", key.start_mark)
+            found[name] = self.value(item, level + 1, alias)
+        return found
 
-    def _scalar(self, event: yaml.ScalarEvent) -> None:
-        text: str = event.value
-        if event.tag is not None and event.tag != _STR:
-            _refuse_tag(event)
-        top = self.open[-1] if self.open else None
-        if top is not None and type(top.value) is dict and top.key is None:
-            self._key(top, text, event)
-            return
-        if event.implicit[0]:
-            value = self.known.get(text, self)
-            if value is self:
-                try:
-                    value = self.known[text] = self.rules.value(text)
-                except UnreadableError as error:
-                    _refuse(str(error), event.start_mark)
-        else:
-            value = text
-        self._add(value, event, 1)
-        if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(value, 1, 0)
+    def _meant(self, node: yaml.ScalarNode, rule: Callable[[str], object]) -> object:
+        try:
+            return rule(node.value)
+        except UnreadableError as error:
+            _refuse(str(error), node.start_mark)
 
-    def _key(self, top: _Open, text: str, event: yaml.ScalarEvent) -> None:
-        key: object = text
-        if self.rules.name is not None and len(text) > self.rules.name:
-            _refuse(f"a key of {len(text):,} characters; allowed: at most {self.rules.name}", event.start_mark)
-        if event.implicit[0]:
-            try:
-                key = self.rules.key(text)
-            except UnreadableError as error:
-                _refuse(str(error), event.start_mark)
-            if not isinstance(key, str):
-                _refuse("this key is not a string; write it in quotes", event.start_mark)
-        if key in top.value:
-            _refuse(f"the key {text[:_NAME_SHOWN]!r} appears twice", event.start_mark)
-        if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(text, 1, 0)
-        top.key = key if isinstance(key, str) else text
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            _refuse(_NO_NAME, node.start_mark)
+        if self.rules.name is not None and len(node.value) > self.rules.name:
+            found = f"a key of {len(node.value):,} characters"
+            _refuse(f"{found}; allowed: at most {self.rules.name}", node.start_mark)
+        key = self._meant(node, self.rules.key) if node.tag == _PLAIN else node.value
+        if not isinstance(key, str):
+            _refuse(_NO_NAME, node.start_mark)
+        return key
 
-    def _begin(self, value: dict[str, object] | list[object], event: yaml.CollectionStartEvent) -> None:
-        if event.tag is not None:
-            _refuse_tag(event)
-        if len(self.open) >= self.rules.depth:
-            _refuse(_too_deep(self.rules.depth), event.start_mark)
-        top = self.open[-1] if self.open else None
-        is_key = top is not None and type(top.value) is dict and top.key is None
-        if top is not None and is_key and not (self._may_be_braces(top) and type(value) is dict):
-            _refuse("this key is not a string; write it in quotes", event.start_mark)
-        if event.anchor is not None:
-            # An alias inside of what it names has no end.
-            self.anchors.pop(event.anchor, None)
-        self.open.append(_Open(value, event.anchor, is_key=is_key))
-        self._count(1, event)
+    def _name_in_braces(self, node: yaml.Node) -> str | None:
+        """The name in `{{name}}`, which YAML takes for a mapping whose key is a mapping."""
+        form, pairs = self.rules.braces, node.value
+        if form is None or len(pairs) != 1 or not isinstance(pairs[0][0], yaml.MappingNode):
+            return None
+        inner = pairs[0][0].value
+        if len(inner) != 1 or not all(self._is_null(value) for value in (pairs[0][1], inner[0][1])):
+            return None
+        name = self._key(inner[0][0])
+        return name if form.fullmatch(name) else None
 
-    def _may_be_braces(self, top: _Open) -> bool:
-        return self.rules.braces is not None and not top.value and top.braces is None and not top.is_key
+    def _is_null(self, node: yaml.Node) -> bool:
+        return isinstance(node, yaml.ScalarNode) and self.value(node) is None
 
-    def _end(self, event: yaml.Event) -> None:
-        done = self.open.pop()
-        if done.is_key:
-            names = list(done.value) if type(done.value) is dict else []
-            form = self.rules.braces
-            if form is None or len(names) != 1 or done.value != {names[0]: None} or not form.fullmatch(names[0]):
-                _refuse("this key is not a string; write it in quotes", event.start_mark)
-            self.open[-1].braces = self.open[-1].key = names[0]
-            return
-        value: object = done.value
-        if done.braces is not None:
-            if done.value != {done.braces: None}:
-                _refuse("this key is not a string; write it in quotes", event.start_mark)
-            value = f"{{{{{done.braces}}}}}"
-        self._add(value, event, done.size, counted=True)
-        if self.open:
-            self.open[-1].height = max(self.open[-1].height, done.height + 1)
-        if done.anchor is not None:
-            self.anchors[done.anchor] = _Anchored(value, done.size, done.height + 1)
 
-    def _alias(self, event: yaml.AliasEvent) -> None:
-        if not self.rules.aliases:
-            # With aliases a few lines can expand to gigabytes.
-            _refuse("aliases (*name) are not allowed", event.start_mark)
-        self.aliases += 1
-        if self.aliases > self.rules.aliases:
-            _refuse(f"more than {self.rules.aliases:,} aliases (*name)", event.start_mark)
-        anchor = str(event.anchor)
-        found = self.anchors.get(anchor)
-        if found is None:
-            message = f"the alias *{anchor[:_NAME_SHOWN]} has no anchor before it, or lies inside of what it names"
-            _refuse(message, event.start_mark)
-        top = self.open[-1] if self.open else None
-        if top is not None and type(top.value) is dict and top.key is None:
-            _refuse("this key is an alias; write the key", event.start_mark)
-        if len(self.open) + found.height > self.rules.depth:
-            _refuse(_too_deep(self.rules.depth), event.start_mark)
-        if top is not None:
-            top.height = max(top.height, found.height)
-        self._add(found.value, event, found.size)
-
-    def _add(self, value: object, event: yaml.Event, size: int, *, counted: bool = False) -> None:
-        if not counted:
-            self._count(size, event)
-        if not self.open:
-            self.result = value
-            return
-        top = self.open[-1]
-        top.size += size
-        if type(top.value) is list:
-            top.value.append(value)
-        elif type(top.value) is dict and top.key is not None:
-            top.value[top.key] = value
-            top.key = None
-
-    def _count(self, size: int, event: yaml.Event) -> None:
-        self.nodes += size
-        if self.rules.nodes is not None and self.nodes > self.rules.nodes:
-            _refuse(f"more than {self.rules.nodes:,} values", event.start_mark)
+def _check_nodes(count: int, rules: Rules, mark: object) -> None:
+    if rules.nodes is not None and count > rules.nodes:
+        _refuse(f"more than {rules.nodes:,} values", mark)
 
 
 def _refuse_tag(event: yaml.NodeEvent) -> NoReturn:
@@ -318,6 +280,7 @@ def _refuse_tag(event: yaml.NodeEvent) -> NoReturn:
 
 # The library's words for common mistakes, in Python and in C, and plainer ones.
 _PLAINER = (
+    ("but found another document", "a second document; write one document without ---"),
     (r"found a tab character.*", "a tab; indent with spaces"),
     (r"mapping values are not allowed (here|in this context)", "a second colon on the line; write the value in quotes"),
     (r"expected the node content, but found .*|did not find expected node content", "a value is missing here"),
