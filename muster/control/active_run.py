@@ -133,7 +133,7 @@ class ActiveReplica:
     def update(self, change: Change, seen: Seen | None = None) -> Updated:
         """Compare-and-swap of the record (see RunDocuments.update_record), and then its entry in the roll-up."""
         updated = self.write_record(change, seen)
-        self.write_entry(updated)
+        self.write_entry(updated.record)
         return updated
 
     def write_record(self, change: Change, seen: Seen | None = None) -> Updated:
@@ -162,10 +162,10 @@ class ActiveReplica:
         history = tuple(one.model_copy(update={"message": self.masked(one.message)}) for one in attempt.history)
         return attempt.model_copy(update={"reason": self.masked(attempt.reason), "history": history})
 
-    def write_entry(self, updated: Updated) -> None:
+    def write_entry(self, record: Record | None) -> None:
         """Write the record's entry in the roll-up, also where an earlier call wrote the record and failed here."""
-        if updated.record is not None:
-            write_entry(self.run.documents, self.run.plan.spec.replicas, updated)
+        if record is not None:
+            write_entry(self.run.documents, self.run.plan.spec.replicas, record)
 
     def job_name(self, attempt: int) -> str:
         """The name of an attempt's job."""

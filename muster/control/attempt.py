@@ -7,8 +7,7 @@ event.
 What each request to S3 makes certain, in this order:
 
 1. The fence is read: a run that is being stopped gets no record of another attempt.
-2. The record is written by compare-and-swap: nothing is launched twice. The first record of a replica is written
-   without a read (If-None-Match); where it exists after all, it is read then.
+2. The record is read and written by compare-and-swap: nothing is launched twice.
 3. The roll-up is written: clients see the attempt.
 4. The fence is read, after the record exists and before the job does: a settlement that found no record of the attempt
    raised its fence before, so the attempt launches nothing that the result does not know.
@@ -36,14 +35,11 @@ from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
-from muster.control.documents import NOT_LOOKED_UP, Seen
+from muster.control.documents import Seen
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
-
-# After it was planned, in seconds: its replicas are launched for the first time. The stack's re-arm takes longer.
-_NEW_RUN_SECONDS = 3_600
 
 
 class AttemptRequest(TokenRequest):
@@ -77,7 +73,7 @@ class _Armed:
 
 def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, request: AttemptRequest) -> Launch:
     """Launch or adopt the attempt's job. Complete the token at once where there is nothing to wait for."""
-    seen = _first_look(replica, request)
+    seen = replica.record()
     stopping = replica.run.is_stopping
     armed = _arm(replica, request, seen, stopping=stopping)
     record = armed.record
@@ -106,17 +102,6 @@ def _announce_launch(plane: ControlPlane, request: AttemptRequest, armed: _Armed
     rearmed = armed.repeated and request.retry == 0 and not is_new
     if armed.record is not None and not rearmed:
         announce_launch(plane.bus, armed.record)
-
-
-def _first_look(replica: ActiveReplica, request: AttemptRequest) -> Seen:
-    """The replica's record; it is not read where the request is most probably the first one for the replica.
-
-    A re-arm comes hours after the launch, and that of a job on a cluster minutes after it.
-    """
-    if request.attempt > 1 or request.retry or replica.spec.backend is not Backend.TRAINING_JOB:
-        return replica.record()
-    is_new = clock.seconds_since(replica.run.plan.created_at) < _NEW_RUN_SECONDS
-    return NOT_LOOKED_UP if is_new else replica.record()
 
 
 def _arm(replica: ActiveReplica, request: AttemptRequest, seen: Seen, *, stopping: bool) -> _Armed:

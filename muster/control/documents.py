@@ -34,10 +34,6 @@ class Updated(NamedTuple):
     before: Record | None = None
 
 
-NOT_LOOKED_UP = Seen(None, None)
-"""A record that most probably does not exist yet: the write of the first one proves it, so it is not read before."""
-
-
 class RunDocuments:
     """The documents of one run."""
 
@@ -134,8 +130,7 @@ class RunDocuments:
         """Compare-and-swap: `change` gets the current record and returns the next, or None to leave it.
 
         `change` is pure. It is called again with the newer record whenever another writer was first. `seen`, if given,
-        replaces the first read: a record that has changed since then, or a first one that exists by now
-        (NOT_LOOKED_UP), is read before anything is written, and before it is said that there is nothing to write.
+        replaces the first read: a record that has changed since then is read before anything is written.
 
         S3 may carry out a write whose answer is lost: the next try is refused, and the record is what was written.
         """
@@ -146,9 +141,6 @@ class RunDocuments:
             if sent is not None and before == sent.record:
                 return sent
             after = change(before)
-            if (after is None or after == before) and seen is NOT_LOOKED_UP:
-                before, etag = self.record(rank)
-                after = change(before)
             if after is None or after == before:
                 return Updated(before, written=False)
             after = after.model_copy(update={"revision": before.revision + 1 if before else 1})

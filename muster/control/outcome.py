@@ -15,7 +15,7 @@ from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.described_job import with_details
-from muster.control.documents import Seen, Updated
+from muster.control.documents import Seen
 from muster.control.reporting.announcements import announce_rerun
 from muster.control.rerun_decision import Facts, can_do_without, decide_end
 from muster.control.runtime import clock
@@ -59,8 +59,7 @@ def end_attempt(
         # A repeated event: the decision stands, and no fact is needed again.
         if seen.record.current.attempt != ended.attempt:
             return None
-        # Whatever follows: if the workflow has not learnt of it yet, no launch writes this end.
-        replica.write_entry(Updated(seen.record, written=False))
+        replica.write_entry(seen.record)
         return announce_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     updated = replica.write_record(change, seen)
@@ -73,17 +72,10 @@ def end_attempt(
             count(_METRICS[record.decision.next])
         if record.decision.next is Next.RERUN:
             announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
-    _write_entry(replica, updated)
+    replica.write_entry(record)
     if record.current.attempt != ended.attempt or record.decision is None:
         return None
     return replace(announce_end(plane, replica, record), fresh=written)
-
-
-def _write_entry(replica: ActiveReplica, updated: Updated) -> None:
-    """Write the roll-up, unless the next attempt is launched at once: it writes this end too, before its job exists."""
-    decision = updated.record.decision if updated.record else None
-    if decision is None or not decision.reruns_at_once:
-        replica.write_entry(updated)
 
 
 def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, token: str | None = None) -> Outcome:

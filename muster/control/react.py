@@ -31,7 +31,7 @@ from muster.contract.text import shortened
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_end, note_launch, with_bill
-from muster.control.documents import Seen, Updated
+from muster.control.documents import Seen
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
@@ -151,7 +151,7 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     if known is None or (known.was_created and known is not seen.record.current):
         if known is not None and event.TrainingJobStatus in _TERMINAL:
             # An earlier call may have recorded the end of a job that was created late, and failed at the roll-up.
-            replica.write_entry(Updated(seen.record, written=False))
+            replica.write_entry(seen.record)
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
     if not _is_ours(replica, event, known):
         return Reaction("dropped: the job does not belong to this run", name)

@@ -9,29 +9,21 @@ from __future__ import annotations
 from muster.contract.errors import DocumentError
 from muster.contract.run.record import Record
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_of
-from muster.control.aws.store import etag_of
-from muster.control.documents import RunDocuments, Updated
+from muster.control.documents import RunDocuments
 from muster.control.runtime.parallel import in_parallel
 
 
-def write_entry(documents: RunDocuments, replicas: int, updated: Updated) -> None:
-    """Write the entry for an updated record into its shard, unless the shard has it or a newer one.
+def write_entry(documents: RunDocuments, replicas: int, record: Record) -> None:
+    """Write the entry for `record` into its shard, unless the shard has it or a newer one.
 
-    `replicas` is the run's. Most runs have a replica for each shard. There the record that was replaced says what its
-    shard holds, so the first try writes without a read: the write itself makes sure of that (compare-and-swap). Where
-    the shard holds anything else, because an entry was lost or several functions write it, it is read.
+    `replicas` is the run's.
 
     Raises:
         ConflictError: other functions changed the shard during every try; the call may be repeated.
     """
-    record = updated.record
-    if record is None:
-        return
     store, number = documents.store, shard_of(record.rank, replicas)
     key = documents.layout.roll_up_shard(number)
     ranks = ranks_of(number, replicas)
-    if updated.written and len(ranks) == 1 and _follows(documents, key, updated.before, record):
-        return
     for _ in store.attempts(store.uri(key)):
         found = store.get(key)
         shard = None if found is None else _read(found.body, store.uri(key))
@@ -41,21 +33,6 @@ def write_entry(documents: RunDocuments, replicas: int, updated: Updated) -> Non
             return
         if store.create(key, after.to_json()) if found is None else store.replace(key, after.to_json(), found.etag):
             return
-
-
-def _follows(documents: RunDocuments, key: str, before: Record | None, record: Record) -> bool:
-    """Whether the shard of one replica held the entry for `before`, or nothing, and now holds the one for `record`."""
-    entry, store = ReplicaEntry.of(record), documents.store
-    empty = RollUpShard(run=documents.run)
-    body = empty.updated([entry]).to_json()
-    if before is None:
-        return store.create(key, body)
-    old = ReplicaEntry.of(before)
-    left_out = before.decision is not None and before.decision.reruns_at_once
-    if left_out or entry.says_the_same(old) or not store.names_md5:
-        # Nothing to write where all is well, and only a read shows that; or the ETag is not known without one.
-        return False
-    return store.replace(key, body, etag_of(empty.updated([old]).to_json()))
 
 
 def _read(body: bytes, uri: str) -> RollUpShard | None:

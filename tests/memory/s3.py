@@ -53,8 +53,6 @@ class S3:
         self._account = account
         self._lock = threading.Lock()
         self._buckets: dict[str, dict[str, StoredObject]] = {}
-        self.names_md5 = True
-        """Whether an ETag is the MD5 of its object; not where a key of KMS encrypts it."""
         self.interruptions: list[int] = []
         """The next transfers break, one each, after so many bytes."""
         bucket = {"Bucket", "ExpectedBucketOwner"}
@@ -117,9 +115,7 @@ class S3:
         if unwanted not in {None, "*"} or (wanted is not None and unwanted is not None):
             message = "A header you provided implies functionality that is not implemented"
             refuse("NotImplemented", message, 501)
-        # MD5 is what an ETag is, without encryption by a key of KMS.
-        hashed = body if self.names_md5 else b"encrypted" + body
-        etag = f'"{hashlib.md5(hashed, usedforsecurity=False).hexdigest()}"'
+        etag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
         content_type = request.get("ContentType", "binary/octet-stream")
         with self._lock:
             bucket = self._bucket(request)

@@ -414,9 +414,6 @@ class Judge:
                 self._check_attempt(run, attempt, life)
             entry = entries.get(record.rank)
             agrees = entry is not None and entry.says_the_same(ReplicaEntry.of(record))
-            if entry is not None and record.decision is not None and record.decision.reruns_at_once:
-                # The launch would have written it; the run has ended before.
-                agrees = agrees or entry.revision < record.revision
             # What a dead letter left undone is done when it is replayed.
             if not agrees and not self._injured.get(run) and not self._marks(run)[1]:
                 world.violate("roll-up", f"{run}: replica {record.rank} differs from its record")

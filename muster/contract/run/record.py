@@ -35,11 +35,6 @@ class Decision(StoredPart):
     decided_at: Timestamp | None = None
     reason: str = ""
 
-    @property
-    def reruns_at_once(self) -> bool:
-        """Whether the next attempt is launched without a wait."""
-        return self.next is Next.RERUN and self.delay_seconds == 0
-
 
 class Wait(StoredPart):
     """A look waits for news of an attempt's job on a cluster, so that others need not."""

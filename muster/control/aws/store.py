@@ -6,7 +6,6 @@ writer. 412 is a lost race; 409 means that two conditional writes collided, and 
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -50,8 +49,6 @@ class DocumentStore:
     def __init__(self, s3: S3Client, bucket: str) -> None:
         self.s3 = s3
         self.bucket = bucket
-        self.names_md5 = False
-        """Whether an ETag of this bucket is the MD5 of its object, as the last write has shown: not under every key."""
 
     def uri(self, key: str) -> str:
         """`s3://bucket/key`."""
@@ -108,23 +105,18 @@ class DocumentStore:
     def create(self, key: str, body: bytes, content_type: str = "application/json") -> bool:
         """Write an object that must not exist yet. False where it exists: another writer was first."""
 
-        def put() -> str:
-            answer = self.s3.put_object(
-                Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type
-            )
-            return answer["ETag"]
+        def put() -> None:
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type)
 
-        return self._conditional(key, body, put)
+        return self._conditional(key, put)
 
     def replace(self, key: str, body: bytes, etag: str, content_type: str = "application/json") -> bool:
         """Replace the version with this ETag. False where it is no longer the current one, or there is none."""
 
-        def put() -> str:
-            return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType=content_type)[
-                "ETag"
-            ]
+        def put() -> None:
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfMatch=etag, ContentType=content_type)
 
-        return self._conditional(key, body, put)
+        return self._conditional(key, put)
 
     def count(self, prefix: str) -> int:
         """How many objects there are under `prefix`."""
@@ -145,10 +137,10 @@ class DocumentStore:
         """
         return _Attempts(what)
 
-    def _conditional(self, key: str, body: bytes, put: Callable[[], str]) -> bool:
+    def _conditional(self, key: str, put: Callable[[], None]) -> bool:
         for _ in self.attempts(self.uri(key)):
             try:
-                self.names_md5 = put() == etag_of(body)
+                put()
             except ClientError as error:
                 # A replaced object that does not exist any more answers 404.
                 if http_status(error) == 412 or error_code(error) == "NoSuchKey":
@@ -158,11 +150,6 @@ class DocumentStore:
             else:
                 return True
         raise AssertionError  # attempts() ends by raising
-
-
-def etag_of(body: bytes) -> str:
-    """The ETag of an object with this content. S3: its MD5, unless it is encrypted by a key of KMS or of the caller."""
-    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
 
 
 def pause_limit(tries: int) -> float:

@@ -65,14 +65,12 @@ def fail_first(harness: ControlHarness, **fields: Any) -> None:
 # --- a launch -------------------------------------------------------------------------------------
 
 
-def test_the_token_is_in_the_record_before_the_job_exists_and_a_first_launch_reads_the_fence_alone(
-    harness: ControlHarness,
-) -> None:
+def test_the_token_is_in_the_record_before_the_job_exists(harness: ControlHarness) -> None:
     layout = harness.plan().documents.layout
     harness.cloud.calls.log.clear()
     assert harness.arm() is Launch.CREATED
     made = [call.parameters.get("Key", call.operation) for call in harness.cloud.calls.log]
-    before = [layout.fence, layout.record(0), layout.roll_up_shard(0), layout.fence]
+    before = [layout.record(0), layout.fence, layout.record(0), *[layout.roll_up_shard(0)] * 2, layout.fence]
     assert made == [*before, "AssumeRole", "CreateTrainingJob", layout.fence, "PutEvents"]
 
 
