@@ -1,6 +1,6 @@
 """One HTML file with its scripts, its style and its data in it.
 
-The file's policy allows only the scripts and the style in it, by their digests, and no network. The data is a JSON
+The file's policy allows only the scripts and the style in it, by their digests, and no network. The data is a
 block without any `<`, so no data can end the block.
 """
 
@@ -26,7 +26,7 @@ class FileParts:
 
 
 def html_file(parts: FileParts, values: Mapping[str, str], data: str, *, live: bool = False) -> bytes:
-    """The file: the template with `values`, which are HTML, and `data`, which is JSON. A `live` one asks its server."""
+    """The file: the template with `values`, which are HTML, and `data`, a text. A `live` one asks its server."""
     scripts, style = _scripts(parts.scripts), _style(parts.styles)
     policy = [
         "default-src 'none'",

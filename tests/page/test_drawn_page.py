@@ -103,8 +103,8 @@ def ink(page: Page, selector: str) -> dict[str, int]:
 
 def bars(page: Page, rank: int) -> list[tuple[str, float, float, str]]:
     """What is drawn of a replica: the phase, its begin and its end in seconds of the run, and its words."""
-    script = """(rank) => {
-      const model = new Model(JSON.parse(document.getElementById("data").textContent));
+    script = """async (rank) => {
+      const model = new Model(await unpacked(document.getElementById("data").textContent));
       return segments(model, model.replicas[rank]).map((one) => [one.phase, one.from, one.to, one.what]);
     }"""
     return [tuple(one) for one in page.evaluate(script, rank)]

@@ -113,52 +113,18 @@ function hatch(colour) {
   return context.createPattern(tile, "repeat");
 }
 
-/** The replicas of the page, which are stored as columns (muster/report/packed_rows.py). */
-function unpackedReplicas(data) {
-  const texts = data.texts ?? [];
-  const named = (text, rank, attempt) => text.replaceAll("{rank}", rank).replaceAll("{attempt}", attempt);
-  const replicas = unpackedRows(data.replicas, texts);
-  for (const replica of replicas) {
-    replica.attempts ??= [];
-    for (const attempt of replica.attempts) attempt.job = named(attempt.job, replica.rank, attempt.attempt);
-    if (replica.artifacts && replica.attempts.length) replica.artifacts = named(replica.artifacts, replica.rank, replica.attempts.at(-1).attempt);
-  }
-  return replicas;
-}
-
-function unpackedRows(packed, texts) {
-  const rows = Array.from({ length: packed?.rows ?? 0 }, () => ({}));
-  for (const [name, column] of Object.entries(packed?.columns ?? {}))
-    unpackedColumn(column, rows.length, texts).forEach((value, index) => { if (value !== null && value !== undefined) rows[index][name] = value; });
-  return rows;
-}
-
-function unpackedColumn(column, count, texts) {
-  if ("all" in column) return new Array(count).fill(column.all);
-  if (column.texts) return column.texts.map((index) => (index === null ? null : texts[index]));
-  if (column.times) {
-    let at = 0;
-    return column.times.map((difference) => {
-      if (difference === null) return null;
-      at += difference;
-      return new Date(at).toISOString();
-    });
-  }
-  if (column.lists) {
-    const items = unpackedColumn(column.items, column.lists.reduce((sum, length) => sum + (length ?? 0), 0), texts);
-    let at = 0;
-    return column.lists.map((length) => (length === null ? null : items.slice(at, (at += length))));
-  }
-  return column.columns ? unpackedRows(column, texts) : column.values;
+/** The data of the page, which is JSON as gzip in base64 (muster/report/page_html.py). */
+async function unpacked(text) {
+  const json = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(json).json();
 }
 
 /** A run with the values derived from its data. */
 class Model {
-  constructor(packed) {
-    const { texts: _, ...rest } = packed;
-    this.data = { ...rest, replicas: unpackedReplicas(packed) };
-    const { data } = this;
+  constructor(data) {
+    this.data = data;
     this.replicas = data.replicas;
+    for (const replica of this.replicas) replica.attempts ??= [];
     this.rounds = { total: 0, numbers: [], at: [], seconds: [], waited_for: [], members: [], excluded: [], absent: [], rates: [], unit: "samples", metrics: [], ...data.rounds };
     this.start = Date.parse(data.started_at);
     this.end = Date.parse(data.ended_at ?? data.made_at);

@@ -79,7 +79,7 @@ function drawDocuments(model) {
 }
 
 async function begin() {
-  let model = new Model(JSON.parse(byId("data").textContent));
+  let model = new Model(await unpacked(byId("data").textContent));
   drawHead(model);
   const sweep = new SweepTable(model);
   await soon();

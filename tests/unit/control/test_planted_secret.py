@@ -23,6 +23,7 @@ from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.control_steps import Row, cleared, cut_off, fail, finished, launched
 from tests.support.handlers import loader
 from tests.support.memory_client import client_of, muster_of
+from tests.support.page_data import data_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
@@ -210,5 +211,6 @@ def test_a_program_that_repeats_a_secret_in_its_failure_shows_it_nowhere(
     objects = harness.cloud.s3.objects("bucket")
     written = {key: one.body.decode() for key, one in objects.items() if key.startswith(("control/", "ended/"))}
     del written[run.plan.layout.plan]
+    written["the data of the page"] = json.dumps(data_in(written[run.plan.layout.page]))
     shown = clean(written, harness.cloud.events.entries)
     assert "no user (TOKEN, not shown)" in shown

@@ -21,14 +21,12 @@ from muster.contract.run.run_cost import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.html_file import script_data
 from muster.report.links import console_links
-from muster.report.packed_rows import Texts, packed_replicas
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_html import page_json, render
 from muster.report.page_model import Page, ReplicaView
 from muster.report.read_back import kept_pools, progress_words, ranks_text, read_back_facts
 from muster.report.runs_page import render_runs
 from muster.report.words import bytes_text, duration
-from tests.support.page_data import unpacked
 from tests.support.sample_runs import STACK, sample_runs
 
 ROOT = Path(__file__).parents[3]
@@ -173,7 +171,7 @@ def page_of_spec(small: PageInput, **fields: Any) -> Page:
 def test_names_and_types_but_no_values_that_may_be_secret_are_in_the_page(small: PageInput) -> None:
     for fields in PRIVATE:
         page = page_of_spec(small, **fields)
-        body, plan = render(page).decode(), json.dumps(page.plan)
+        body, plan = render(page).decode() + page_json(page), json.dumps(page.plan)
         assert SECRET not in body, fields
         assert "not shown, because they may be secret" in body, fields
         assert "TOKEN" in plan or "(a list of 2 values, not shown)" in plan, fields
@@ -198,29 +196,6 @@ def test_a_file_allows_its_own_scripts_and_no_network_and_no_text_of_a_run_becom
     block = script_data(page_json(page))
     assert not re.search(r"[<>&]", block)
     assert evil[:9] in json.loads(block)["verdict"]
-
-
-def test_rows_come_back_from_their_columns() -> None:
-    """The inverse on the page is JavaScript, which tests/page runs."""
-    attempts = [
-        {"attempt": 1, "job": "m-r0-a1", "ended_at": "2026-05-04T03:00:01.500Z"},
-        {"attempt": 2, "job": "m-r0-a2"},
-    ]
-    replicas: list[dict[str, Any]] = [
-        {"rank": 0, "state": "Failed", "attempts": attempts, "artifacts": "s3://b/m-r0-a2/model.tar.gz"},
-        {
-            "rank": 1,
-            "state": "Failed",
-            "attempts": [{"attempt": 1, "job": "m-r1-a1", "ended_at": "2026-05-04T03:00:02.000Z"}],
-        },
-        # Another spelling of a time, another name, and a value that only this row has.
-        {"rank": 2, "attempts": [{"attempt": 1, "job": "own", "ended_at": "yesterday"}], "extra": {"a": [1, None]}},
-    ]
-    texts = Texts()
-    for rows in (replicas, replicas[:2], []):
-        columns = json.loads(json.dumps(packed_replicas(rows, texts)))
-        assert unpacked({"texts": texts.all, "replicas": columns})["replicas"] == rows
-    assert "s3://b/m-r{rank}-a{attempt}/model.tar.gz" in texts.all, "each text is there once"
 
 
 def test_a_run_that_has_ended_leads_to_its_page_and_a_thousand_are_less_than_a_megabyte() -> None:
