@@ -69,7 +69,7 @@ _HYPERPOD = "HyperPod"  # a name of AWS
 
 _HEAD = f"""# The spec
 
-*Generated from the models in `muster/contract/spec/spec.py` and `muster/contract/training/` by
+*Generated from the models in `muster/contract/spec/spec_fields.py` and `muster/contract/training/` by
 `python -m docs.generate`; a test checks that it is up to date.*
 
 A spec is one YAML or JSON document of at most {SPEC_BYTES_MAX:,} bytes. The same document is the input of the Step

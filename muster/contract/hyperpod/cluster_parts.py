@@ -12,7 +12,7 @@ from muster.contract.spec.rank_spec import with_override
 from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+    from muster.contract.spec.spec_fields import SpecFields
     from muster.contract.training.overrides import Override
 
 
@@ -25,8 +25,8 @@ class ClusterPart:
 
     ranks: str
     override: Override | None
-    run: Spec
-    spec: Spec
+    run: SpecFields
+    spec: SpecFields
 
     @property
     def on_cluster(self) -> bool:
@@ -45,24 +45,24 @@ class ClusterPart:
         return f"overrides.{self.ranks}.hyperpod" if own else "hyperpod"
 
 
-def uses_cluster(spec: Spec) -> bool:
+def uses_cluster(spec: SpecFields) -> bool:
     """Whether some rank runs on a cluster."""
     return any(part.on_cluster for part in parts_of(spec))
 
 
-def uses_training_jobs(spec: Spec) -> bool:
+def uses_training_jobs(spec: SpecFields) -> bool:
     """Whether some rank runs as training jobs."""
     return any(not part.on_cluster for part in parts_of(spec))
 
 
-def cluster_sections(spec: Spec) -> Iterator[tuple[str, HyperPod]]:
+def cluster_sections(spec: SpecFields) -> Iterator[tuple[str, HyperPod]]:
     """What the ranks on clusters ask for, with the place in the spec where it is written."""
     for part in parts_of(spec):
         if part.on_cluster:
             yield part.section, part.asked
 
 
-def parts_of(spec: Spec) -> Iterator[ClusterPart]:
+def parts_of(spec: SpecFields) -> Iterator[ClusterPart]:
     """The parts of a spec: first the ranks that no override names."""
     # Not walked beyond the last rank: a range that is far too long is one problem of another rule.
     within = range(spec.replicas)

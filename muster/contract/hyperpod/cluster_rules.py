@@ -21,7 +21,7 @@ from muster.contract.training.input_channels import Channel
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
 
 if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+    from muster.contract.spec.spec_fields import SpecFields
 
 OWN_VARIABLES = ("NNODES", "POD_IP", "POD_NAME")
 """What Muster sets in the environment of a pod beside the names that begin with MUSTER_."""
@@ -60,7 +60,7 @@ _TRAINING_JOB_FIELDS = {
 _OVERRIDE_FIELDS = ("spot", "training_plan_arn", "vpc_config")
 
 
-def cluster_problems(spec: Spec) -> Iterator[Problem]:
+def cluster_problems(spec: SpecFields) -> Iterator[Problem]:
     """Every problem of the ranks on clusters. Pure."""
     parts = list(parts_of(spec))
     on_cluster = [part for part in parts if part.on_cluster]
@@ -78,7 +78,7 @@ def cluster_problems(spec: Spec) -> Iterator[Problem]:
     yield from dict.fromkeys(found)
 
 
-def launch_name_problems(run: str, prefix: str, spec: Spec) -> Iterator[Problem]:
+def launch_name_problems(run: str, prefix: str, spec: SpecFields) -> Iterator[Problem]:
     """What is wrong with the names that a launch chooses: Kubernetes takes lower-case letters alone."""
     if not uses_cluster(spec):
         return
@@ -91,7 +91,7 @@ def launch_name_problems(run: str, prefix: str, spec: Spec) -> Iterator[Problem]
         yield StatedProblem("backend", f"the stack's job_prefix is {prefix!r}", remedy, allowed)
 
 
-def _unused_sections(spec: Spec, parts: Iterable[ClusterPart]) -> Iterator[Problem]:
+def _unused_sections(spec: SpecFields, parts: Iterable[ClusterPart]) -> Iterator[Problem]:
     remedy = "set backend: hyperpod, or leave it out"
     statement = "set, and these ranks run as training jobs"
     if spec.hyperpod is not None and not any(part.on_cluster for part in parts):
@@ -101,7 +101,7 @@ def _unused_sections(spec: Spec, parts: Iterable[ClusterPart]) -> Iterator[Probl
             yield StatedProblem(f"overrides.{part.ranks}.hyperpod", statement, remedy)
 
 
-def _name_problems(spec: Spec) -> Iterator[Problem]:
+def _name_problems(spec: SpecFields) -> Iterator[Problem]:
     for field in ("name", "resume_from"):
         value = getattr(spec, field)
         if value is not None and value != value.lower():
@@ -109,7 +109,7 @@ def _name_problems(spec: Spec) -> Iterator[Problem]:
             yield Problem(field, repr(value), "write it in lower case", allowed)
 
 
-def _job_fields(spec: Spec) -> Iterator[Problem]:
+def _job_fields(spec: SpecFields) -> Iterator[Problem]:
     for field, remedy in _TRAINING_JOB_FIELDS.items():
         if getattr(spec, field) not in (None, False, []):
             yield StatedProblem(field, "set, and all ranks run on a cluster", remedy, _JOBS_ALONE)

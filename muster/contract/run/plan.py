@@ -7,7 +7,8 @@ from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 from muster.contract.document import StoredDocument, StoredPart, digest
 from muster.contract.layout import RunLayout
 from muster.contract.run.lineage import Lineage
-from muster.contract.spec.spec import STORED, Spec
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_fields import STORED
 from muster.contract.timestamps import Timestamp
 
 

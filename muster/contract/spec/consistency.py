@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
@@ -15,17 +14,12 @@ from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.secret_references import ALLOWED, read_reference, references
+from muster.contract.spec.spec_fields import ENVIRONMENT_MAX, SpecFields
 from muster.contract.spec.sweep import sweep_problems
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.spec.workflow_history import HISTORY_MAX, RERUN_EVENTS_MAX, rerun_events
 from muster.contract.training.input_channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.overrides import Override, rank_problems
-
-if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
-
-RESERVED_ENVIRONMENT = 8  # of CreateTrainingJob's 100 entries; Muster's begin with MUSTER_
-ENVIRONMENT_MAX = 100 - RESERVED_ENVIRONMENT
 
 
 class InconsistentSpecError(ValueError):
@@ -36,7 +30,7 @@ class InconsistentSpecError(ValueError):
         super().__init__("the fields do not fit together")
 
 
-def inconsistencies(spec: Spec) -> Iterator[Problem]:
+def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
     """Every problem between the fields of `spec`. Pure."""
     yield from _program_problems(spec)
     yield from sweep_problems(spec)
@@ -63,13 +57,13 @@ def inconsistencies(spec: Spec) -> Iterator[Problem]:
         yield from cluster_problems(spec)
 
 
-def _names_clusters(spec: Spec) -> bool:
+def _names_clusters(spec: SpecFields) -> bool:
     """Whether anything in the spec is about clusters."""
-    parts: list[Spec | Override] = [spec, *spec.overrides.values()]
+    parts: list[SpecFields | Override] = [spec, *spec.overrides.values()]
     return any(part.backend is Backend.HYPERPOD or part.hyperpod is not None for part in parts)
 
 
-def _training_job_problems(spec: Spec) -> Iterator[Problem]:
+def _training_job_problems(spec: SpecFields) -> Iterator[Problem]:
     """What SageMaker would refuse, or what cannot work as a replica."""
     yield from spec.algorithm_problems()
     yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
@@ -88,7 +82,7 @@ def _training_job_problems(spec: Spec) -> Iterator[Problem]:
     yield from spec.model_problems(spec.input_data_config)
 
 
-def _program_problems(spec: Spec) -> Iterator[Problem]:
+def _program_problems(spec: SpecFields) -> Iterator[Problem]:
     if spec.trainer is None and spec.entrypoint is None and spec.algorithm_name is None and not _program_in_image(spec):
         remedy = "name the function to call, as package.module:function"
         yield StatedProblem("trainer", "neither trainer nor entrypoint is set", remedy)
@@ -105,11 +99,11 @@ def _program_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("on_early_finish", "stop is set without trainer", remedy)
 
 
-def _program_in_image(spec: Spec) -> bool:
+def _program_in_image(spec: SpecFields) -> bool:
     return spec.recipe is not None and spec.recipe.brings_program
 
 
-def _recipe_problems(spec: Spec) -> Iterator[Problem]:
+def _recipe_problems(spec: SpecFields) -> Iterator[Problem]:
     """What a recipe asks of the rest of the spec."""
     recipe = spec.recipe
     if recipe is None:
@@ -133,7 +127,7 @@ def _recipe_problems(spec: Spec) -> Iterator[Problem]:
         yield Problem("input_data_config", f"{len(spec.input_data_config)} channels", "leave some out", allowed)
 
 
-def _membership_problems(spec: Spec) -> Iterator[Problem]:
+def _membership_problems(spec: SpecFields) -> Iterator[Problem]:
     least = spec.min_replicas
     if least is not None and least > spec.replicas:
         yield Problem("min_replicas", str(least), "lower it", f"at most replicas ({spec.replicas})")
@@ -147,7 +141,7 @@ def _membership_problems(spec: Spec) -> Iterator[Problem]:
         yield Problem("rendezvous.min_participants", str(members), "lower it", allowed)
 
 
-def _watch_problems(spec: Spec) -> Iterator[Problem]:
+def _watch_problems(spec: SpecFields) -> Iterator[Problem]:
     if not spec.has_trainer and spec.watch != Watch():
         yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
     if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
@@ -156,7 +150,7 @@ def _watch_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("watch.loss.then", statement, remedy)
 
 
-def _budget_problems(spec: Spec) -> Iterator[Problem]:
+def _budget_problems(spec: SpecFields) -> Iterator[Problem]:
     for failure_class, budget in spec.reruns.items():
         if budget.max_delay_seconds < budget.delay_seconds:
             allowed = f"at least delay_seconds ({budget.delay_seconds})"
@@ -172,7 +166,7 @@ def _budget_problems(spec: Spec) -> Iterator[Problem]:
         yield StatedProblem("reruns", statement, "lower max_reruns or max_delay_seconds", allowed)
 
 
-def _override_problems(spec: Spec) -> Iterator[Problem]:
+def _override_problems(spec: SpecFields) -> Iterator[Problem]:
     yield from rank_problems(spec.overrides, spec.replicas)
     for ranks, override in spec.overrides.items():
         field = f"overrides.{ranks}"
@@ -200,7 +194,7 @@ def _override_problems(spec: Spec) -> Iterator[Problem]:
         yield from _channel_problems(spec, override, f"{field}.input_data_config")
 
 
-def _channel_problems(spec: Spec, part: Spec | Override, field: str) -> Iterator[Problem]:
+def _channel_problems(spec: SpecFields, part: SpecFields | Override, field: str) -> Iterator[Problem]:
     vpc = spec.vpc_config is not None or part.vpc_config is not None
     return channel_problems(part.input_data_config, spec.training_input_mode, field, vpc=vpc)
 
@@ -212,7 +206,7 @@ def _reserved_names(environment: Iterable[str], field: str) -> Iterator[Problem]
             yield StatedProblem(f"{field}.{key}", "this name is reserved", remedy)
 
 
-def _reference_problems(spec: Spec) -> Iterator[Problem]:
+def _reference_problems(spec: SpecFields) -> Iterator[Problem]:
     """References to secrets that nothing could read."""
     for field, value in references(spec).items():
         if read_reference(value) is None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.spec.sweep import with_sweep
 from muster.contract.training.overrides import Override, override_of
 
 if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+    from muster.contract.spec.spec_fields import SpecFields
+
+S = TypeVar("S", bound="SpecFields")
 
 
-def spec_of_rank(spec: Spec, rank: int) -> Spec:
+def spec_of_rank(spec: S, rank: int) -> S:
     """The values that hold for `rank`."""
     override = override_of(rank, spec.overrides)
     overridden = spec if override is None else with_override(spec, override)
     return with_sweep(overridden, rank) if spec.sweep else overridden
 
 
-def with_override(spec: Spec, override: Override) -> Spec:
+def with_override(spec: S, override: Override) -> S:
     """`spec` with the values of `override` in place of its own."""
     update: dict[str, object] = {
         "backend": override.backend or spec.backend,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+    from muster.contract.spec.spec_fields import SpecFields
 
 ALLOWED = "secretsmanager:NAME, secretsmanager:ARN, each with #key for one value of a JSON object, or ssm:/path/name"
 _HEADS = ("secretsmanager:", "ssm:")
@@ -64,7 +64,7 @@ def read_reference(value: str) -> SecretReference | None:
     return SecretReference(service, name, key)
 
 
-def references(spec: Spec) -> dict[str, str]:
+def references(spec: SpecFields) -> dict[str, str]:
     """The references of a spec, right or wrong, by their fields: also those of single ranks."""
     values: dict[str, object] = {f"environment.{name}": value for name, value in spec.environment.items()}
     for ranks, override in spec.overrides.items():

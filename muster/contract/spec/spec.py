@@ -2,176 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import ValidationInfo, field_validator, model_validator
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
-
-from muster.contract import names
-from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.backend import Backend
 from muster.contract.errors import StatedProblem
-from muster.contract.hyperpod.cluster_fields import HyperPod
-from muster.contract.spec.checkpoint_tiers import CheckpointTiers
-from muster.contract.spec.consistency import ENVIRONMENT_MAX, InconsistentSpecError, inconsistencies
-from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
-from muster.contract.spec.metric_sinks import MetricSinks
-from muster.contract.spec.policies import ContinuationPolicy, OnEarlyFinish, OnReplicaFailure, Rendezvous
+from muster.contract.spec.consistency import InconsistentSpecError, inconsistencies
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.recipe_reference import RecipeReference
-from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
-from muster.contract.spec.run_limits import LimitFields
-from muster.contract.spec.sweep import Sweep, with_sweep_defaults
-from muster.contract.spec.watch_rules import Watch
-from muster.contract.training.algorithm_specification import AlgorithmFields
-from muster.contract.training.data_and_output import StorageFields
-from muster.contract.training.model_package import ModelPackageFields
-from muster.contract.training.model_source import ModelFields
-from muster.contract.training.network_access import AccessFields
-from muster.contract.training.observation import ObservationFields
-from muster.contract.training.overrides import Overrides
-from muster.contract.training.resources import AUTO, DEFAULT_INSTANCE_TYPE, ResourceFields
-from muster.contract.training.source_channels import SourceFields
-from muster.contract.training.stopping_condition import TimeFields
-from muster.contract.training.values import Argument, EnvironmentKey, EnvironmentValue, TagKey, TagValue, Wording
+from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
+from muster.contract.spec.spec_fields import STORED, SpecFields
+from muster.contract.spec.sweep import with_sweep_defaults
+from muster.contract.training.resources import AUTO, DEFAULT_INSTANCE_TYPE
 
 # Step Functions: the input of an execution and of a task has at most 262,144 bytes; the rest is for the names that
 # the workflow puts beside the spec.
 SPEC_BYTES_MAX = 260_000
-RESERVED_TAGS = 6  # of CreateTrainingJob's 50
-
-STORED = {"stored": True}
-"""The validation context of a spec that a plan holds: it was accepted, perhaps by another version of Muster.
-
-Rules between fields that came later do not apply to it, and failure classes that this version does not know are left
-out. So the limits of a single field may only be widened; whatever is to be refused from now on is a rule in
-consistency.py.
-"""
 
 
-class Spec(
-    LimitFields,
-    AlgorithmFields,
-    SourceFields,
-    StorageFields,
-    ResourceFields,
-    TimeFields,
-    AccessFields,
-    ObservationFields,
-    ModelPackageFields,
-    ModelFields,
-):
-    """One run: what every replica executes, on what instances, and what its failures mean.
-
-    The base classes hold the fields of a training job (`muster/contract/training`); the fields here are those of a run.
-    """
-
-    name: Annotated[
-        str | None,
-        Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
-        Wording("letters, digits and single hyphens between them"),
-    ] = Field(default=None, description="the run's name")
-    replicas: int = Field(ge=1, le=names.REPLICAS_MAX, description="how many replicas train together")
-    trainer: Annotated[
-        str | None,
-        Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),
-        Wording("package.module:function"),
-    ] = Field(default=None, description="the function that trains, as `package.module:function`")
-    backend: Backend = Field(
-        default=Backend.TRAINING_JOB,
-        strict=False,
-        description="where replicas run: `training-job`, or `hyperpod`, a cluster of the stack's settings",
-    )
-    hyperpod: HyperPod | None = Field(default=None, description="the jobs of replicas whose backend is `hyperpod`")
-    kwargs: dict[str, JsonValue] = Field(
-        default_factory=dict, description="the trainer's keyword arguments; with `hook` the algorithm's settings"
-    )
-    recipe: RecipeReference | None = Field(
-        default=None,
-        description="a SageMaker recipe: the path or URI of a file, or a mapping of where it is and what replaces its "
-        "values. `muster launch` resolves it, fills in the fields that are left out, and keeps its name and digest",
-    )
-    entrypoint: list[Argument] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=100,
-        description="the container's program, instead of a trainer (ContainerEntrypoint)",
-    )
-    arguments: list[Argument] = Field(
-        default_factory=list, max_length=100, description="the entrypoint's arguments (ContainerArguments)"
-    )
-    hook: Hook | None = Field(
-        default=None,
-        description="the library whose Trainer gets Muster's callback in the entrypoint, an unmodified Python program",
-    )
-    environment: dict[EnvironmentKey, EnvironmentValue] = Field(
-        default_factory=dict,
-        max_length=ENVIRONMENT_MAX,
-        description="environment of the container. For a secret write where it is, which the container reads when it "
-        "starts: `secretsmanager:NAME`, `secretsmanager:NAME#key` or `ssm:/path/name`",
-    )
-    tags: dict[TagKey, TagValue] = Field(
-        default_factory=dict, max_length=50 - RESERVED_TAGS, description="tags of every training job"
-    )
-    overrides: Overrides = Field(
-        default_factory=dict, description="different values for some ranks, by ranks such as `0-3` or `0,2,8-11`"
-    )
-    sweep: Sweep = Field(
-        default_factory=dict,
-        description="values by rank, such as `kwargs.learning_rate: [0.1, 0.2]`; names without `kwargs.`, "
-        "`hyper_parameters.` or `environment.` are values of the recipe. The replicas of a sweep train apart",
-    )
-    reruns: dict[FailureClass, Budget] = Field(
-        default_factory=dict, description="retry budget per failure class; classes left out keep their default"
-    )
-    on_replica_failure: OnReplicaFailure = Field(
-        default=OnReplicaFailure.TERMINATE,
-        strict=False,
-        description="what the loss of a replica means for the run; with `sweep` the default is `continue`",
-    )
-    min_replicas: int | None = Field(
-        default=None,
-        ge=1,
-        le=names.REPLICAS_MAX,
-        description="with `continue`: how many replicas must be able to succeed; default all, with `sweep` one",
-    )
-    on_early_finish: OnEarlyFinish = Field(
-        default=OnEarlyFinish.CONTINUE,
-        strict=False,
-        description="what follows when a trainer returns while other replicas train on: `continue`: they go on "
-        "without it; `stop`: they end after their next round",
-    )
-    rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="how long replicas wait for each other")
-    checkpoints: CheckpointTiers | None = Field(
-        default=None, description="how often replicas save their inner state between two rounds; none: never"
-    )
-    watch: Watch = Field(default_factory=Watch, description="rules that watch the training, and what follows")
-    metrics: MetricSinks = Field(
-        default_factory=MetricSinks, description="where metrics go beside the log, the status and the page"
-    )
-    continuation_policy: ContinuationPolicy | None = Field(
-        default=None, alias="continue", description="whether a failed run gets a continuation"
-    )
-    resume_from: Annotated[
-        str | None,
-        Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
-        Wording("a run's name"),
-    ] = Field(default=None, description="a run that has ended, which this run continues from its last committed round")
+class Spec(SpecFields):
+    """One run: what every replica executes, on what instances, and what its failures mean. Its fields fit together."""
 
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_sweep(cls, value: object) -> object:
         return with_sweep_defaults(value) if isinstance(value, dict) else value
-
-    @field_validator("reruns", mode="before")
-    @classmethod
-    def _class_names(cls, value: object, info: ValidationInfo) -> object:
-        # A strict model takes no text for an enum; the keys of a document are always text.
-        if not isinstance(value, dict):
-            return value
-        known = {item.value: item for item in DEFAULT_BUDGETS}
-        if info.context == STORED:
-            return {known[key]: budget for key, budget in value.items() if key in known}
-        return {known.get(key, key) if isinstance(key, str) else key: budget for key, budget in value.items()}
 
     @field_validator("recipe", mode="before")
     @classmethod
@@ -207,40 +60,3 @@ class Spec(
                 "rendezvous": rendezvous,
             }
         )
-
-    @property
-    def has_trainer(self) -> bool:
-        """Whether Muster's replica runs the program: only then are there rounds, and the rules of `watch`."""
-        return self.trainer is not None or self.hook is not None
-
-    @property
-    def trains_apart(self) -> bool:
-        """Whether each replica has rounds of its own: those of a sweep with a trainer."""
-        return bool(self.sweep) and self.has_trainer
-
-    @property
-    def called(self) -> tuple[str | None, dict[str, JsonValue]]:
-        """The function that a replica calls, and its keyword arguments; of a hooked program, the one that runs it."""
-        program = None if self.hook is None else hooked_program(self.entrypoint or [""], self.arguments)
-        if self.hook is None or program is None:
-            return self.trainer, self.kwargs
-        return HOOKED, hooked_kwargs(self.hook, program, self.kwargs)
-
-    @property
-    def has_spot(self) -> bool:
-        """Whether some rank runs on spot instances."""
-        return self.spot or any(override.spot for override in self.overrides.values())
-
-    @property
-    def quorum(self) -> int:
-        """How many replicas must be able to succeed for the run to continue."""
-        return self.min_replicas if self.min_replicas is not None else self.replicas
-
-    @property
-    def min_participants(self) -> int:
-        """How many contributions make a round."""
-        return 1 if self.sweep else self.rendezvous.min_participants or self.quorum
-
-    def budget(self, failure_class: FailureClass) -> Budget:
-        """The retry budget for a class: the spec's, else the default."""
-        return self.reruns.get(failure_class, DEFAULT_BUDGETS[failure_class])

@@ -10,9 +10,9 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
@@ -20,25 +20,19 @@ from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.private_values import kind_of, may_be_secret
 from muster.contract.spec.sweep_values import FIELDS, of_spec
 from muster.contract.training.values import (
-    LINE,
     EnvironmentKey,
     EnvironmentValue,
     HyperParameterKey,
     HyperParameterValue,
-    Wording,
 )
 
 if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
+    from muster.contract.spec.spec_fields import SpecFields
 
-_NAMES_MAX = 50
+S = TypeVar("S", bound="SpecFields")
+
 # Status and page show the values of a sweep, and of an environment none.
 _SECRET = re.compile(r"SECRET|PASSWORD|CREDENTIAL|TOKEN|(^|_)KEY", re.IGNORECASE)
-
-Name = Annotated[
-    str, Field(min_length=1, max_length=512, pattern=LINE), Wording("a name or a path such as kwargs.learning_rate")
-]
-Sweep = Annotated[dict[Name, list[JsonValue]], Field(max_length=_NAMES_MAX)]
 
 
 def with_sweep_defaults(document: Mapping[str, object]) -> dict[str, object]:
@@ -50,7 +44,7 @@ def with_sweep_defaults(document: Mapping[str, object]) -> dict[str, object]:
     return {"on_replica_failure": policy, **least, **document}
 
 
-def with_sweep(spec: Spec, rank: int) -> Spec:
+def with_sweep(spec: S, rank: int) -> S:
     """`spec` with the values of `rank` in its fields."""
     fields: dict[str, dict[str, JsonValue]] = {
         "kwargs": dict(spec.kwargs),
@@ -73,7 +67,7 @@ def _with_value(values: Mapping[str, JsonValue], path: Sequence[str], value: Jso
     return {**values, key: value}
 
 
-def sweep_problems(spec: Spec) -> Iterator[Problem]:
+def sweep_problems(spec: SpecFields) -> Iterator[Problem]:
     """Problems of a spec with `sweep`."""
     for name, values in spec.sweep.items():
         if len(values) != spec.replicas:
@@ -110,7 +104,7 @@ def _may_be_secret(name: str) -> bool:
     return bool(_SECRET.search(key)) if field == "environment" else may_be_secret(name)
 
 
-def _nearest(spec: Spec, name: str) -> str:
+def _nearest(spec: SpecFields, name: str) -> str:
     known = [f"{field}.{key}" for field in FIELDS for key in getattr(spec, field)]
     keys = {key.partition(".")[2]: key for key in known}
     near = difflib.get_close_matches(name, keys, 1) or difflib.get_close_matches(name, known, 1)
@@ -119,7 +113,7 @@ def _nearest(spec: Spec, name: str) -> str:
     return "begin with kwargs., hyper_parameters. or environment., or name a recipe"
 
 
-def _field_problems(spec: Spec, name: str, values: Sequence[JsonValue]) -> Iterator[Problem]:
+def _field_problems(spec: SpecFields, name: str, values: Sequence[JsonValue]) -> Iterator[Problem]:
     field, _, key = name.partition(".")
     if field == "kwargs":
         yield from _argument_problems(spec, name, key.split("."))
@@ -135,7 +129,7 @@ def _field_problems(spec: Spec, name: str, values: Sequence[JsonValue]) -> Itera
         yield Problem(f"sweep.{name}", found, f"write texts that {field} can have, such as '0.1'")
 
 
-def _argument_problems(spec: Spec, name: str, path: Sequence[str]) -> Iterator[Problem]:
+def _argument_problems(spec: SpecFields, name: str, path: Sequence[str]) -> Iterator[Problem]:
     if not spec.has_trainer:
         remedy = "sweep hyper_parameters, environment or values of the recipe"
         yield StatedProblem(f"sweep.{name}", "kwargs are swept without trainer", remedy)

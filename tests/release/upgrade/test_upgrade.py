@@ -41,7 +41,7 @@ EDITS = [
         )
     ),
     Edit(
-        "muster/contract/spec/spec.py",
+        "muster/contract/spec/spec_fields.py",
         '    rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="',
         '    added_later: int = Field(default=1, description="")\n'
         '    rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="',
