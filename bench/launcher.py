@@ -19,8 +19,8 @@ from bench.table import Row
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import REPLICAS_MAX, JobName
 from muster.contract.run.execution_input import execution_input
+from muster.contract.spec.retry_budget import HISTORY_MAX
 from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.spec.workflow_history import HISTORY_MAX
 from muster.infra.settings.stack_settings import RunsTable
 
 _DAY = 86_400

@@ -38,8 +38,7 @@ from muster.contract.spec.spec_reader import parse_spec_text
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.hints import LEFT_OUT
-from muster.contract.training.model_package import ModelPackageFields
-from muster.contract.training.model_source import ModelFields
+from muster.contract.training.model_source import ModelFields, ModelPackageFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.resources import ResourceFields

@@ -42,8 +42,7 @@ def _synthesize() -> None:
         os.environ.setdefault(name, value)
     from aws_cdk import App  # noqa: PLC0415
 
-    from muster.infra.published_stack import published_stack  # noqa: PLC0415
-    from muster.infra.stack import MusterStack, StackFiles, bucket_template  # noqa: PLC0415
+    from muster.infra.stack import MusterStack, StackFiles, bucket_template, published_stack  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
     target = Platform(app.node.try_get_context("target") or Platform.AWS)

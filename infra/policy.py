@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from aws_cdk import Aws, Stack
+from aws_cdk import ArnFormat, Aws, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
+
+from muster.contract.names import TRAINING_LOG_GROUP
 
 
 class Target(Enum):
@@ -150,4 +152,14 @@ def allow_publishing(topic: sns.Topic, sid: str, service: str) -> None:
             principals=[service_of_account(service, Stack.of(topic).account)],
             resources=[topic.topic_arn],
         )
+    )
+
+
+def log_group_arn(stack: Stack, rest: str) -> str:
+    """The ARN of the group and what follows its name: `:log-stream:…` for streams."""
+    return stack.format_arn(
+        service="logs",
+        resource="log-group",
+        resource_name=f"{TRAINING_LOG_GROUP}{rest}",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
     )

@@ -19,8 +19,7 @@ from muster.contract.spec.recipe_reference import recipe_folder
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.encryption import use_key
-from muster.infra.job_log_group import log_group_arn
-from muster.infra.policy import Statement, Target, policy_statements, read, service_of_account, write
+from muster.infra.policy import Statement, Target, log_group_arn, policy_statements, read, service_of_account, write
 from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.

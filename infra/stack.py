@@ -1,4 +1,4 @@
-"""The stack. It only composes constructs."""
+"""The stack, which only composes constructs; and the stack that CloudFormation deploys by itself, without the CDK."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from aws_cdk import App, CfnOutput, Environment, IStackSynthesizer, PermissionsBoundary, Stack, Tags, Token
+from aws_cdk import (
+    App,
+    CfnOutput,
+    CfnParameter,
+    DefaultStackSynthesizer,
+    Environment,
+    IStackSynthesizer,
+    PermissionsBoundary,
+    Stack,
+    Tags,
+    Token,
+)
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
@@ -20,6 +31,7 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.training.source_delivery import package_key
 from muster.infra.build_places import WORKFLOW
 from muster.infra.deploy.bundle import build_bundle, build_replica_package
+from muster.infra.deploy.cdk_tools import ASSETS_PREFIX
 from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
 from muster.infra.functions.event_delivery import DeadLetters, EventBus
@@ -29,10 +41,8 @@ from muster.infra.hyperpod.notices_queue import NoticesQueue
 from muster.infra.hyperpod.pod_role import PodRole
 from muster.infra.monitoring.console_links import ConsoleLinks
 from muster.infra.monitoring.dashboard import Dashboard
-from muster.infra.monitoring.health_alarms import HealthAlarms
-from muster.infra.monitoring.introduction import example_input, introduction
-from muster.infra.monitoring.stock_registry import StockRegistry
-from muster.infra.monitoring.watched_resources import WatchedResources
+from muster.infra.monitoring.health_alarms import HealthAlarms, WatchedResources
+from muster.infra.monitoring.introduction import StockRegistry, example_input, introduction
 from muster.infra.rendezvous_bucket import (
     InboxTopic,
     NoticesTopic,
@@ -42,8 +52,13 @@ from muster.infra.rendezvous_bucket import (
 )
 from muster.infra.replica_role import ReplicaRole
 from muster.infra.settings.cluster_table import network_of
-from muster.infra.settings.snap_start import region_problems
-from muster.infra.settings.stack_settings import SETTINGS_METADATA, BucketTable, Platform, StackSettings
+from muster.infra.settings.stack_settings import (
+    SETTINGS_METADATA,
+    BucketTable,
+    Platform,
+    StackSettings,
+    snap_start_problems,
+)
 from muster.infra.workflow.state_machine import Workflow
 
 
@@ -131,7 +146,7 @@ class MusterStack(Stack):
             permissions_boundary=_boundary(settings.stack.permissions_boundary),
             **options,
         )
-        for problem in region_problems(settings, None if Token.is_unresolved(self.region) else self.region):
+        for problem in snap_start_problems(settings, None if Token.is_unresolved(self.region) else self.region):
             raise ConfigurationError(str(problem))
         # The same template in every app, whatever flags that app has.
         for flag, value in _FEATURE_FLAGS.items():
@@ -281,3 +296,35 @@ def _queue_limit(settings: StackSettings) -> dict[str, str]:
     """The variable that makes runs queue up; absent where the deployment sets no limit."""
     limit = settings.runs.max_concurrent_replicas
     return {} if limit is None else {"MUSTER_MAX_CONCURRENT_REPLICAS": str(limit)}
+
+
+_BUCKET, _PREFIX = "AssetsBucket", "AssetsPrefix"
+
+
+def published_stack(app: App, settings: StackSettings, files: StackFiles) -> MusterStack:
+    """The stack with the parameters `AssetsBucket` and `AssetsPrefix` in the place of the CDK's own bucket.
+
+    They name where the functions' code lies: Lambda reads it from a bucket of the stack's own region.
+    """
+    synthesizer = DefaultStackSynthesizer(
+        file_assets_bucket_name=f"${{{_BUCKET}}}",
+        bucket_prefix=f"${{{_PREFIX}}}",
+        generate_bootstrap_version_rule=False,
+    )
+    stack = MusterStack(app, settings.stack.name, settings=settings, files=files, synthesizer=synthesizer)
+    CfnParameter(
+        stack,
+        _BUCKET,
+        description="Bucket of this region with the files that lie beside this template",
+        allowed_pattern=r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+        constraint_description="must be the name of a bucket, without s3://",
+    )
+    CfnParameter(
+        stack,
+        _PREFIX,
+        description="First part of their keys, with a slash at its end; empty where they lie at the top of the bucket",
+        default=ASSETS_PREFIX,
+        allowed_pattern=r"([^/].*/)?",
+        constraint_description="must be empty or end with a slash, and not begin with one",
+    )
+    return stack

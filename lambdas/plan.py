@@ -8,8 +8,8 @@ from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.replica_access import ReplicaAccess
+from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.contract.spec.workflow_history import REARM_SECONDS
 from muster.contract.training.source_delivery import PACKAGE_FILE
 from muster.control.aws.aws_errors import outages_named
 from muster.control.aws.timer_schedules import Timers

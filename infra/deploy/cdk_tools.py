@@ -129,7 +129,7 @@ def cdk_environment(
         target: where the stack is deployed.
         assembly: the folder that the app writes.
         settings: the settings file.
-        published: whether the template is one for CloudFormation alone (muster.infra.published_stack).
+        published: whether the template is one for CloudFormation alone (muster.infra.stack).
     """
     # Validating the template takes 3 of the 4 s of a synthesis. The tests do it; so does every deployment to AWS.
     validation = {"CDK_VALIDATION": "false"} if target is Platform.LOCAL else {}

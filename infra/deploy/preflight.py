@@ -23,8 +23,7 @@ from muster.infra.deploy.key_policy import missing_statements, role_trust, state
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from muster.infra.deploy.settings_changes import shown
 from muster.infra.settings.settings_file import own_data_problems
-from muster.infra.settings.snap_start import region_problems
-from muster.infra.settings.stack_settings import StackSettings
+from muster.infra.settings.stack_settings import StackSettings, snap_start_problems
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
 _PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
@@ -90,7 +89,7 @@ class Preflight:
                 remedy = f"select it with --profile{' or --region' if key == 'region' else ''}, or correct the file"
                 yield StatedProblem(f"stack.{key}", f"the file says {wanted}, the credentials lead to {found}", remedy)
         if self.settings.stack.region is None:  # otherwise the settings file has been refused
-            yield from region_problems(self.settings, self.place.region)
+            yield from snap_start_problems(self.settings, self.place.region)
         yield from foreign_resources(self.settings.tables, self.place)
 
     def _prefix_problems(self) -> Iterator[Problem]:

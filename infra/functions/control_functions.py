@@ -24,9 +24,8 @@ from muster.infra.functions.triggers import TriggerContext
 from muster.infra.hyperpod.cluster_access import CalledBy, make_cluster_access
 from muster.infra.hyperpod.notices_queue import NoticesQueue
 from muster.infra.hyperpod.pod_role import eks_cluster_arns
-from muster.infra.job_log_group import log_group_arn
 from muster.infra.launcher_role import LauncherRole
-from muster.infra.policy import Target, policy_statements, service_of_account
+from muster.infra.policy import Target, log_group_arn, policy_statements, service_of_account
 from muster.infra.settings.stack_settings import StackSettings
 
 

@@ -1,22 +1,43 @@
-"""CloudWatch alarms on the health of the stack; they notify people.
+"""What is watched of the stack, and the CloudWatch alarms on its health; they notify people.
 
 The launch gate and the deadline of a run are something else: timers, which the function plan creates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR
-from muster.infra.monitoring.watched_resources import WatchedResources, muster_metric
+from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR, SERVICE
 from muster.infra.policy import allow_publishing
+
+
+@dataclass(frozen=True)
+class WatchedResources:
+    """The resources of the stack that have metrics in CloudWatch; the functions by their names.
+
+    `job_prefix` is the stack's mark on Muster's own metrics.
+    """
+
+    state_machine: sfn.StateMachine
+    functions: Mapping[str, lambda_.Function]
+    dead_letters: sqs.Queue
+    job_prefix: str
+
+
+def muster_metric(name: str, service: str) -> cloudwatch.Metric:
+    """Muster's own metric `name` as `service` counts it: one function, or several into one series."""
+    return cloudwatch.Metric(namespace=NAMESPACE, metric_name=name, dimensions_map={SERVICE: service})
+
 
 RERUNS_WITHIN_HOUR_NORMAL = 3
 """A replica is seldom rerun twice within an hour, even while spot capacity is scarce: each delay doubles."""

@@ -18,9 +18,13 @@ from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
 from muster.infra.settings.cluster_table import cluster_table_problems
 from muster.infra.settings.scheduled_runs import schedule_problems
-from muster.infra.settings.snap_start import SETTING as SNAP_START
-from muster.infra.settings.snap_start import region_problems
-from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, StackSettings
+from muster.infra.settings.stack_settings import (
+    REARM_SECONDS_MIN,
+    SNAP_START,
+    Platform,
+    StackSettings,
+    snap_start_problems,
+)
 
 SETTINGS_FILE = "muster.toml"
 DEFAULTS_BYTES_MAX = 3_000
@@ -133,7 +137,7 @@ def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem
     if settings.runs.snap_start and target is Platform.LOCAL:
         remedy = "leave it out for the embedded cloud"
         yield Problem(SNAP_START, "true", remedy, "false on the embedded cloud, which takes no snapshots of functions")
-    yield from region_problems(settings, settings.stack.region)
+    yield from snap_start_problems(settings, settings.stack.region)
     bucket = settings.bucket
     if bucket.existing is not None:
         for key in ("name", "access_logs_bucket", "access_logs_prefix"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.contract.errors import Problem
 from muster.contract.hyperpod.clusters import ClusterName, Clusters
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
@@ -26,6 +28,13 @@ DEFAULT_JOB_PREFIX = "muster"
 SETTINGS_METADATA = "Muster"
 """The key of the template's metadata under which a stack carries its settings."""
 LOCAL_IMAGE = "muster-local/python"  # the only image of the embedded cloud
+
+SNAP_START = "runs.snap_start"
+# SnapStart needs Python 3.12, no container image, no EFS, and at most 512 MB of ephemeral storage.
+# https://docs.aws.amazon.com/lambda/latest/dg/snapstart.html: every commercial region except these two.
+_REGIONS_WITHOUT = ("ap-east-2", "ap-southeast-6")
+_OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-iso", "eusc-")
+_ALLOWED = f"a commercial region of AWS other than {' and '.join(_REGIONS_WITHOUT)}"
 
 
 class Platform(StrEnum):
@@ -331,3 +340,11 @@ def job_prefix_of(stack: str) -> str:
         return DEFAULT_JOB_PREFIX
     digest = hashlib.sha256(stack.encode()).hexdigest()[:5]
     return re.sub("[^a-z0-9]", "", stack.lower())[: PREFIX_MAX - len(digest)] + digest
+
+
+def snap_start_problems(settings: StackSettings, region: str | None) -> Iterator[Problem]:
+    """The problem of a stack that wants snapshots in `region`, if that has none; None is a region not known yet."""
+    if not settings.runs.snap_start or region is None:
+        return
+    if region in _REGIONS_WITHOUT or region.startswith(_OTHER_PARTITIONS):
+        yield Problem(SNAP_START, f"true in {region}", "leave it out, or deploy to another region", _ALLOWED)

@@ -303,7 +303,7 @@ class Muster:
             UnknownRunError: there is no such run.
             ClientError: AWS cannot be reached or refuses.
         """
-        from muster.client.runs.compared_runs import compare_runs  # noqa: PLC0415
+        from muster.client.runs.live_page import compare_runs  # noqa: PLC0415
 
         return compare_runs(self._cloud, a, b)
 

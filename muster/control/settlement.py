@@ -19,7 +19,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_cost import held_seconds, usd_of_ended
-from muster.contract.spec.own_loop_trainer import OWN_LOOP
+from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun

@@ -22,7 +22,6 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.executor.handle import BACKEND, JOB, RUN, SUBMITTED, ReplicaHandle, run_of
 from muster.executor.launching import Fields, instance_type_of, launch_spec
-from muster.executor.replica_logs import log_text
 from muster.executor.replica_result import CollectedResult, result_of, state_of
 
 # How often `collect` looks whether all replicas that it waits for were cancelled, while their run continues.
@@ -251,3 +250,17 @@ def _result(run: Run) -> Result | None:
         return run.result()
     except NoResultError:
         return None
+
+
+def log_text(rank: int, job: str, lines: Sequence[LogLine]) -> str:
+    """The lines, each job's below a line that names it; `job` is the one that is named while there are none."""
+    if not lines:
+        return f"[rank {rank}] job={job}: no CloudWatch log stream yet (the job is pending or has not started)."
+    text: list[str] = []
+    stream = None
+    for line in lines:
+        if line.stream != stream:
+            stream = line.stream
+            text.append(f"[rank {rank}] job={line.job} stream={stream}")
+        text.append(line.message)
+    return "\n".join(text)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.contract.errors import MusterError, SpecError, StatedProblem
-from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
+from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonata import Jsonata
 
-from muster.contract.spec import workflow_history
+from muster.contract.spec import retry_budget
 from muster.infra.workflow.workflow_definition import armed_definition
 from tests.support.template import REARM_SECONDS, ROOT, Template
 
@@ -161,7 +161,7 @@ def test_no_state_gives_up_before_its_function_does(template: Template) -> None:
                 [limit] = [seconds for logical_id, seconds in timeouts.items() if logical_id.startswith(called)]
                 # What is no literal is a re-arm period, which no run has shorter than that of runs on clusters.
                 seconds = state.get("TimeoutSeconds")
-                assert (seconds if isinstance(seconds, int) else workflow_history.REARM_SECONDS) >= limit, name
+                assert (seconds if isinstance(seconds, int) else retry_budget.REARM_SECONDS) >= limit, name
 
     check(deployed(template))
 

@@ -4,6 +4,6 @@ from functools import cache
 
 import botocore.session
 
-from muster.client.aws.service_models import ServiceModels
+from muster.client.aws.light_session import ServiceModels
 
 botocore.session.create_loader = cache(ServiceModels)

@@ -28,7 +28,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel
 
 import muster.control
-from muster.client.aws import roll_ups
+from muster.client.aws import recorded_runs
 from muster.client.runs import run_list, run_progress
 from muster.contract.document import StoredDocument
 from muster.contract.errors import MusterError
@@ -517,7 +517,7 @@ def installed(world: World) -> Iterator[None]:
                 put(module, name, stand_in)
     put(function, "single_metric", lambda *_, **__: nullcontext())
     put(parallel, "ThreadPoolExecutor", lambda **_: SimulatedPool(world))
-    for module in (roll_ups, run_list, run_progress):
+    for module in (recorded_runs, run_list, run_progress):
         put(module, "ThreadPoolExecutor", lambda **_: SerialPool())
     put(parallel, "random", SteadyRandom(world))
     opened = classmethod(lambda _, *services: SimulatedClients(_opening[-1], services))

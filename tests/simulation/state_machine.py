@@ -18,7 +18,7 @@ from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from muster.contract import timestamps
-from muster.contract.spec.workflow_history import HISTORY_MAX
+from muster.contract.spec.retry_budget import HISTORY_MAX
 from tests.memory.workflow import Answer, Workflow
 from tests.simulation.kernel import Activity, Kernel
 

@@ -13,8 +13,8 @@ from bench.rounds.crowd import crowd
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
+from muster.contract.spec.retry_budget import HISTORY_MAX, REARM_SECONDS, RERUN_EVENTS_MAX
 from muster.contract.spec.spec_reader import parse_spec
-from muster.contract.spec.workflow_history import HISTORY_MAX, REARM_SECONDS, RERUN_EVENTS_MAX
 from muster.control.aws.store import TRIES
 from muster.infra.settings.stack_settings import REARM_SECONDS_MIN, Platform, RunsTable
 

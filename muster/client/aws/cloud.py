@@ -16,11 +16,9 @@ from muster.client.aws.training_jobs import TrainingJobs
 from muster.client.aws.workflow_executions import WorkflowExecutions
 
 if TYPE_CHECKING:
-    from muster.client.aws.ended_days import EndedDays
-    from muster.client.aws.hyperpod_clusters import HyperPodClusters
     from muster.client.aws.light_session import AnySession
-    from muster.client.aws.log_events import LogEvents
-    from muster.client.aws.roll_ups import RollUps
+    from muster.client.aws.log_events import HyperPodClusters, LogEvents
+    from muster.client.aws.recorded_runs import EndedDays, RollUps
 
 
 class Cloud:
@@ -48,21 +46,21 @@ class Cloud:
     @cached_property
     def roll_ups(self) -> RollUps:
         """What the control plane has written of the replicas of each run."""
-        from muster.client.aws.roll_ups import RollUps  # noqa: PLC0415
+        from muster.client.aws.recorded_runs import RollUps  # noqa: PLC0415
 
         return RollUps(self.objects)
 
     @cached_property
     def ended_days(self) -> EndedDays:
         """The runs that have ended, by day."""
-        from muster.client.aws.ended_days import EndedDays  # noqa: PLC0415
+        from muster.client.aws.recorded_runs import EndedDays  # noqa: PLC0415
 
         return EndedDays(self.objects)
 
     @cached_property
     def clusters(self) -> HyperPodClusters:
         """The HyperPod clusters of the account."""
-        from muster.client.aws.hyperpod_clusters import HyperPodClusters  # noqa: PLC0415
+        from muster.client.aws.log_events import HyperPodClusters  # noqa: PLC0415
 
         return HyperPodClusters(self.connection)
 

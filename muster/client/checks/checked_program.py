@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.checks.python_modules import Found
-from muster.contract.spec.own_loop_trainer import OWN_LOOP
+from muster.contract.spec.hook import OWN_LOOP
 
 _TRAINER = re.compile(r"([a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)*):([a-zA-Z_]\w*)")
 

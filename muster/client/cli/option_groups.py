@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
-from muster.client.client_errors import UnknownRunError
+from muster.client.client_errors import OptionError, UnknownRunError
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import LightSession
@@ -144,3 +146,23 @@ def _with_nearest(error: UnknownRunError, options: dict[str, object], made: dict
 def _keyword(group: type, name: str) -> inspect.Parameter:
     annotation = get_type_hints(group, include_extras=True)[name]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=annotation)
+
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def read_time(option: str, text: str) -> datetime:
+    """The time that `10m` (ago) or an ISO time names; one without a zone is local.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        remedy = "write an age like 90s, 10m, 2h or 3d, or a time like 2026-11-21T09:30:00Z"
+        raise OptionError(text, remedy, option) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from muster.client.cli.time_option import read_time
+from muster.client.cli.option_groups import read_time
 from muster.client.client_errors import OptionError
 
 if TYPE_CHECKING:

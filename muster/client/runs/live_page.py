@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
 from muster.client.aws.cloud import Cloud
-from muster.client.client_errors import NoPlanError
+from muster.client.client_errors import NoPlanError, SameRunError
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.runs.status_text import queue_text, status_word
@@ -20,6 +21,7 @@ from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaResult
+from muster.report.comparison import ComparedRun, Comparison, compare
 from muster.report.page_contents import PageInput, make_page
 from muster.report.page_model import Page, ReplicaView
 from muster.report.rounds import RoundTable
@@ -115,3 +117,25 @@ def _replica(replica: ReplicaStatus, attempts: tuple[Attempt, ...], settled: Rep
         problem=settled.problem if settled else None,
         finished_early=replica.finished_early,
     )
+
+
+def compare_runs(cloud: Cloud, a: str, b: str) -> Comparison:
+    """The runs `a` and `b` side by side: the calls of a page for each.
+
+    Raises:
+        SameRunError: `a` is `b`.
+        NoPlanError: one of them was refused, or has just started.
+        UnknownRunError: there is no such run.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    if a == b:
+        raise SameRunError(a)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        before, after = pool.map(lambda run: _read(cloud, run), (a, b))
+    return compare(before, after)
+
+
+def _read(cloud: Cloud, run: str) -> ComparedRun:
+    source = PageSource(cloud, run)
+    page = source.look()
+    return ComparedRun(page=page, reason=source.reason, spec=source.spec)

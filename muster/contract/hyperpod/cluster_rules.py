@@ -15,8 +15,7 @@ from muster.contract.hyperpod.cluster_fields import Elastic, LogRule, Volume
 from muster.contract.hyperpod.cluster_parts import ClusterPart, parts_of, uses_cluster
 from muster.contract.hyperpod.pod_fragments import fragment_problems
 from muster.contract.hyperpod.pod_resources import resource_problems
-from muster.contract.hyperpod.pod_tree import MEMORY_VOLUME, OWN_PATHS, TREE_VOLUME
-from muster.contract.hyperpod.pod_work import POD_WORK_BYTES_MAX
+from muster.contract.hyperpod.pod_work import MEMORY_VOLUME, OWN_PATHS, POD_WORK_BYTES_MAX, TREE_VOLUME
 from muster.contract.training.input_channels import Channel
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
 

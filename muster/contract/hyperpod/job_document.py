@@ -15,8 +15,15 @@ from muster.contract.hyperpod.notices import NOTICES
 from muster.contract.hyperpod.object_identity import ANNOTATION_PLAN, API_VERSION, KIND, job_labels, service_account
 from muster.contract.hyperpod.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME, POD_COMMAND, STOP_SECONDS
 from muster.contract.hyperpod.pod_resources import pod_resources
-from muster.contract.hyperpod.pod_tree import MEMORY_PATH, MEMORY_VOLUME, TREE_PATHS, TREE_VOLUME
-from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel, PodWork
+from muster.contract.hyperpod.pod_work import (
+    ENV_POD_WORK,
+    MEMORY_PATH,
+    MEMORY_VOLUME,
+    TREE_PATHS,
+    TREE_VOLUME,
+    PodChannel,
+    PodWork,
+)
 from muster.contract.layout import s3_uri
 from muster.contract.names import JobName
 from muster.contract.run.job_request import (

@@ -1,15 +1,31 @@
-"""What the first process of a pod does: what SageMaker does round the container of a training job."""
+"""What the first process of a pod does: what SageMaker does round the container of a training job.
+
+Mounted in every pod are shared memory, and the folders below /opt/ml that are written.
+"""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
 
 ENV_POD_WORK = "MUSTER_POD_WORK"
 """The environment variable of a pod that holds its `PodWork` as JSON."""
 # Linux: one text of a process's environment has at most 128 KiB (MAX_ARG_STRLEN), its name included.
 POD_WORK_BYTES_MAX = 128 * 1024 - len(ENV_POD_WORK) - 2
+
+
+MEMORY_VOLUME, TREE_VOLUME = "dshm", "opt-ml"
+MEMORY_PATH = "/dev/shm"  # noqa: S108 # the container's own, which PyTorch fills
+# Folder by folder, as SageMaker does: an image may have its code in /opt/ml/code.
+_FOLDERS = ("input", "model", "output", "checkpoints")
+_LOCAL_STATES = "local-states"
+
+OWN_PATHS = (MEMORY_PATH, *(f"{DEFAULT_BASE_DIR}/{folder}" for folder in _FOLDERS))
+"""Paths that no volume of a spec may hide."""
+TREE_PATHS = {f"{DEFAULT_BASE_DIR}/{folder}": folder for folder in (*_FOLDERS, _LOCAL_STATES)}
+"""The paths of the tree with their folders in its volume. A volume of a spec may keep the local states instead."""
 
 
 class PodChannel(StoredPart):

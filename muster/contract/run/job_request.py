@@ -21,7 +21,7 @@ from muster.contract.run.replica_variables import (
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.spec.spec import Spec
 from muster.contract.training.input_channels import Channel
-from muster.contract.training.model_package import ModelPackageFields
+from muster.contract.training.model_source import ModelPackageFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.section import members

@@ -1,6 +1,7 @@
 """`hook`: an unmodified Python program whose library's Trainer gets Muster's callback, so that it trains in a run.
 
-`kwargs` are then the settings of the algorithm: how often the replicas exchange, and how.
+`kwargs` are then the settings of the algorithm: how often the replicas exchange, and how. Beside it the trainer for
+programs with a loop of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ Hook = Literal["huggingface", "lightning"]
 
 HOOKED = "muster.replica.entry.hooked_program:train"
 """The trainer that runs such a program in a replica."""
+
+OWN_LOOP = "muster.replica.legacy:train"
+"""The trainer that calls a trainer with a loop of its own, as the former entrypoint did."""
+
+
+def own_loop_kwargs(trainer: str, kwargs: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The keyword arguments of `OWN_LOOP`, for the trainer `package.module:function` and its own arguments."""
+    return {"trainer": trainer, "kwargs": dict(kwargs)}
+
 
 _SETTINGS: Mapping[str, type] = {
     "sync_every": int,

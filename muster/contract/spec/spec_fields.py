@@ -20,8 +20,7 @@ from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
-from muster.contract.training.model_package import ModelPackageFields
-from muster.contract.training.model_source import ModelFields
+from muster.contract.training.model_source import ModelFields, ModelPackageFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
 from muster.contract.training.overrides import Overrides

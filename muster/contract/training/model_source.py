@@ -12,6 +12,7 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.input_channels import Channel
+from muster.contract.training.section import Section
 from muster.contract.training.values import LINE, S3Uri, Wording
 
 MODEL_CHANNEL = "model"
@@ -152,3 +153,26 @@ def with_model(document: Mapping[Any, Any], source: ModelSource) -> dict[Any, An
     if package is not None and isinstance(config, Mapping):
         filled["model_package_config"] = {**package, **config}
     return filled
+
+
+class ModelPackageConfig(Section):
+    """Packages that a job starts from and registers, of models whose weights stay with AWS. The group is required."""
+
+    model_package_group_arn: Annotated[
+        str,
+        Field(max_length=2_048, pattern=_ARN + r"model-package-group/\S{1,2048}$"),
+        Wording("arn:aws:sagemaker:region:123456789012:model-package-group/name", "write the group's whole ARN"),
+    ] = Field(description="the group that gets the package of the trained model")
+    source_model_package_arn: Annotated[
+        str | None,
+        Field(max_length=2_048, pattern=_ARN + r"model-package/\S{1,2048}$"),
+        Wording("arn:aws:sagemaker:region:123456789012:model-package/name/1", "write the package's whole ARN"),
+    ] = Field(default=None, description="the package whose model is trained further or evaluated")
+
+
+class ModelPackageFields(Document):
+    """Model packages."""
+
+    model_package_config: ModelPackageConfig | None = Field(
+        default=None, description="model packages to start from and to register, for recipes of such models"
+    )

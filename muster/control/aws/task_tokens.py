@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract.document import canonical_json
 from muster.contract.names import RUN_MAX
 from muster.contract.run.record import Decision, Next
-from muster.contract.spec.workflow_history import WAIT_PIECE_SECONDS
+from muster.contract.spec.retry_budget import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import error_code, is_transient
 from muster.control.runtime import clock
 

@@ -6,12 +6,14 @@ reads its configuration from the environment while it is imported: nothing impor
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NotRequired, TypedDict
@@ -19,6 +21,7 @@ from typing import Any, NotRequired, TypedDict
 from ministack.core import iam_actions, lambda_runtime, responses
 from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, sns, stepfunctions
 
+from muster.local.faults import LostNotice
 from muster.local.ministack import (
     arn_checks,
     dead_letter_delivery,
@@ -33,6 +36,7 @@ from muster.local.ministack.eks import access_entries, access_entry_resources, p
 from muster.local.ministack.ended_executions import TaskTokens
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
+from muster.local.service.fault_book import FaultBook
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
@@ -303,3 +307,19 @@ def stop_functions() -> None:
     """End the processes of all functions."""
     lambda_runtime.reset()
     _processes.end()
+
+
+def lose_object_events(faults: FaultBook) -> None:
+    """Let MiniStack lose those of S3's events that a fault names; the objects are there."""
+    s3._fire_s3_event_async = _losing(s3._fire_s3_event_async, faults)
+
+
+def _losing(fire: Callable[..., Any], faults: FaultBook) -> Callable[..., Any]:
+    @functools.wraps(fire)
+    def fired(*arguments: Any, **further: Any) -> Any:
+        key = str(further["key"] if "key" in further else arguments[1])
+        if faults.take(LostNotice, lambda fault: fnmatchcase(key, fault.key)) is not None:
+            return None
+        return fire(*arguments, **further)
+
+    return fired

@@ -24,7 +24,7 @@ from hypercorn.asyncio import serve
 from starlette.types import ASGIApp
 
 from muster.contract.aws.partitions import dns_suffix
-from muster.local.certificate_authority import ServerCertificates
+from muster.local.certificate_authority import ServerCertificates, bundle_in, ensure_certificates
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
 from muster.local.counted_calls import CallLog
@@ -33,7 +33,6 @@ from muster.local.ministack.partition_source import read_for_partition
 from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.region_partitions import partition_of
-from muster.local.service.certificates import bundle_in, ensure_certificates
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.rate_limiter import RateLimiter
 from muster.local.service.server_config import tls_config
@@ -144,7 +143,7 @@ async def _serve(
 ) -> None:
     # Not before now: MiniStack reads the environment while it is imported.
     read_for_partition(partition_of(settings.region), dns_suffix(settings.region))
-    from muster.local.ministack import adaptations, object_events  # noqa: PLC0415
+    from muster.local.ministack import adaptations  # noqa: PLC0415
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415
     from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
 
@@ -152,7 +151,7 @@ async def _serve(
     processes = ProcessPool()
     adaptations.adapt(directory.scratch / "code", Account(settings.account_id, settings.region))
     faults, calls = FaultBook(), CallLog()
-    object_events.install(faults)
+    adaptations.lose_object_events(faults)
     host = Host(Account(settings.account_id, settings.region), loop)
     hosted, variables = None, container_variables(state.endpoint, state.ca_file)
     if settings.hyperpod is not None:

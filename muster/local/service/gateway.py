@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 from ministack.app import app as ministack_application
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from muster.local.cloud_state import OBSERVER_HEADER
 from muster.local.counted_calls import Call
@@ -29,7 +29,6 @@ from muster.local.sagemaker.service_errors import Caller, ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
 from muster.local.service import request_checks, service_quotas
 from muster.local.service.admin_api import AdminApi, Books
-from muster.local.service.hidden_keys import HidingSend, reads_object
 from muster.local.service.http_request import EndpointRequest, break_off, discard
 from muster.local.service.passed_roles import PassedRole, passed_role
 from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
@@ -170,6 +169,47 @@ class Gateway:
     def _list_quotas(self, document: Any, caller: Caller) -> Mapping[str, object]:
         caller.authorise(service_quotas.ACTION, "*", {})
         return service_quotas.list_service_quotas(document, self.account)
+
+
+_READS = frozenset({"GetObject", "HeadObject"})
+_DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+
+def reads_object(call: Call) -> bool:
+    """Whether a call is one whose 404 may be hidden."""
+    return call.service == "s3" and call.operation in _READS
+
+
+class HidingSend:
+    """Passes an answer on, with 403 in place of MiniStack's 404 where the caller `may_list` the bucket not.
+
+    S3's documentation of GetObject and HeadObject, *Permissions*: without s3:ListBucket a request for a key that does
+    not exist gets 403. Such a request has no prefix, so a role that may list some prefixes only is among these callers.
+    """
+
+    def __init__(self, send: Send, may_list: Callable[[], Awaitable[bool]]) -> None:
+        self._send = send
+        self._may_list = may_list
+        self._held: Message | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Take one message of the answer."""
+        if message["type"] == "http.response.start" and message["status"] == 404:
+            self._held = message
+            return
+        if self._held is None:
+            await self._send(message)
+            return
+        start, self._held = self._held, None
+        # A bucket that does not exist is no secret.
+        if b"NoSuchBucket" in message.get("body", b"") or await self._may_list():
+            await self._send(start)
+            await self._send(message)
+            return
+        body = _DENIED if message.get("body") else b""
+        headers = [(b"content-type", b"application/xml"), (b"content-length", str(len(body)).encode())]
+        await self._send({"type": "http.response.start", "status": 403, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
 
 
 def _needs_no_signature(request: EndpointRequest) -> bool:

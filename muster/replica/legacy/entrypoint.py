@@ -29,7 +29,7 @@ from muster.contract.exits import ReplicaExit
 from muster.contract.names import REPLICAS_MAX, run_name
 from muster.contract.run.replica_variables import ENV_RANK
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
+from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.entry.container_environment import Environment
 from muster.replica.entry.main import main as run_replica

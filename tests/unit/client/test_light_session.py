@@ -8,8 +8,7 @@ from botocore.exceptions import UnknownServiceError
 from botocore.loaders import create_loader
 
 from muster.client.aws.connection import open_session
-from muster.client.aws.light_session import AnySession, LightSession
-from muster.client.aws.service_models import ServiceModels
+from muster.client.aws.light_session import AnySession, LightSession, ServiceModels
 from muster.client.client_errors import CredentialsError
 
 FILES = {

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from muster.client.cli import watch_commands
 from muster.client.cli.json_answers import Started
-from muster.client.cli.log_filter import read_ranks
 from muster.client.cli.log_text import printer, text_of
-from muster.client.cli.option_groups import StackOptions
+from muster.client.cli.option_groups import StackOptions, read_time
 from muster.client.cli.output import print_answer
-from muster.client.cli.time_option import read_time
+from muster.client.cli.watch_commands import read_ranks
 from muster.client.client_errors import BusyError, OptionError
 from muster.client.logs.log_lines import LogEvent, LogLine, LogQuery, read_regex
 from muster.client.logs.log_reader import LogReader

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from muster.client.client_errors import DeniedError, NoResultError, SameRunError, UnknownRunError
-from muster.client.runs.compared_runs import compare_runs
 from muster.client.runs.event_log import EventKind
+from muster.client.runs.live_page import compare_runs
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_state import RunState
 from muster.contract.layout import RunLayout

@@ -12,7 +12,7 @@ import pytest
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.source_check import check_source, read_checked
 from muster.contract.errors import SpecError
-from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
+from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 
 TRAINING = """
     import functools

@@ -9,8 +9,7 @@ from muster.contract.run.job_request import REPLICA_ENTRYPOINT
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec import hook
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
-from muster.contract.spec.hook import HOOKED, hooked_program
-from muster.contract.spec.own_loop_trainer import OWN_LOOP
+from muster.contract.spec.hook import HOOKED, OWN_LOOP, hooked_program
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.hints import FORMER

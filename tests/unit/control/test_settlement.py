@@ -13,7 +13,7 @@ from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
 from muster.contract.run.training_pace import Pace
-from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
+from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
 from muster.control import settlement

@@ -35,14 +35,13 @@ from muster.contract.errors import MusterError, RunNameTakenError, SpecError
 from muster.contract.names import RUN_MAX, JobName
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.spec.own_loop_trainer import OWN_LOOP
+from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.plan import make_plan
 from muster.executor import GpuError, HandleError, MusterExecutor, ReplicaHandle
-from muster.executor.executor import can_do_without
+from muster.executor.executor import can_do_without, log_text
 from muster.executor.handle import run_of
 from muster.executor.launching import instance_type_of, launch_spec
-from muster.executor.replica_logs import log_text
 from muster.executor.replica_result import result_of
 from tests.memory import Fault, lost_answer, throttle
 from tests.memory.calls import AwsError

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from muster.local.certificate_authority import bundle_in, ensure_certificates
 from muster.local.cloud_errors import NotRunningError, OtherEndpointError
 from muster.local.cloud_state import StateDirectory
 from muster.local.commands.shell_cloud import shell_state
-from muster.local.service.certificates import bundle_in, ensure_certificates
 from tests.support.local_samples import STATE
 
 

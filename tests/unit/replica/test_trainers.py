@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.own_loop_trainer import OWN_LOOP, own_loop_kwargs
+from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import queue
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +17,6 @@ from muster.local.hyperpod.cluster_calls import ClusterCalls, Operation, cluster
 from muster.local.hyperpod.cluster_events import ClusterEvents
 from muster.local.hyperpod.cluster_settings import ClusterSettings
 from muster.local.hyperpod.embedded_cluster import ClusterParts, EmbeddedCluster
-from muster.local.hyperpod.hosting.event_queue import EventQueue
 from muster.local.hyperpod.pods.pod_machine import PodMachine
 from muster.local.ministack.host import Host
 from muster.local.processes.process_pool import ProcessPool
@@ -40,6 +42,31 @@ class ServiceParts:
     """Folder of the cluster: its pods, nodes and certificates."""
     endpoint: Mapping[str, str]
     """Environment variables with which a container reaches the services."""
+
+
+_log = logging.getLogger(__name__)
+_Entry = tuple[str, str, Mapping[str, object], str]
+
+
+class EventQueue:
+    """Puts events on the bus from a thread of its own; `put` never blocks."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._entries: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="cluster-events", daemon=True).start()
+
+    def put(self, source: str, detail_type: str, detail: Mapping[str, object], resource: str) -> None:
+        """Put an event on the default bus."""
+        self._entries.put((source, detail_type, detail, resource))
+
+    def _run(self) -> None:
+        while True:
+            entry = self._entries.get()
+            try:
+                self._host.put_event(*entry)
+            except Exception:
+                _log.exception("The event %s was not sent", entry[1])
 
 
 class HostedCluster:

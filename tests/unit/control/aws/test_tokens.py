@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from muster.contract import timestamps
 from muster.contract.errors import ConflictError, MissingDocumentError, NewerDocumentError
 from muster.contract.run.record import Decision, Next
-from muster.contract.spec.workflow_history import WAIT_PIECE_SECONDS
+from muster.contract.spec.retry_budget import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import is_transient
 from muster.control.aws.task_tokens import remaining_delay, workflow_state
 from muster.control.runtime import clock

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from muster.contract.hyperpod.notices import NoticeKind
+from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.contract.spec.workflow_history import REARM_SECONDS
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, node_event
 from tests.support.handlers import ENVIRONMENT, Handler, loader
 from tests.support.source_patch import ROOT

@@ -3,8 +3,7 @@
 import ssl
 from pathlib import Path
 
-from muster.local.certificate_authority import ServerCertificates, create_certificates
-from muster.local.service.certificates import ensure_certificates
+from muster.local.certificate_authority import ServerCertificates, create_certificates, ensure_certificates
 
 
 def chain_is_taken(paths: ServerCertificates, *, strict: bool, name: str = "127.0.0.1") -> bool:
