@@ -94,7 +94,7 @@ def test_the_commands_of_a_stack(
     assert any(action == "s3:GetObject" for one in ask("policy")[0]["policy"]["Statement"] for action in one["Action"])
     assert {one["gpu"] for one in ask("gpus")[0]["types"]} >= {"H100"}
     assert ask("continue", told) == [{"run": f"{told}-x2", "parent": told}]
-    assert ask("rerun --watch", told)[-1]["state"] == "succeeded"
+    assert ask("continue --watch", told)[-1]["state"] == "succeeded"
     assert (
         ask("launch --watch", "run.json", "--name", f"{told}-again", "--stack", "Muster")[-1]["run"] == f"{told}-again"
     )
