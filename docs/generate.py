@@ -33,7 +33,8 @@ from muster.contract.document import Document, written_fields
 from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
-from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
+from muster.contract.spec.spec import SPEC_BYTES_MAX
+from muster.contract.spec.spec_fields import SpecFields
 from muster.contract.spec.spec_reader import parse_spec_text
 from muster.contract.training.algorithm_specification import AlgorithmFields
 from muster.contract.training.data_and_output import StorageFields
@@ -130,7 +131,7 @@ _JSON_VALUES = "mapping of names to JSON values"
 
 # The parts of the spec in the order of the page, each with its introduction.
 _PARTS: tuple[tuple[str, str, type[Document]], ...] = (
-    ("The run", "", Spec),
+    ("The run", "", SpecFields),
     ("The limits of the run", "", LimitFields),
     ("The container", "", AlgorithmFields),
     ("The source", _SOURCE, SourceFields),
