@@ -303,7 +303,12 @@ class _Ledger:
         """The round is over for the process."""
         if update.residual is None or self._before is None or not self._before.size:
             return
-        if self._counts(round_) == self._rendezvous.seat.claim.epoch:
+        counted = self._counts(round_)
+        if counted is not None and counted > self._rendezvous.seat.epoch:
+            # A successor counts: this process contributes to no further round.
+            return
+        if counted is not None:
+            # What counts may be of a former process: it has sent what this one holds, and left another residual.
             self._has_counted.add(round_ % self._world.setting.fragments)
             expected = self._left(round_, self._first(round_))
         else:

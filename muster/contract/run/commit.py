@@ -183,6 +183,10 @@ class Commit(StoredDocument):
         others: dict[str, object] = {"excluded": (), "excluded_before": (), "absent": (), "finished": (), "epochs": ()}
         return self.model_copy(update={**others, "members": tuple(alone), "pace": None, "last": None, "time_use": use})
 
+    def counted_claim(self, rank: int) -> int | None:
+        """The claim under which `rank` has given what counts in the round; None if it has no part in the mean."""
+        return None if self.void else next((member.epoch for member in self.members if member.rank == rank), None)
+
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""
         return rank in self.named

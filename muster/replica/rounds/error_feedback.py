@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -17,15 +18,22 @@ class Residual:
     the contribution, it is again what it was before: such a contribution leaves no trace.
     """
 
-    def __init__(self, values: Floats, before: Floats, kept: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        values: Floats,
+        before: Floats,
+        kept: Callable[[int], None] = lambda _: None,
+        left: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
         """For `values`, which change in place.
 
         Args:
             before: room for a copy of them.
             kept: saves the residual after a round that has not counted the contribution.
+            left: replaces it by what a contribution to a round under another claim has left.
         """
         self.values = values
-        self.before, self._kept = before, kept
+        self.before, self._kept, self._left = before, kept, left
         self.is_lent = False  # to a contribution that no round has counted yet
 
     def lend(self) -> None:
@@ -44,6 +52,14 @@ class Residual:
         if not counts:
             self.take_back()
             self._kept(round_)
+        self.is_lent = False
+
+    def hand_over(self, round_: int, epoch: int) -> None:
+        """The round counts what a former process of this replica has given under the claim `epoch`.
+
+        That one began with the same residual, and has sent it.
+        """
+        self._left(round_, epoch)
         self.is_lent = False
 
 
@@ -79,7 +95,7 @@ class StoredErrorFeedback:
         values = self._residual[part]
         if self._before.size < values.size:
             self._before = np.empty(values.size, np.float32)
-        residual = Residual(values, self._before[: values.size], self._keep)
+        residual = Residual(values, self._before[: values.size], self._keep, partial(self._replace, part))
         self._lent = part, residual
         return residual
 
@@ -106,6 +122,16 @@ class StoredErrorFeedback:
         """Continue with `residual`; None changes nothing."""
         if self._residual is not None and residual is not None:
             self._residual[...] = residual
+
+    def _replace(self, part: slice, round_: int, epoch: int) -> None:
+        """Continue with what the contribution to `round_` under the claim `epoch` has left, if that is stored."""
+        if self._residual is None:
+            return
+        found = None if self._checkpoints is None else self._checkpoints.load(round_, epoch)
+        if found is not None and found[0] == round_:
+            self._residual[...] = np.frombuffer(found[1], np.float32)
+        else:
+            self._residual[part] = 0
 
     def _keep(self, round_: int) -> None:
         """Save the residual after a round that counts no contribution of this process: it belongs to no claim."""

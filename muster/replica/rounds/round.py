@@ -90,11 +90,13 @@ class Rounds:
             mine = self._contribute(round_, update)
             commit = self._agree(mine, polling)
         else:
-            self._too_late(round_, update)
+            self._too_late(commit, update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         exchange = self._reduce(commit, mine)
-        if mine is not None and update.residual is not None:
+        if update.residual is not None and exchange.former is not None:
+            update.residual.hand_over(round_, exchange.former)
+        elif update.residual is not None and mine is not None:
             update.residual.settle(round_, counts=exchange.took_part)
         if self.judge is not None:
             seconds = () if mine is None else mine.seconds
@@ -107,10 +109,11 @@ class Rounds:
         Raises:
             FencedError
         """
-        if look(self.context, self.seat.claim, round_, update) is None:
+        commit = look(self.context, self.seat.claim, round_, update)
+        if commit is None:
             self._contribute(round_, update)
         else:
-            self._too_late(round_, update)
+            self._too_late(commit, update)
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""
@@ -145,10 +148,11 @@ class Rounds:
         contribute(self.context, mine)
         return mine
 
-    def _too_late(self, round_: int, update: LocalUpdate) -> None:
+    def _too_late(self, commit: Commit, update: LocalUpdate) -> None:
         update.before_giving(all(each(self.context.link, lambda: is_usable(update.gradient))))
-        if update.residual is not None:
-            update.residual.settle(round_, counts=False)
+        # Of a former process that counts, a rerun finds what that one has left.
+        if update.residual is not None and commit.counted_claim(self.seat.rank) is None:
+            update.residual.settle(commit.round, counts=False)
 
     def _agree(self, mine: Contribution, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""

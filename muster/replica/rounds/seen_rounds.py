@@ -60,9 +60,7 @@ class SeenRounds:
         None if none counts; also for any other round.
         """
         commit = self._commits[-1] if self._commits else None
-        if commit is None or commit.void or commit.round != round_:
-            return None
-        return next((member.epoch for member in commit.members if member.rank == self._seat.rank), None)
+        return None if commit is None or commit.round != round_ else commit.counted_claim(self._seat.rank)
 
     def refuse_second_join(self) -> None:
         """Return if this process has not joined the run yet.

@@ -25,9 +25,10 @@ from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange
 from muster.replica.rounds.round_context import Stops
 from muster.replica.store.checkpoints import Checkpoints
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Encoding, Floats, Records, decode_blocks, encode_records
 from muster.replica.wire.blocks import Blocks
-from tests.support.peers import Run, run_all
+from tests.support.peers import Faults, FaultyStore, Run, run_all
 from tests.support.round_commits import commit_of
 
 COUNT, STATISTICS = 500, 20
@@ -66,14 +67,21 @@ class Explored:
     """A replica whose last elements are statistics."""
 
     def __init__(
-        self, run: Run, rank: int, algorithm: Algorithm, folder: Path | None = None, stop: threading.Event | None = None
+        self,
+        run: Run,
+        rank: int,
+        algorithm: Algorithm,
+        folder: Path | None = None,
+        *,
+        stop: threading.Event | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.values = np.zeros(COUNT, np.float32)
         self.values[-STATISTICS:] = 1
         packing = ArrayPacking(self.values)
         packing.optimized -= STATISTICS
         stops: dict[str, Any] = {} if stop is None else {"stops": Stops(stop, stop)}
-        self.rendezvous: Rendezvous = run.open(rank, **stops)
+        self.rendezvous: Rendezvous = run.open(rank, store=FaultyStore(run.store, faults or Faults()), **stops)
         self.outer = Synchronizer(self.rendezvous, packing, algorithm, NO_OWN, folder)
 
     @property
@@ -222,6 +230,39 @@ def test_a_residual_survives_a_restart_after_a_round_that_counts_no_contribution
     # It is not known before: nothing changes.
     first.restore(None)
     assert values(first) == [1, 1]
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_rerun_has_the_residual_of_its_predecessor_whose_contribution_counts_after_it_joined(
+    tmp_path: Path, copied: bool
+) -> None:
+    run, folder = Run.alone(tmp_path / "run"), tmp_path / "own"
+    reruns: list[Explored] = []
+
+    def rerun(key: str) -> None:
+        # The last look at the claims of the round's members has been made.
+        if key == rendezvous_keys.commit(2):
+            reruns.append(Explored(run, 0, Algorithm(codec="int8"), folder))
+
+    first = Explored(run, 0, Algorithm(codec="int8"), folder, faults=Faults(before_create=rerun))
+    lost = []
+    for step in (1, 2):
+        first.values += np.float32(step) * np.linspace(0, 1, COUNT, dtype=np.float32)
+        first.outer.step(1.0)
+        lost.append(first.residual)
+    (second,) = reruns
+    assert second.residual.tobytes() == lost[0].tobytes()
+    if not copied:
+        for path in folder.glob("muster-residual-*"):
+            path.unlink()
+    second.values += 1
+    outcome = second.outer.step(1.0)
+    assert outcome is not None
+    assert (outcome.round, outcome.took_part) == (2, False)
+    # The round has counted what was left of the round before.
+    assert second.residual.tobytes() == (lost[1] if copied else np.zeros_like(lost[1])).tobytes()
+    # A further rerun has the same.
+    assert Explored(run, 0, Algorithm(codec="int8"), folder).residual.tobytes() == second.residual.tobytes()
 
 
 def test_a_replica_that_is_stopped_has_the_residual_again_however_large(
