@@ -20,6 +20,7 @@ PLAIN: dict[str, Any] = {
     "connections": 1,
     "poisoned": (),
     "declines": None,
+    "overtaken": None,
 }
 RECORDS = ("faults", "activities", "orders")
 

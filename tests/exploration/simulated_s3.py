@@ -122,6 +122,8 @@ class Wire:
         replaces = mode == "overwrite"
         self._request(f"{'write' if replaces else 'create'} {path}")
         world = self._world
+        if world.overtakes(self._process, path):
+            current().pause(f"create {path}")
         stored = world.spoils(path, bytes(body))
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
         if fault == "409" and not replaces and not self._bucket.exists(path):

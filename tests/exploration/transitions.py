@@ -57,6 +57,7 @@ stalled
 told to stop
 cut off from S3
 * rerun after a failure
+a rank is rerun while its round is being committed
 a phase is given by a process that ends
 a phase is resumed
 logged: given-early

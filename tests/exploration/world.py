@@ -46,6 +46,7 @@ from tests.support.rendezvous_keys import is_like, round_of
 RUN = "explored"
 FOR_EVER = 1e9  # seconds: no schedule is that long, so a process that times out waited in vain
 LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect comes
+OVERTAKEN_SECONDS = 60.0  # the longest time that a commit is on its way while a rank is rerun
 LAUNCHER_STEPS = (0, 3, 30)  # how many steps of a replica after the end of one process the others get SIGTERM
 STATES = ("snapshots", "torchft")
 DATA = ("contributions", "reduced", *STATES)
@@ -74,6 +75,7 @@ class Setting:
     poisoned_at: int = 5000  # the byte that is damaged
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
     flips: tuple[int, int] | None = None  # rank and round before which one bit of its parameters changes
+    overtaken: tuple[int, int] | None = None  # rank that is rerun while this round's commit by another is on its way
     outlier: tuple[int, int] | None = None  # rank and round of the one step that is a thousand times as large
     codec: str = "fp32"  # that of the algorithm
     statistics: int = 0  # elements at the end that are averaged, for the front end `diloco`
@@ -198,6 +200,8 @@ class Process:
 
     def work(self, inner: int, round_: int) -> Floats:
         """The pseudo-gradient of the replica's next inner phase: the same in all its processes."""
+        if self.world.overtaking is self:
+            self.world.has_overtaken()
         own = self._works[inner]
         other = next((works for works in self._works if len(works) > len(own)), None)
         own.append(self.world.work(self.rank, round_) if other is None else other[len(own)])
@@ -388,7 +392,8 @@ class World:
         self._created: dict[str, int] = {}
         self._shards: dict[int, list[str]] = {}
         self._works = 0
-        self._declined = self._exploded = False
+        self._declined = self._exploded = self._is_overtaken = False
+        self.overtaking: Process | None = None
         self.sent: dict[tuple[int, int, int, int], Floats] = {}  # by round, rank, claim and first element: see `ledger`
         self._ends_run = 0  # the round with which the run ended by its rule
 
@@ -472,6 +477,32 @@ class World:
         if self.trace is not None:
             self.trace[-1] += f"  [{kinds[number - 1]}]"
         return kinds[number - 1]
+
+    def overtakes(self, process: Process, key: str) -> bool:
+        """Whether a rank is rerun now, while the PUT of `process` is on its way. Once.
+
+        The round's commit may name the rank's former process. The new one joins before it, and trains after it.
+        """
+        if self._is_overtaken or self.setting.overtaken is None:
+            return False
+        rank, round_ = self.setting.overtaken
+        if process.rank == rank or key != rendezvous_keys.commit(round_):
+            return False
+        self._is_overtaken = True
+        self.seen["a rank is rerun while its round is being committed"] += 1
+        for former in [other for other in self.living if other.rank == rank]:
+            self.kill(former)
+        for other in self.living:
+            # All of them: another one would commit the round.
+            other.stall(OVERTAKEN_SECONDS)
+        self.overtaking = self.start(rank, reruns=True)
+        return True
+
+    def has_overtaken(self) -> None:
+        """The new process has joined: the others go on."""
+        self.overtaking = None
+        for other in self.living:
+            other.stall(0)
 
     def expect_late(self, process: Process, key: str, body: bytes) -> None:
         steps = LATE_STEPS[self.steps % len(LATE_STEPS)]
