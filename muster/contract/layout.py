@@ -136,7 +136,7 @@ class RunLayout:
 
     @property
     def spent(self) -> str:
-        """Prefix of the marks that add up what a run with a cost ceiling has spent (`spending.py`)."""
+        """Prefix of the marks that add up what a run with a cost ceiling has spent (`run_cost.py`)."""
         return f"control/{self.run}/spent/"
 
     @property

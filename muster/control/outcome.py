@@ -1,7 +1,7 @@
 """The end of an attempt, whatever reports it: gather the facts, decide, write the decision, announce it.
 
-The decision is pure (decide.py) and is written once, by compare-and-swap. Its consequences (marks, the task token,
-events) are idempotent, and every later call for the same attempt repeats them.
+The decision is pure (rerun_decision.py) and is written once, by compare-and-swap. Its consequences (marks, the task
+token, events) are idempotent, and every later call for the same attempt repeats them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The container's first process, where a replica has several: it starts them, and returns how their group has ended.
 
-It needs no store and does not train, so nothing keeps it from passing a signal on. The rules are in `watch.py`.
+It needs no store and does not train, so nothing keeps it from passing a signal on. The rules are in `process_watch.py`.
 """
 
 from __future__ import annotations
