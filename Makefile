@@ -295,7 +295,7 @@ lock: | $(VENV)/.ready-uv ## Resolve pyproject.toml into the files of requiremen
 # The models of AWS's SDK for HyperPod as a JSON schema; `make test-release` compares it with the SDK that is pinned.
 job-schema: | $(KUBERNETES) ## Derive the schema of HyperPodPyTorchJob from AWS's SDK again
 	@build/kubernetes/bin/python tests/release/oracle/hyperpod_side/job_schema.py > build/job_schema.json
-	@mv build/job_schema.json muster/contract/hyperpod/job_schema.json
+	@mv build/job_schema.json muster/options/hyperpod/contract/job_schema.json
 
 release: check test-release ## Build the release of this commit and verify it: sdist, wheel, template (publishes nothing)
 	@$(BIN)/python -m muster.infra.release

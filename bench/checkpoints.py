@@ -184,7 +184,7 @@ import io, json, sys, time
 import numpy as np
 import torch
 from muster.replica.frontends.torch_arrays import TorchArrays
-from muster.replica.tiers.state_buffer import Layout
+from muster.options.tiers.replica.state_buffer import Layout
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(32)))
 optimizer = torch.optim.AdamW(model.parameters())

@@ -16,7 +16,7 @@ from bench.deployed_stack import KUBERNETES, Stack, open_stack
 from bench.table import Row
 from muster.contract import timestamps
 from muster.local.faults import LostNode
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 _REPLICAS = 4
 _EXITS, _LOST_NODES = 20, 6

@@ -33,12 +33,12 @@ from muster import (
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
 from muster.client.cli.program import app
-from muster.client.verify.check_outcomes import Verification
-from muster.contract.recipe.recipe_catalog import RecipeCatalog
 from muster.contract.timestamps import Timestamp
 from muster.infra.deploy import deploy_answers
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
+from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
+from muster.options.verify.client.check_outcomes import Verification
 
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 

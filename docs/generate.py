@@ -30,7 +30,6 @@ from docs.python_reference import python_reference
 from muster.client.launch.estimate import cost
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document, written_fields
-from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.spec import SPEC_BYTES_MAX
@@ -46,9 +45,10 @@ from muster.contract.training.resources import ResourceFields
 from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Wording
-from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.settings_file import fixed_tables
+from muster.options.hyperpod.infra.cluster_table import ClusterTable
+from muster.options.recipes.contract.recipe_request import WRITTEN_FORMS
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

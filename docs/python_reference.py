@@ -30,7 +30,7 @@ millisecond, and a container needs only the packages of what it uses.
 """
 
 _CLIENTS = ("muster.client.", "muster.contract.", "muster.report.")
-_RECIPES = ("muster.client.recipes.", "muster.contract.recipe.")
+_RECIPES = ("muster.options.recipes.client.", "muster.options.recipes.contract.")
 _FACES = ("torch", "huggingface", "lightning", "torchft", "executor", "local")
 _SECTIONS = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises", "Yields": "Yields"}
 _ITEM = re.compile(r"^(\*{0,2}[\w., |]+?): (.*)$")

@@ -37,8 +37,6 @@ from muster.infra.functions.control_functions import ControlFunctions, FunctionR
 from muster.infra.functions.event_delivery import DeadLetters, EventBus
 from muster.infra.functions.function_table import LOOK_SECONDS
 from muster.infra.functions.handler_function import HandlerSettings
-from muster.infra.hyperpod.notices_queue import NoticesQueue
-from muster.infra.hyperpod.pod_role import PodRole
 from muster.infra.monitoring.console_links import ConsoleLinks
 from muster.infra.monitoring.dashboard import Dashboard
 from muster.infra.monitoring.health_alarms import HealthAlarms, WatchedResources
@@ -51,7 +49,6 @@ from muster.infra.rendezvous_bucket import (
     notices_topic_name,
 )
 from muster.infra.replica_role import ReplicaRole
-from muster.infra.settings.cluster_table import network_of
 from muster.infra.settings.stack_settings import (
     SETTINGS_METADATA,
     BucketTable,
@@ -60,6 +57,9 @@ from muster.infra.settings.stack_settings import (
     snap_start_problems,
 )
 from muster.infra.workflow.state_machine import Workflow
+from muster.options.hyperpod.infra.cluster_table import network_of
+from muster.options.hyperpod.infra.notices_queue import NoticesQueue
+from muster.options.hyperpod.infra.pod_role import PodRole
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from muster.control.aws.clients import Clients
-from muster.control.kubernetes.cluster_access import AccessRequest, answered, opened, send
 from muster.control.runtime.function import imported, logger, read_event
+from muster.options.hyperpod.control.cluster_access import AccessRequest, answered, opened, send
 
 _open = opened(Clients())
 

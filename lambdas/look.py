@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from muster.contract.hyperpod.wake_events import notices_of
 from muster.control.control_plane import ControlPlane
 from muster.control.look import heed_notices
 from muster.control.runtime.function import Context, imported, logger, metrics, time_left
+from muster.options.hyperpod.contract.wake_events import notices_of
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 

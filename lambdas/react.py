@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from muster.contract.hyperpod.wake_events import cluster_of, is_of_cluster
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JobStateChange, react
 from muster.control.runtime.function import Context, imported, logger, metrics, read_event, time_left
+from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 

@@ -58,14 +58,6 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import Cost as Cost
     from muster.client.launch.estimate import Quota as Quota
     from muster.client.logs.log_lines import LogLine as LogLine
-    from muster.client.recipes.recipe import Recipe as Recipe
-    from muster.client.recipes.recipe import Resolution as Resolution
-    from muster.client.recipes.recipe_template import RecipeTemplate as RecipeTemplate
-    from muster.client.recipes.recipe_template import SpecifiedValue as SpecifiedValue
-    from muster.client.recipes.recipe_values import PlannedRecipe as PlannedRecipe
-    from muster.client.recipes.recipe_values import RecipeDifference as RecipeDifference
-    from muster.client.recipes.recipe_values import RecipeSource as RecipeSource
-    from muster.client.recipes.recipe_values import RecipeValue as RecipeValue
     from muster.client.runs.cancellation import Cancellation as Cancellation
     from muster.client.runs.dead_letter import DeadLetter as DeadLetter
     from muster.client.runs.dead_letter import GivenUpBy as GivenUpBy
@@ -96,8 +88,6 @@ if TYPE_CHECKING:
     from muster.contract.errors import RecipeError as RecipeError
     from muster.contract.errors import RunNameTakenError as RunNameTakenError
     from muster.contract.errors import SpecError as SpecError
-    from muster.contract.hyperpod.cluster_job import ClusterJob as ClusterJob
-    from muster.contract.recipe.resolved_recipe import Origin as Origin
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
     from muster.contract.run.ended_run import FailureCount as FailureCount
@@ -116,9 +106,19 @@ if TYPE_CHECKING:
     from muster.contract.run.result import Result as Result
     from muster.contract.run.run_cost import SpotSaving as SpotSaving
     from muster.contract.run.verdict import Verdict as Verdict
-    from muster.contract.spec.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.spec.spec import Spec as Spec
-    from muster.contract.spec.watch_rules import Rule as Rule
+    from muster.options.hyperpod.contract.cluster_job import ClusterJob as ClusterJob
+    from muster.options.recipes.client.recipe import Recipe as Recipe
+    from muster.options.recipes.client.recipe import Resolution as Resolution
+    from muster.options.recipes.client.recipe_template import RecipeTemplate as RecipeTemplate
+    from muster.options.recipes.client.recipe_template import SpecifiedValue as SpecifiedValue
+    from muster.options.recipes.client.recipe_values import PlannedRecipe as PlannedRecipe
+    from muster.options.recipes.client.recipe_values import RecipeDifference as RecipeDifference
+    from muster.options.recipes.client.recipe_values import RecipeSource as RecipeSource
+    from muster.options.recipes.client.recipe_values import RecipeValue as RecipeValue
+    from muster.options.recipes.contract.recipe_reference import RunRecipe as RunRecipe
+    from muster.options.recipes.contract.resolved_recipe import Origin as Origin
+    from muster.options.watch.contract.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
     from muster.replica.context import Context as Context
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo

@@ -8,9 +8,9 @@ trainer.train()
 
 from __future__ import annotations
 
+from muster.options.frameworks.replica.huggingface_callback import DiLoCoCallback
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
-from muster.replica.frontends.huggingface_callback import DiLoCoCallback
 from muster.replica.model.final_model import FinalModel
 
 __all__ = ["Algorithm", "Context", "DiLoCoCallback", "FinalModel"]

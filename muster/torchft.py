@@ -10,7 +10,7 @@ manager.shutdown()
 
 from __future__ import annotations
 
+from muster.options.torchft.replica.torchft_manager import Manager
 from muster.replica.context import Context
-from muster.replica.frontends.torchft_manager import Manager
 
 __all__ = ["Context", "Manager"]

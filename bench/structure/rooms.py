@@ -8,14 +8,14 @@ OPTIONS = {
     "HyperPod": r"hyperpod|kubernetes|(^|/)eks/|/pod/|cluster|kueue",
     "recipes": r"/recipe|recipes?_|hub_|/hubs",
     "verify": r"/verify",
-    "TorchX": r"muster/torchx/",
-    "executor": r"muster/executor/|muster/replica/legacy/",
+    "TorchX": r"/torchx/",
+    "executor": r"/executor|/own_loop",
     "torchft": r"torchft",
     "frameworks": r"huggingface|lightning|hydra_plugin",
-    "tiers": r"/tiers/",
-    "watch": r"/watching/|watch_rules|/watch\.py",
-    "sinks": r"/sinks/|tensorboard|wandb|mlflow",
-    "sweeps of values": r"sweep_v",
+    "tiers": r"/options/tiers/",
+    "watch": r"/options/watch/",
+    "sinks": r"/options/sinks/",
+    "sweeps of values": r"/options/sweeps/",
 }
 """Each option with a pattern that its files match, wherever they lie today."""
 _PATTERNS = {name: re.compile(pattern) for name, pattern in OPTIONS.items()}

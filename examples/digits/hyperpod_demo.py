@@ -23,7 +23,7 @@ from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import Result, RunStatus, Spec
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import LostNode
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 SPEC = Path(__file__).with_name("hyperpod.yaml")
 

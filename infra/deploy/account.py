@@ -21,9 +21,9 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
-from muster.infra.deploy.cluster_preflight import ClusterState
 from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.stack_settings import SETTINGS_METADATA
+from muster.options.hyperpod.infra.cluster_preflight import ClusterState
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -29,8 +30,9 @@ from muster.infra.deploy.function_dependencies import (
 )
 from muster.infra.settings.stack_settings import Platform
 
-_SOURCES = ("__init__.py", "contract", "control", "report", "lambdas")
-_DATA = ("report/assets", "contract/aws", "contract/hyperpod")  # the page's parts, instance types, a job's schema
+_PARTS = ("contract", "control", "report")  # the packages that the functions run, with those parts of each option
+_DATA = ("report/assets", "contract/aws")  # the page's parts, instance types
+_OPTIONS = "options"
 _HANDLERS = "muster/lambdas/"
 _REQUIREMENTS = "lambdas/requirements.txt"
 _REPLICA_PACKAGES = ("contract", "replica")
@@ -59,7 +61,10 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
     dependencies = folder / f"{target.key}-{_digest([requirements.read_bytes(), pruning])}"
     if not dependencies.is_dir():
         install(requirements, target, dependencies)
-    sources = {_name(path, package): path for path in [*_modules(package, _SOURCES), *_data(package, _DATA)]}
+    sources = {
+        _name(path, package): path
+        for path in [*_modules(package, ("__init__.py", "lambdas")), *_parts(package, _PARTS), *_data(package, _DATA)]
+    }
     parts = (part for name, path in sources.items() for part in (name.encode(), path.read_bytes()))
     replica_package = build_replica_package(package, folder)
     content = f"{dependencies.name} {_digest([*parts, replica_package.read_bytes()])}"
@@ -76,8 +81,8 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
 def build_replica_package(package: Path = PACKAGE, folder: Path | None = None) -> Path:
     """The path of the replica package, made of the package `muster` in `package` and written to `folder`."""
     archive = _made(folder) / PACKAGE_FILE
-    names = ("__init__.py", *_replica_modules(package), *_REPLICA_PACKAGES)
-    sources = [*_modules(package, names), *_data(package, _REPLICA_DATA)]
+    names = ("__init__.py", *_replica_modules(package))
+    sources = [*_modules(package, names), *_parts(package, _REPLICA_PACKAGES), *_data(package, _REPLICA_DATA)]
     files = {_name(path, package): path for path in sources}
     _write_zip(
         {**files, "__main__.py": package / _REPLICA_MAIN, "requirements.txt": package / _REPLICA_REQUIREMENTS}, archive
@@ -87,11 +92,11 @@ def build_replica_package(package: Path = PACKAGE, folder: Path | None = None) -
 
 def _replica_modules(package: Path) -> Iterator[str]:
     """The public modules that trainers import: those that need nothing of Muster's but the replica's packages."""
-    replica = tuple(f"muster.{name}." for name in _REPLICA_PACKAGES)
+    replica = re.compile(rf"muster\.({_OPTIONS}\.\w+\.)?({'|'.join(_REPLICA_PACKAGES)})\.")
     for path in sorted(package.glob("[a-z]*.py")):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        if all(name.startswith(replica) for name in imported if name.partition(".")[0] == "muster"):
+        if all(replica.match(name) for name in imported if name.partition(".")[0] == "muster"):
             yield path.name
 
 
@@ -116,6 +121,19 @@ def _modules(package: Path, names: tuple[str, ...]) -> Iterator[Path]:
     for name in names:
         path = package / name
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def _parts(package: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """The Python files of these packages of the core and of each option, and what the options' read beside them."""
+    yield from _modules(package, names)
+    options = package / _OPTIONS
+    yield from sorted(options.glob("__init__.py"))
+    for option in sorted(path.parent for path in options.glob("*/__init__.py")):
+        folders = [option / name for name in names if (option / name).is_dir()]
+        if folders:
+            yield option / "__init__.py"
+        for folder in folders:
+            yield from sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".json", ".csv"))
 
 
 def _data(package: Path, names: tuple[str, ...]) -> Iterator[Path]:

@@ -27,7 +27,6 @@ from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from muster.infra.deploy.resource_changes import resource_changes
 from muster.infra.deploy.settings_changes import Change, setting_changes, shown, values, version_change
 from muster.infra.deploy.template_limits import oversized
-from muster.infra.settings.cluster_table import local_cluster_tables
 from muster.infra.settings.settings_file import (
     SETTINGS_FILE,
     parse_settings,
@@ -35,6 +34,7 @@ from muster.infra.settings.settings_file import (
     read_settings_file,
 )
 from muster.infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
+from muster.options.hyperpod.infra.cluster_table import local_cluster_tables
 
 _RESOURCES_SHOWN = 20
 

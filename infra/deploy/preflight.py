@@ -17,13 +17,13 @@ from muster.contract.names import run_name
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.bucket_requirements import Requirements
-from muster.infra.deploy.cluster_preflight import cluster_problems
 from muster.infra.deploy.deployed_template import new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from muster.infra.deploy.settings_changes import shown
 from muster.infra.settings.settings_file import own_data_problems
 from muster.infra.settings.stack_settings import StackSettings, snap_start_problems
+from muster.options.hyperpod.infra.cluster_preflight import cluster_problems
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
 _PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from muster.infra.functions.event_delivery import RuleSettings
 from muster.infra.functions.triggers import TriggerContext, no_rules
-from muster.infra.hyperpod.kubernetes_rules import Rules
 from muster.infra.policy import Statement, Target
+from muster.options.hyperpod.infra.kubernetes_rules import Rules
 
 
 @dataclass(frozen=True)

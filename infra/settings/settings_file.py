@@ -16,7 +16,6 @@ from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecE
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
-from muster.infra.settings.cluster_table import cluster_table_problems
 from muster.infra.settings.scheduled_runs import schedule_problems
 from muster.infra.settings.stack_settings import (
     REARM_SECONDS_MIN,
@@ -25,6 +24,7 @@ from muster.infra.settings.stack_settings import (
     StackSettings,
     snap_start_problems,
 )
+from muster.options.hyperpod.infra.cluster_table import cluster_table_problems
 
 SETTINGS_FILE = "muster.toml"
 DEFAULTS_BYTES_MAX = 3_000

@@ -11,15 +11,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem
-from muster.contract.hyperpod.clusters import ClusterName, Clusters
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.secret_references import SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
-from muster.infra.settings.cluster_table import ClusterTable, clusters_of
 from muster.infra.settings.scheduled_runs import ScheduledRun
+from muster.options.hyperpod.contract.clusters import ClusterName, Clusters
+from muster.options.hyperpod.infra.cluster_table import ClusterTable, clusters_of
 
 NAMED_TABLES = ("schedules", "hyperpod_clusters")
 """The tables whose keys are names that the deployment chooses: `schedules.NAME`."""

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from muster.client.launch.dry_run import DryRun
     from muster.client.logs.log_lines import LogLine
-    from muster.client.recipes.expanded_spec import ExpandedSpec
     from muster.client.runs.cancellation import Cancellation
     from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
     from muster.client.runs.event_log import EventLogEntry
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from muster.contract.run.model import ModelResult
     from muster.contract.run.result import Result
     from muster.contract.spec.spec import Spec
+    from muster.options.recipes.client.expanded_spec import ExpandedSpec
     from muster.report.comparison import Comparison
 
 POLL_SECONDS = 2.0
@@ -160,8 +160,8 @@ class Muster:
         from muster.client.checks.source_check import check_spec  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
         from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
-        from muster.contract.hyperpod.cluster_rules import launch_name_problems  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
+        from muster.options.hyperpod.contract.cluster_rules import launch_name_problems  # noqa: PLC0415
 
         expanded = self._expanded(spec, changes)
         found = check_spec(expanded.spec)
@@ -201,7 +201,7 @@ class Muster:
         from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
-        from muster.client.recipes.recipe_values import planned_recipe  # noqa: PLC0415
+        from muster.options.recipes.client.recipe_values import planned_recipe  # noqa: PLC0415
 
         expanded = self._expanded(spec, changes)
         checked = with_role_arn(self._cloud, expanded.spec)
@@ -211,8 +211,8 @@ class Muster:
         return dry_run(checked, context, check_channels(self._cloud, checked, denied), planned_recipe(expanded))
 
     def _expanded(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> ExpandedSpec:
-        from muster.client.recipes.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415
         from muster.contract.spec.spec import Spec  # noqa: PLC0415
+        from muster.options.recipes.client.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415
 
         if isinstance(spec, Spec):
             if spec.model is None and not changes:
@@ -321,7 +321,7 @@ def new_run_name(spec: Spec) -> str:
 
     On a cluster the names of jobs, which begin like it, are lower-case.
     """
-    from muster.contract.hyperpod.cluster_parts import uses_cluster  # noqa: PLC0415
+    from muster.options.hyperpod.contract.cluster_parts import uses_cluster  # noqa: PLC0415
 
     module = spec.trainer.partition(":")[0] if spec.trainer else "run"
     head = ".".join(module.split(".")[-2:])
@@ -433,9 +433,9 @@ class Run:
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
-        from muster.client.logs.cluster_logs import ClusterLogs  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
+        from muster.options.hyperpod.client.cluster_logs import ClusterLogs  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank

@@ -202,7 +202,7 @@ class ActiveReplica:
         if self.spec.backend is Backend.TRAINING_JOB:
             return training_job_request(plan, self.rank, number, short)
         # Not where a stack has no clusters: it would add to every cold start.
-        from muster.contract.hyperpod.job_document import ClusterJobError, cluster_job  # noqa: PLC0415
+        from muster.options.hyperpod.contract.job_document import ClusterJobError, cluster_job  # noqa: PLC0415
 
         try:
             return cluster_job(plan, self.rank, number, short)

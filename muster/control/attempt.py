@@ -25,14 +25,12 @@ from pydantic import Field
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
-from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.aws.launcher_sessions import Launcher
 from muster.control.aws.task_tokens import TokenRequest, remaining_delay
-from muster.control.cluster_look import note_look
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.documents import Seen
@@ -40,6 +38,8 @@ from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
+from muster.options.hyperpod.contract.cluster_job import ClusterJob
+from muster.options.hyperpod.control.cluster_look import note_look
 
 
 class AttemptRequest(TokenRequest):

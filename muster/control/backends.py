@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.contract.backend import Backend
-from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec import Spec
 from muster.control.jobs import Jobs
 from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.contract.clusters import Clusters
 
 if TYPE_CHECKING:
-    from muster.control.kubernetes.cluster_apis import ClusterApis
-    from muster.control.kubernetes.cluster_jobs import ClusterJobs
+    from muster.options.hyperpod.control.cluster_apis import ClusterApis
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 
 class PlacedJob(NamedTuple):
@@ -71,7 +71,7 @@ class Backends:
         """The jobs in a namespace of a cluster, always as the same object."""
         found = self._namespaces.get((cluster, namespace))
         if found is None:
-            from muster.control.kubernetes.cluster_jobs import ClusterJobs  # noqa: PLC0415 - not without clusters
+            from muster.options.hyperpod.control.cluster_jobs import ClusterJobs  # noqa: PLC0415 - not without clusters
 
             found = ClusterJobs(self.apis, cluster, namespace)
             found.patience = self._patience

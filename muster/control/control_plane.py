@@ -22,8 +22,8 @@ from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from muster.control.continuation_start import ContinuationStart
-    from muster.control.kubernetes.cluster_apis import ClusterApis
     from muster.control.stored_run_queue import RunQueue
+    from muster.options.hyperpod.control.cluster_apis import ClusterApis
 
 
 class ControlPlane:
@@ -73,7 +73,7 @@ class ControlPlane:
         return Backends(lambda: self.jobs, self.settings.clusters, self._cluster_apis)
 
     def _cluster_apis(self) -> ClusterApis:
-        from muster.control.kubernetes.cluster_apis import ClusterApis  # noqa: PLC0415 - not without clusters
+        from muster.options.hyperpod.control.cluster_apis import ClusterApis  # noqa: PLC0415 - not without clusters
 
         return ClusterApis(self.clients, self.settings.clusters)
 

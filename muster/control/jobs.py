@@ -17,8 +17,8 @@ from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
-    from muster.contract.hyperpod.job_state import JobState
-    from muster.contract.hyperpod.notices import EndNotice
+    from muster.options.hyperpod.contract.job_state import JobState
+    from muster.options.hyperpod.contract.notices import EndNotice
 
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 
@@ -66,8 +66,8 @@ class Job:
         end = self.end
         if self.state is not None:
             # Not for training jobs: it would add to every cold start.
-            from muster.contract.hyperpod.job_history import with_state  # noqa: PLC0415
-            from muster.contract.hyperpod.job_state import (  # noqa: PLC0415
+            from muster.options.hyperpod.contract.job_history import with_state  # noqa: PLC0415
+            from muster.options.hyperpod.contract.job_state import (  # noqa: PLC0415
                 IMAGE_ERROR,
                 STARTUP_DEADLINE,
                 waits_for_image,

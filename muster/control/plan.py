@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
-from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
@@ -26,11 +25,12 @@ from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.contract.cluster_parts import uses_cluster
 
 if TYPE_CHECKING:
     from muster.contract.run.lineage import Lineage
-    from muster.control.kubernetes.cluster_apis import ClusterApis
-    from muster.control.recipes import PreparedSpec
+    from muster.options.hyperpod.control.cluster_apis import ClusterApis
+    from muster.options.recipes.control.recipes import PreparedSpec
 
 # Of the function's minute: after that the workflow tries again.
 _CLUSTER_SECONDS = 20.0
@@ -114,7 +114,7 @@ def _prepare_clusters(deployment: Deployment, plan: Plan) -> None:
     """
     if deployment.apis is None or not uses_cluster(plan.spec):
         return
-    from muster.control.kubernetes.run_identity import RunIdentities  # noqa: PLC0415 - not without clusters
+    from muster.options.hyperpod.control.run_identity import RunIdentities  # noqa: PLC0415 - not without clusters
 
     identities = RunIdentities(deployment.apis(), deployment.place.job_prefix)
     identities.prepare(plan, deployment.pod_role_arn, TimeBudget.of(_CLUSTER_SECONDS))
@@ -131,7 +131,7 @@ def _prepared(store: DocumentStore, deployment: Deployment, request: PlanRequest
         return None
     # The resolver and YAML would add to the cold start of every plan.
     from muster.control.aws.function_reader import FunctionReader  # noqa: PLC0415
-    from muster.control.recipes import prepared_spec  # noqa: PLC0415
+    from muster.options.recipes.control.recipes import prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
     reader = FunctionReader(deployment.clients, account, deployment.place.bucket)
@@ -176,7 +176,7 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
         found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
     if uses_cluster(spec):
-        from muster.contract.hyperpod.cluster_rules import launch_name_problems  # noqa: PLC0415 - not without clusters
+        from muster.options.hyperpod.contract.cluster_rules import launch_name_problems  # noqa: PLC0415 - not without clusters
 
         problems += launch_name_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
     problems += defaults.problems(spec, deployment.place.role_arn)

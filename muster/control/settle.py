@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
 from muster.control.aws.patience import patiently
-from muster.control.cluster_rights import remove_rights
 from muster.control.control_plane import ControlPlane
 from muster.control.ended_runs import enter_ended_run
 from muster.control.reporting.announcements import announce_run_ended
@@ -19,6 +17,8 @@ from muster.control.runtime.function import count, logger
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settlement import settle
 from muster.control.stop import stop_remaining
+from muster.options.hyperpod.contract.cluster_parts import uses_cluster
+from muster.options.hyperpod.control.cluster_rights import remove_rights
 
 R = TypeVar("R")
 

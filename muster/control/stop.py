@@ -9,7 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
-from muster.contract.hyperpod.cluster_parts import uses_cluster
 from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.run_events import QuorumLost
@@ -20,6 +19,7 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import count, logger
 from muster.control.runtime.parallel import each_that_succeeds, in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.contract.cluster_parts import uses_cluster
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
 # are uploaded.
@@ -74,7 +74,7 @@ def _conclude_on_clusters(plane: ControlPlane, run: ActiveRun, budget: TimeBudge
     """
     if not uses_cluster(run.plan.spec):
         return
-    from muster.control.cluster_look import look_until_ended  # noqa: PLC0415 - not without clusters
+    from muster.options.hyperpod.control.cluster_look import look_until_ended  # noqa: PLC0415 - not without clusters
 
     errors: list[str] = []
     seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)

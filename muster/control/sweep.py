@@ -21,12 +21,12 @@ from muster.control.aws.executions import Execution, Executions
 from muster.control.aws.patience import patiently
 from muster.control.backends import PlacedJob
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
-from muster.control.cluster_rights import sweep_rights
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import each_that_succeeds, in_another_order
 from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.control.cluster_rights import sweep_rights
 
 R = TypeVar("R")
 

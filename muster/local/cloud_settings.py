@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 DEFAULT_PORT = 4570
 DEFAULT_REGION = "us-east-1"

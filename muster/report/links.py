@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from muster.contract.aws.partitions import console_base
-from muster.contract.hyperpod.pod_log_lines import LOG_GROUPS
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP
+from muster.options.hyperpod.contract.pod_log_lines import LOG_GROUPS
 from muster.report.page_model import Links
 
 # The console's own encoding.

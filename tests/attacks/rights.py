@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from muster.contract.hyperpod.session_policy import session_policy
 from muster.contract.run.plan import Plan
+from muster.options.hyperpod.contract.session_policy import session_policy
 from tests.attacks.attempts import Tries, Try
 from tests.memory.harness import CLUSTER_SPEC, ControlHarness
 from tests.support.template import Template, matches

@@ -7,12 +7,12 @@ from itertools import product
 from typing import Any
 
 from muster.contract.errors import MusterError
-from muster.contract.hyperpod.session_policy import session_policy
 from muster.contract.layout import STACK_FOLDERS
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.control.aws.inbox import Inbox
 from muster.control.plan import make_plan
 from muster.control.start import Starter
+from muster.options.hyperpod.contract.session_policy import session_policy
 from tests.attacks.attempts import Tries, Try
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, SPEC, ControlHarness
 

@@ -10,11 +10,11 @@ import pytest
 
 from muster import DeadLetter, Muster, RunState
 from muster.client.client_errors import DeniedError
-from muster.client.verify.check_outcomes import CheckOutcome
-from muster.client.verify.stack_checks import orphans
-from muster.client.verify.verified_stack import Account
 from muster.contract.layout import RunLayout
 from muster.local.faults import CallError
+from muster.options.verify.client.check_outcomes import CheckOutcome
+from muster.options.verify.client.stack_checks import orphans
+from muster.options.verify.client.verified_stack import Account
 from tests.support.deployed import Deployed
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, turn_to

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from muster import Backend, Muster, Run, RunStatus
-from muster.client.aws.cluster_api import ClusterApi
-from muster.client.verify.check_outcomes import Check, CheckOutcome
-from muster.client.verify.cluster_checks import ClusterChecks
-from muster.client.verify.verified_stack import Account
 from muster.contract.run.result import Result, Verdict
 from muster.local.faults import LostNode
+from muster.options.hyperpod.client.cluster_api import ClusterApi
+from muster.options.hyperpod.client.cluster_checks import ClusterChecks
+from muster.options.verify.client.check_outcomes import Check, CheckOutcome
+from muster.options.verify.client.verified_stack import Account
 from tests.plugins.cluster_stack import CLUSTER, ClusterStack
 from tests.support.workshop import turn_to
 

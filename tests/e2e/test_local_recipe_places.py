@@ -10,13 +10,13 @@ import pytest
 from muster.client.aws.client_reader import ClientReader
 from muster.client.aws.connection import open_session
 from muster.client.client_errors import RecipePlaceError
-from muster.client.recipes.catalog import hub_recipes
-from muster.contract.recipe.gathering import gather
-from muster.contract.recipe.places import PlaceError, S3Place
-from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
-from muster.contract.recipe.recipe_request import read_request
 from muster.control.aws.clients import Clients
 from muster.control.aws.function_reader import FunctionReader
+from muster.options.recipes.client.catalog import hub_recipes
+from muster.options.recipes.contract.gathering import gather
+from muster.options.recipes.contract.places import PlaceError, S3Place
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
+from muster.options.recipes.contract.recipe_request import read_request
 from tests.support.workshop import Workshop, turn_to
 
 HUB = "arn:aws:sagemaker:us-east-1:aws:hub/SageMakerPublicHub"

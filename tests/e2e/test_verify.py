@@ -14,9 +14,9 @@ import boto3
 import pytest
 
 from muster import Muster
-from muster.client.verify.check_outcomes import Check, CheckOutcome, Verification
-from muster.client.verify.verification import NoImageError, Verifier, Wishes
 from muster.contract.errors import SpecError
+from muster.options.verify.client.check_outcomes import Check, CheckOutcome, Verification
+from muster.options.verify.client.verification import NoImageError, Verifier, Wishes
 from tests.support import client_stack
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torchft import local_sgd
 
-from muster.replica.frontends.torchft_manager import Manager
+from muster.options.torchft.replica.torchft_manager import Manager
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.exchange import Exchange, LocalUpdate
 from muster.replica.rounds.round_context import RoundContext

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.options.tiers.replica import memory_tier
+from muster.options.tiers.replica.inner_states import Found, InnerStates
+from muster.options.tiers.replica.state_buffer import PlainArrays
+from muster.options.tiers.replica.state_file import HEADER_BYTES, StateHeader, StateId, seal
+from muster.options.tiers.replica.tier import Held, TierName
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.seen_rounds import SeenRounds
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import StoreUnavailableError
-from muster.replica.tiers import memory_tier
-from muster.replica.tiers.inner_states import Found, InnerStates
-from muster.replica.tiers.state_buffer import PlainArrays
-from muster.replica.tiers.state_file import HEADER_BYTES, StateHeader, StateId, seal
-from muster.replica.tiers.tier import Held, TierName
 from tests.support.groups import Shared, ThreadLink
 from tests.support.inner_training import STEPS, Life, Lives, undisturbed
 from tests.support.memory_service import MemoryService, memory_service

@@ -8,17 +8,17 @@ import pytest
 from moto.events.models import EventPattern
 
 from muster.contract.errors import SettingsError
-from muster.contract.hyperpod.clusters import Clusters
-from muster.contract.hyperpod.wake_events import CLUSTER_EVENTS
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.infra.deploy.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
 from muster.infra.deploy.pinned_settings import pinned_changes
 from muster.infra.deploy.settings_changes import setting_changes
-from muster.infra.settings.cluster_table import ClusterTable
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform
 from muster.infra.settings.toml_text import toml_text
-from muster.local.hyperpod.cluster_events import ClusterEvents
+from muster.options.hyperpod.contract.clusters import Clusters
+from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
+from muster.options.hyperpod.infra.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
+from muster.options.hyperpod.infra.cluster_table import ClusterTable
+from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from tests.infra.variants import Variant
 from tests.support.template import Template
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from muster.contract.hyperpod.job_schema import schema_problems
-from muster.contract.hyperpod.object_identity import GROUP, KIND, PLURAL, VERSION
-from muster.control.kubernetes.cluster_https import HttpAnswer
+from muster.options.hyperpod.contract.job_schema import schema_problems
+from muster.options.hyperpod.contract.object_identity import GROUP, KIND, PLURAL, VERSION
+from muster.options.hyperpod.control.cluster_https import HttpAnswer
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
 
 if TYPE_CHECKING:
@@ -436,7 +436,7 @@ class Kubernetes:
 
 
 class MemoryTransport:
-    """The way to one endpoint (`muster.control.kubernetes.cluster_https.Transport`)."""
+    """The way to one endpoint (`muster.options.hyperpod.control.cluster_https.Transport`)."""
 
     def __init__(self, kubernetes: Kubernetes, url: str, calls: Calls) -> None:
         self._kubernetes, self._url, self._calls = kubernetes, url, calls

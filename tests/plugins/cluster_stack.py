@@ -9,7 +9,7 @@ from bench.deployed_stack import settings_with
 from muster.infra.deploy.deployment import deploy
 from muster.infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from tests.support.hyperpod.cluster import PROGRAMS
 from tests.support.hyperpod.root_api import RootApi
 from tests.support.waiting import wait_until

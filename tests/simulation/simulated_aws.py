@@ -23,7 +23,7 @@ from botocore.hooks import HierarchicalEmitter
 from botocore.paginate import Paginator
 
 from muster.control.aws import clients
-from muster.control.kubernetes.cluster_https import HttpAnswer
+from muster.options.hyperpod.control.cluster_https import HttpAnswer
 from tests.memory import models
 from tests.memory.calls import AwsError, Operation, is_passing, metadata
 from tests.memory.clock import VirtualClock
@@ -249,7 +249,7 @@ class SimulatedCloud(MemoryCloud):
 
 
 class SimulatedTransport:
-    """The way to the API of one cluster (`muster.control.kubernetes.cluster_https.Transport`)."""
+    """The way to the API of one cluster (`muster.options.hyperpod.control.cluster_https.Transport`)."""
 
     def __init__(self, cloud: SimulatedCloud, url: str) -> None:
         self._cloud, self._url = cloud, url

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.options.tiers.replica.inner_states import Counts
+from muster.options.tiers.replica.tier import TierName
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.front_end import DiLoCoFrontEnd
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import Store
-from muster.replica.tiers.inner_states import Counts
-from muster.replica.tiers.tier import TierName
 from tests.support.peers import PATIENT_SECONDS, Run
 
 STEPS = 25  # of a phase

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.local.faults import KubernetesError
-from muster.local.kubernetes.objects.object_store import ObjectStore
-from muster.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
-from muster.local.kubernetes.server.application import KubernetesApi
-from muster.local.kubernetes.server.request_info import RequestInfo
+from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
+from muster.options.hyperpod.local.kubernetes.server.application import KubernetesApi
+from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo
 
 JOBS = "/apis/sagemaker.amazonaws.com/v1/namespaces/team/hyperpodpytorchjobs"
 PODS = "/api/v1/namespaces/team/pods"

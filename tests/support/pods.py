@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel, PodWork
+from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK, PodChannel, PodWork
 from tests.support.s3_server import S3Server
 from tests.support.waiting import wait_until
 
@@ -73,7 +73,7 @@ class PodRun:
         bin_.mkdir(exist_ok=True)
         if self.with_agent:
             script = bin_ / "hyperpodrun"
-            script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m muster.local.hyperpod.agent "$@"\n')
+            script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m muster.options.hyperpod.local.agent "$@"\n')
             script.chmod(0o755)
         kept = {name: os.environ[name] for name in ("HOME", "TMPDIR", "LANG") if name in os.environ}
         return {
@@ -88,7 +88,7 @@ class PodRun:
             **self.variables,
         }
 
-    def begin(self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.replica.pod")) -> PodRun:
+    def begin(self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.options.hyperpod.replica")) -> PodRun:
         """Start the container."""
         self.process = subprocess.Popen(
             list(command),

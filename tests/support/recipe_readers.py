@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.contract.recipe.places import PlaceError, S3Place
-from muster.contract.recipe.recipe_reader import Checkout, HubContent
+from muster.options.recipes.contract.places import PlaceError, S3Place
+from muster.options.recipes.contract.recipe_reader import Checkout, HubContent
 
 ACCOUNT = "123456789012"
 

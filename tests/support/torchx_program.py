@@ -18,7 +18,7 @@ IMAGE = "muster-local/python:latest"
 @contextmanager
 def torchx_server(version: str, place: Path) -> Iterator[CommandServer]:
     """A server of `torchx` in one version, with its files in `place`."""
-    modules = ("torchx.cli.main", "muster.torchx.scheduler", "muster.client", "boto3")
+    modules = ("torchx.cli.main", "muster.options.torchx.client.scheduler", "muster.client", "boto3")
     with CommandServer(ENVIRONMENTS / version / "bin" / "python", modules, place) as server:
         yield server
 

@@ -9,8 +9,8 @@ pytest.importorskip("torch", reason="make test installs it")
 
 import torch
 
+from muster.options.torchft.replica.torchft_exchange import Work
 from muster.replica.frontends.tensor_packing import TensorPacking
-from muster.replica.frontends.torchft_exchange import Work
 
 # Long enough for a copy to come too early, if it does not wait.
 BUSY_CYCLES = 200_000_000

@@ -21,12 +21,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.options.tiers.replica.state_buffer import Layout, packed_state, state_in, unpacked_state
+from muster.options.tiers.replica.state_tree import Filling
 from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.rendezvous import Outside
 from muster.replica.replica_errors import ParametersError
-from muster.replica.tiers.state_buffer import Layout, packed_state, state_in, unpacked_state
-from muster.replica.tiers.state_tree import Filling
 from muster.torch import Algorithm, DiLoCo
 from tests.support.inner_training import inner_states_written
 from tests.support.peers import Run

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
     from muster.client.launch.source_archive import PackedSource
-    from muster.contract.recipe.resolved_recipe import ResolvedRecipe
+    from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
 
 
 # Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
@@ -150,7 +150,7 @@ class BucketObjects:
 
     def store_recipe(self, recipe: ResolvedRecipe) -> None:
         """Store a resolved recipe unless a recent copy is there. The function that plans the run checks it."""
-        from muster.contract.spec.recipe_reference import recipe_key  # noqa: PLC0415
+        from muster.options.recipes.contract.recipe_reference import recipe_key  # noqa: PLC0415
 
         self._store(recipe_key(recipe.digest), lambda: recipe.to_yaml().encode())
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from muster.client.recipes.local_files import LocalFiles
 from muster.contract.errors import OversizedDocumentError
-from muster.contract.recipe.places import S3Place, refuse
-from muster.contract.recipe.recipe_reader import HubContent
+from muster.options.recipes.client.local_files import LocalFiles
+from muster.options.recipes.contract.places import S3Place, refuse
+from muster.options.recipes.contract.recipe_reader import HubContent
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession

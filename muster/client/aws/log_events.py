@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.logs.log_lines import LogEvent, LogSource
-from muster.contract.hyperpod.pod_log_lines import LOG_GROUPS
+from muster.options.hyperpod.contract.pod_log_lines import LOG_GROUPS
 
 # FilterLogEvents: 5 calls per second in an account and region.
 _CALLS_PER_SECOND = 5.0

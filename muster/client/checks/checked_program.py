@@ -30,7 +30,7 @@ class Program:
     are_alike: bool = False
     """Whether there are several replicas, of which the spec says the same."""
     brings_loop: bool = False
-    """Whether the trainer is not called with the context and `kwargs`, but as `muster.replica.legacy` says."""
+    """Whether the trainer is not called with the context and `kwargs`, but as `muster.own_loop` says."""
 
     @property
     def trainer(self) -> str:

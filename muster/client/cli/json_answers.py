@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, JsonValue
 
-from muster.client.recipes.recipe_values import RecipeDifference, RecipeSource, RecipeValue
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.run_list import RunSummary
 from muster.contract.document import Document
 from muster.contract.errors import MusterError, Problem, SettingsError, SpecError
+from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeSource, RecipeValue
 
 if TYPE_CHECKING:
-    from muster.client.recipes.recipe import Resolution
+    from muster.options.recipes.client.recipe import Resolution
 
 
 class StarterWritten(Document):

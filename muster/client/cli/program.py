@@ -47,7 +47,7 @@ class Commands(LazyGroup):
             "Show what a spec would start, the quota it needs and what it may cost. Creates nothing.",
         ),
         "recipe": CommandRow(
-            "muster.client.cli.recipe_commands:app",
+            "muster.options.recipes.client.recipe_commands:app",
             "List, show, resolve, compare and check recipes. Needs no stack, and AWS only for S3 and SageMaker Hub.",
         ),
         "gpus": CommandRow(
@@ -82,7 +82,7 @@ class Commands(LazyGroup):
             "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
         ),
         "verify": CommandRow(
-            "muster.client.cli.verify_command:verify",
+            "muster.options.verify.client.verify_command:verify",
             "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",
         ),
         "faults": CommandRow(

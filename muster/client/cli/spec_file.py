@@ -51,7 +51,7 @@ def read_spec(path: str, name: str | None = None, changes: Sequence[str] = ()) -
         document["name"] = name
     beside = Path() if path == STANDARD_INPUT else Path(path).parent
     if "recipe" in document:
-        from muster.client.recipes.recipe_places import recipe_beside  # noqa: PLC0415
+        from muster.options.recipes.client.recipe_places import recipe_beside  # noqa: PLC0415
 
         document["recipe"] = recipe_beside(document["recipe"], beside)
     source = document.get("source_dir")

@@ -13,8 +13,8 @@ from pydantic import Field, field_serializer
 from muster.client.client_errors import OptionError
 from muster.contract import names, timestamps
 from muster.contract.document import Document
-from muster.contract.hyperpod.pod_log_lines import STREAMS, parse_line
 from muster.contract.names import CONTAINER
+from muster.options.hyperpod.contract.pod_log_lines import STREAMS, parse_line
 
 DEEP_SECONDS = 300
 """While following, a line is missed that CloudWatch Logs delivers later than this behind newer ones."""

@@ -12,8 +12,8 @@ from typing import get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from muster.contract.document import Document, written_fields
-from muster.contract.recipe.recipe_request import WRITTEN_FORMS
 from muster.contract.spec.spec import Spec
+from muster.options.recipes.contract.recipe_request import WRITTEN_FORMS
 
 _WIDTH = 100
 

@@ -32,7 +32,7 @@ def start_input(document: Mapping[Any, Any]) -> StartInput:
         spec = parse_spec(document)
         return StartInput(spec.name, execution_input(spec))
     # Few specs have one, and reading it needs modules that all others do without.
-    from muster.contract.recipe.unresolved import check_elsewhere, requested_recipe  # noqa: PLC0415
+    from muster.options.recipes.contract.unresolved import check_elsewhere, requested_recipe  # noqa: PLC0415
 
     if requested_recipe(document) is None:
         spec = parse_spec(document)

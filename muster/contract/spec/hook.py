@@ -20,7 +20,7 @@ Hook = Literal["huggingface", "lightning"]
 HOOKED = "muster.replica.entry.hooked_program:train"
 """The trainer that runs such a program in a replica."""
 
-OWN_LOOP = "muster.replica.legacy:train"
+OWN_LOOP = "muster.own_loop:train"
 """The trainer that calls a trainer with a loop of its own, as the former entrypoint did."""
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import written_fields
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
-from muster.contract.hyperpod.cluster_fields import HyperPod
 from muster.contract.spec.consistency import InconsistentSpecError
 from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.private_values import is_private, kind_of, without_value
@@ -20,6 +19,7 @@ from muster.contract.spec.spec import Spec
 from muster.contract.text import shortened
 from muster.contract.training.hints import cluster_hint, hint
 from muster.contract.training.values import Wording
+from muster.options.hyperpod.contract.cluster_fields import HyperPod
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

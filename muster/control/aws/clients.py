@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
 
-    from muster.control.kubernetes.cluster_https import Transport
-    from muster.control.kubernetes.eks import EksClient
+    from muster.options.hyperpod.control.cluster_https import Transport
+    from muster.options.hyperpod.control.eks import EksClient
 
 # With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
 # tries again, because a workflow waits at a lower cost than a function.
@@ -137,13 +137,13 @@ class Clients:
 
     def cluster_transport(self, endpoint: str, authority: str) -> Transport:
         """HTTPS to the Kubernetes API of a cluster; `authority` is the certificate of its own authority, as PEM."""
-        from muster.control.kubernetes.cluster_https import HttpsTransport  # noqa: PLC0415 - not without clusters
+        from muster.options.hyperpod.control.cluster_https import HttpsTransport  # noqa: PLC0415 - not without clusters
 
         return HttpsTransport(endpoint, authority)
 
     def cluster_token(self, eks_cluster: str) -> str:
         """A new token of this function's role for the Kubernetes API of a cluster. It is a credential."""
-        from muster.contract.hyperpod.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
+        from muster.options.hyperpod.contract.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
 
         return cluster_token(self._session, eks_cluster)
 

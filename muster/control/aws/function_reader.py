@@ -9,10 +9,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from muster.contract.aws.ranged_reads import first_bytes, whole_body
 from muster.contract.errors import OversizedDocumentError
 from muster.contract.layout import STACK_FOLDERS
-from muster.contract.recipe.places import S3Place, refuse
-from muster.contract.recipe.recipe_reader import Checkout, HubContent
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.clients import Clients
+from muster.options.recipes.contract.places import S3Place, refuse
+from muster.options.recipes.contract.recipe_reader import Checkout, HubContent
 
 _LAUNCH = "start the run with `muster launch`, which reads it on your machine"
 

@@ -54,7 +54,7 @@ class JobLogs:
         Raises:
             ClientError, BotoCoreError: the log cannot be read.
         """
-        from muster.contract.hyperpod.pod_log_lines import STREAMS, parse_line  # noqa: PLC0415 - not without clusters
+        from muster.options.hyperpod.contract.pod_log_lines import STREAMS, parse_line  # noqa: PLC0415 - not without clusters
 
         end = int(ended_at.timestamp())
         found: list[str] = []

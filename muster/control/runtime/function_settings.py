@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from muster.contract.hyperpod.clusters import Clusters
 from muster.contract.names import PREFIX_MAX
+from muster.options.hyperpod.contract.clusters import Clusters
 
 
 def _read_clusters(value: object) -> object:

@@ -26,9 +26,9 @@ from muster.local.commands.command_answers import (
     print_answer,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
-from muster.local.hyperpod.cluster_settings import DEFAULT_CLUSTER, DEFAULT_NODES, NODES_MAX
 from muster.local.local_cloud import LocalCloud, stop
 from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
+from muster.options.hyperpod.local.cluster_settings import DEFAULT_CLUSTER, DEFAULT_NODES, NODES_MAX
 
 app = typer.Typer(
     no_args_is_help=True,

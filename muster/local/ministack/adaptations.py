@@ -32,11 +32,11 @@ from muster.local.ministack import (
     task_timeouts,
 )
 from muster.local.ministack.code_cache import CodeCache
-from muster.local.ministack.eks import access_entries, access_entry_resources, pod_identities, resource_arns
 from muster.local.ministack.ended_executions import TaskTokens
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
 from muster.local.service.fault_book import FaultBook
+from muster.options.hyperpod.local.eks import access_entries, access_entry_resources, pod_identities, resource_arns
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0

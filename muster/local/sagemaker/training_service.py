@@ -16,7 +16,6 @@ from muster.local.ministack.role_sessions import RoleGrant, role_admits, role_se
 from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
 from muster.local.sagemaker.answer_pages import page, refuse_others
 from muster.local.sagemaker.container_credentials import CredentialEndpoint
-from muster.local.sagemaker.hubs import Hubs
 from muster.local.sagemaker.job_life import Lifecycle, Machine, Platform
 from muster.local.sagemaker.job_storage import JobStorage
 from muster.local.sagemaker.job_tree import JobTree, instance_type
@@ -24,6 +23,7 @@ from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
 from muster.local.sagemaker.service_errors import Caller
 from muster.local.sagemaker.training_job import Change, Job
+from muster.options.recipes.local.hubs import Hubs
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import (

@@ -28,7 +28,6 @@ from muster.local.certificate_authority import ServerCertificates, bundle_in, en
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
 from muster.local.counted_calls import CallLog
-from muster.local.hyperpod.cluster_settings import clusters_of
 from muster.local.ministack.partition_source import read_for_partition
 from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
@@ -36,11 +35,12 @@ from muster.local.region_partitions import partition_of
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.rate_limiter import RateLimiter
 from muster.local.service.server_config import tls_config
+from muster.options.hyperpod.local.cluster_settings import clusters_of
 
 if TYPE_CHECKING:
-    from muster.local.hyperpod.hosting.hosted_cluster import HostedCluster
     from muster.local.ministack.host import Host
     from muster.local.sagemaker.job_life import Machine
+    from muster.options.hyperpod.local.hosting.hosted_cluster import HostedCluster
 
 HOST = "127.0.0.1"
 _log = logging.getLogger("muster.local")
@@ -155,7 +155,7 @@ async def _serve(
     host = Host(Account(settings.account_id, settings.region), loop)
     hosted, variables = None, container_variables(state.endpoint, state.ca_file)
     if settings.hyperpod is not None:
-        from muster.local.hyperpod.hosting.hosted_cluster import HostedCluster, ServiceParts  # noqa: PLC0415
+        from muster.options.hyperpod.local.hosting.hosted_cluster import HostedCluster, ServiceParts  # noqa: PLC0415
 
         parts = ServiceParts(settings, host, processes, faults, calls, directory.scratch / "hyperpod", variables)
         hosted = HostedCluster(parts, settings.hyperpod)
@@ -195,10 +195,10 @@ def _gateway(
     hosted: HostedCluster | None,
 ) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
-    from muster.local.sagemaker.hubs import Hubs  # noqa: PLC0415 - see _serve
     from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
     from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
+    from muster.options.recipes.local.hubs import Hubs  # noqa: PLC0415 - see _serve
 
     books = Books(machine.faults, calls, RateLimiter(enforced=machine.settings.call_rates))
     further = None if hosted is None else hosted.operations

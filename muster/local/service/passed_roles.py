@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from muster.local.counted_calls import Call
-from muster.local.ministack.eks.pod_identities import SERVICE_PRINCIPAL
 from muster.local.ministack.host import Account
 from muster.local.service.http_request import EndpointRequest
+from muster.options.hyperpod.local.eks.pod_identities import SERVICE_PRINCIPAL
 
 _ASSOCIATION = Call("eks", "CreatePodIdentityAssociation")
 

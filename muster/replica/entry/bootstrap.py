@@ -28,10 +28,10 @@ from muster.contract.training.source_delivery import (
     REQUIREMENTS,
     SOURCE_CHANNEL,
 )
+from muster.options.hyperpod.replica.plain_notice import report_end
 from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets
 from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.unpack import ArchiveError, unpack
-from muster.replica.pod.plain_notice import report_end
 
 _REPLICA = ("-P", "-m", "muster.replica")
 
@@ -77,7 +77,7 @@ def become_pod(package: str, variables: Mapping[str, str]) -> NoReturn:
         report_end(variables, with_exit_word(ReplicaExit.BAD_INPUT, str(error)))
         sys.exit(ReplicaExit.BAD_INPUT)
     sys.stdout.flush()
-    os.execv(python, [str(python), package, "--run", "muster.replica.pod"])  # noqa: S606 - Muster's own program
+    os.execv(python, [str(python), package, "--run", "muster.options.hyperpod.replica"])  # noqa: S606 - Muster's own program
 
 
 def _check(package: Path) -> None:

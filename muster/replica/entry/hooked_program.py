@@ -111,7 +111,7 @@ def _hooked(library: _Library, context: Context, algorithm: Algorithm) -> Iterat
 def _huggingface(
     trainer: Any, make: Callable[..., None], keywords: dict[str, Any], context: Context, algorithm: Algorithm
 ) -> None:
-    from muster.replica.frontends.huggingface_callback import DiLoCoCallback  # noqa: PLC0415
+    from muster.options.frameworks.replica.huggingface_callback import DiLoCoCallback  # noqa: PLC0415
 
     make(**keywords)
     # Not before: the Trainer may make its model itself (`model_init`).
@@ -122,7 +122,7 @@ def _huggingface(
 def _lightning(
     _: Any, make: Callable[..., None], keywords: dict[str, Any], context: Context, algorithm: Algorithm
 ) -> None:
-    from muster.replica.frontends.lightning_callback import DiLoCoCallback  # noqa: PLC0415
+    from muster.options.frameworks.replica.lightning_callback import DiLoCoCallback  # noqa: PLC0415
 
     # All parameters of this Trainer are keywords.
     given = keywords.pop("callbacks", None) or []

@@ -19,8 +19,12 @@ from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.contract.layout import MODEL_FOLDER
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.options.sinks.replica.open_sinks import open_sinks
+from muster.options.sinks.replica.writer import Ending, MetricsWriter, has_hanging_sinks
+from muster.options.watch.contract.watch_rules import Watch
+from muster.options.watch.replica.self_watch import SelfWatch
+from muster.options.watch.replica.training_watch import TrainingWatch
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
@@ -45,15 +49,11 @@ from muster.replica.replica_errors import (
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import RoundContext, Stops, log
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
-from muster.replica.sinks.open_sinks import open_sinks
-from muster.replica.sinks.writer import Ending, MetricsWriter, has_hanging_sinks
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.open_store import open_store
 from muster.replica.store.pace import Pace
 from muster.replica.store.read_ahead import ReadAhead, is_reading
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
-from muster.replica.watching.self_watch import SelfWatch
-from muster.replica.watching.training_watch import TrainingWatch
 
 _EXITS: dict[type, ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,

@@ -15,6 +15,7 @@ from inspect import signature
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from muster.options.tiers.replica.plain_state import StateDict, Stateful
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.frontends.front_end import check_type
@@ -23,7 +24,6 @@ from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
 from muster.replica.replica_errors import ParametersError
 from muster.replica.statistics.metrics import METRICS_MAX, NAME, UTILISATION
-from muster.replica.tiers.plain_state import StateDict, Stateful
 
 
 class FrameworkLoop:

@@ -11,6 +11,11 @@ from operator import getitem
 from pathlib import Path
 
 from muster.contract.run.time_use import Activity
+from muster.options.tiers.replica.inner_states import Found, InnerStates
+from muster.options.tiers.replica.plain_state import StateDict, Stateful, is_finite
+from muster.options.tiers.replica.state_buffer import PlainArrays, packed_state, unpacked_state
+from muster.options.tiers.replica.state_file import StateId
+from muster.options.tiers.replica.state_tree import Arrays, Filling
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.frontends.saved_state import SavedState
@@ -26,11 +31,6 @@ from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.round_context import log
 from muster.replica.statistics.stopwatch import Stopwatch
-from muster.replica.tiers.inner_states import Found, InnerStates
-from muster.replica.tiers.plain_state import StateDict, Stateful, is_finite
-from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
-from muster.replica.tiers.state_file import StateId
-from muster.replica.tiers.state_tree import Arrays, Filling
 
 
 def check_type(parameter: str, found: object, kind: type | tuple[type, ...], allowed: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from threading import Lock
 
 from muster.contract.spec.metric_sinks import METRIC_NAME, METRIC_NAME_WORDS
-from muster.replica.sinks.writer import MetricsWriter
+from muster.options.sinks.replica.writer import MetricsWriter
 
 # Logged by the front ends in every round.
 UTILISATION = "utilisation"

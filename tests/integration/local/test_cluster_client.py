@@ -7,16 +7,16 @@ import botocore.session
 import pytest
 
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.hyperpod.clusters import Cluster, Clusters
-from muster.contract.hyperpod.object_identity import job_labels
 from muster.contract.names import JobName
 from muster.control.aws.clients import Clients
 from muster.control.jobs import LaunchRefusedError
-from muster.control.kubernetes.cluster_apis import ClusterApis
-from muster.control.kubernetes.cluster_errors import ClusterGoneError, ClusterUnavailableError
-from muster.control.kubernetes.cluster_jobs import ClusterJobs
 from muster.control.runtime.time_budget import TimeBudget
 from muster.local import LocalCloud
+from muster.options.hyperpod.contract.clusters import Cluster, Clusters
+from muster.options.hyperpod.contract.object_identity import job_labels
+from muster.options.hyperpod.control.cluster_apis import ClusterApis
+from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterUnavailableError
+from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 from tests.plugins.cluster_stack import CLUSTER
 from tests.support.waiting import wait_until
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
-from muster.contract.hyperpod.pod_work import ENV_POD_WORK, PodChannel
 from muster.infra.deploy.bundle import build_replica_package
+from muster.options.hyperpod.contract.pod_bootstrap import POD_COMMAND
+from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK, PodChannel
 from tests.support.pods import JOB, ROOT, PodRun, address
 from tests.support.s3_server import S3Server, s3_server
 

@@ -11,11 +11,11 @@ from tests.support.pods import ROOT
 CODE = """
     import os, subprocess, sys, threading
     from pathlib import Path
-    from muster.contract.hyperpod.pod_work import PodWork
-    from muster.replica.pod.first_process import _Pod
-    from muster.replica.pod.folder import PodFolder
-    from muster.replica.pod.objects import Objects
-    from muster.replica.pod.pod import Pod
+    from muster.options.hyperpod.contract.pod_work import PodWork
+    from muster.options.hyperpod.replica.first_process import _Pod
+    from muster.options.hyperpod.replica.folder import PodFolder
+    from muster.options.hyperpod.replica.objects import Objects
+    from muster.options.hyperpod.replica.pod import Pod
 
     agent = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], start_new_session=True)
 

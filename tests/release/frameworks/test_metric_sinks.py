@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from muster.contract.spec.metric_sinks import MlflowSink, WandbSink
-from muster.replica.sinks.identity import Identity
-from muster.replica.sinks.mlflow_run import TAG_RANK, TAG_RUN, MlflowRun
-from muster.replica.sinks.tensorboard import TensorBoard
-from muster.replica.sinks.wandb_run import WandbRun
-from muster.replica.sinks.writer import Ending, Record, Sink
+from muster.options.sinks.replica.identity import Identity
+from muster.options.sinks.replica.mlflow_run import TAG_RANK, TAG_RUN, MlflowRun
+from muster.options.sinks.replica.tensorboard import TensorBoard
+from muster.options.sinks.replica.wandb_run import WandbRun
+from muster.options.sinks.replica.writer import Ending, Record, Sink
 from tests.support.waiting import wait_until
 
 RENDEZVOUS = "s3://bucket/rendezvous/digits/"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from muster.local import LocalCloud, Settings
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from tests.support.hyperpod.cluster import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[3]

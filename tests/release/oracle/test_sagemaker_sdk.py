@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from muster.contract.errors import RecipeError, SpecError
-from muster.contract.recipe.checkout_recipe import checkout_recipe
-from muster.contract.recipe.expansion import resolved_with_results
-from muster.contract.recipe.places import PlaceError
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import load_recipe_text
-from muster.contract.recipe.resolution import resolve
+from muster.options.recipes.contract.checkout_recipe import checkout_recipe
+from muster.options.recipes.contract.expansion import resolved_with_results
+from muster.options.recipes.contract.places import PlaceError
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.recipe_text import load_recipe_text
+from muster.options.recipes.contract.resolution import resolve
 from tests.release.oracle import generated, muster_side
 from tests.release.oracle.cases import EXAMPLES, Case, Example, Refused, at, cases, shown
 from tests.release.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from muster.local.faults import CallError, Crash
-from muster.torchx.options import FORMER, OWN
+from muster.options.torchx.client.options import FORMER, OWN
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
 from tests.support.torchx_program import IMAGE, TorchX, torchx_server

@@ -14,7 +14,6 @@ import boto3
 import pytest
 
 import muster
-from muster.client.verify.check_outcomes import CheckOutcome, Verification
 from muster.contract.exits import ReplicaExit
 from muster.infra.release.artifacts import (
     build_distributions,
@@ -25,6 +24,7 @@ from muster.infra.release.artifacts import (
     make_environment,
     user_environment,
 )
+from muster.options.verify.client.check_outcomes import CheckOutcome, Verification
 from muster.replica.kernel.library import MACHINES, SOURCE, library_name, source_digest
 from tests.support.dockerfile import instructions
 from tests.support.source_patch import ROOT, copied_tree

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.contract.hyperpod.job_document import PRIORITY_LABEL, QUEUE_LABEL
-from muster.contract.hyperpod.object_identity import API_VERSION, KIND
 from muster.local.cloud_settings import Settings
-from muster.local.hyperpod.cluster_events import ClusterEvents
-from muster.local.hyperpod.cluster_settings import ClusterSettings
-from muster.local.hyperpod.embedded_cluster import ClusterParts, EmbeddedCluster
-from muster.local.hyperpod.kueue import local_queue
-from muster.local.hyperpod.pods.pod_machine import PodMachine
-from muster.local.kubernetes.cluster import KubernetesCluster
-from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.service.fault_book import FaultBook
+from muster.options.hyperpod.contract.job_document import PRIORITY_LABEL, QUEUE_LABEL
+from muster.options.hyperpod.contract.object_identity import API_VERSION, KIND
+from muster.options.hyperpod.local.cluster_events import ClusterEvents
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.embedded_cluster import ClusterParts, EmbeddedCluster
+from muster.options.hyperpod.local.kubernetes.cluster import KubernetesCluster
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.options.hyperpod.local.kueue import local_queue
+from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 from tests.support.waiting import wait_until
 
 NAMESPACE = "hyperpod-ns-team"

@@ -7,11 +7,11 @@ from typing import Any
 import urllib3
 from botocore.session import get_session
 
-from muster.contract.hyperpod.cluster_token import cluster_token
-from muster.contract.hyperpod.object_identity import API_VERSION, KIND, PLURAL
 from muster.local import LocalCloud
-from muster.local.hyperpod.cluster_calls import log_group
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.contract.cluster_token import cluster_token
+from muster.options.hyperpod.contract.object_identity import API_VERSION, KIND, PLURAL
+from muster.options.hyperpod.local.cluster_calls import log_group
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 
 def token(cluster: str, region: str, key: str, secret: str) -> str:

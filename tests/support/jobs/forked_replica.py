@@ -6,12 +6,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from muster.options.executor.replica import entrypoint
 from muster.replica.entry import launch
 from muster.replica.entry.main import main as run_process
 from muster.replica.frontends import array_diloco  # noqa: F401 - what most trainers import
 from muster.replica.group.group_process import ENV_BOARD, GroupProcess
 from muster.replica.group.launched_group import Patience
-from muster.replica.legacy import entrypoint
 from muster.replica.store import open_store
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, ObjectWriter

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from muster.client.aws.cluster_api import ClusterAnswer
 from muster.client.launch.dry_run import dry_run
-from muster.client.verify import run_checks, stack_checks
-from muster.client.verify.check_outcomes import Check, CheckOutcome
-from muster.client.verify.cluster_checks import ClusterChecks
-from muster.client.verify.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise
-from muster.client.verify.permission_checks import DENIALS, SimulatedRight, context, decisions, example, judge
-from muster.client.verify.run_checks import SmokeRun, leftovers
-from muster.client.verify.verification import Verifier, Wishes
-from muster.client.verify.verified_stack import Account, StackTemplate, Statement
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
-from muster.contract.hyperpod.clusters import Cluster
 from muster.contract.layout import RunLayout
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
+from muster.options.hyperpod.client.cluster_api import ClusterAnswer
+from muster.options.hyperpod.client.cluster_checks import ClusterChecks
+from muster.options.hyperpod.contract.clusters import Cluster
+from muster.options.verify.client import run_checks, stack_checks
+from muster.options.verify.client.check_outcomes import Check, CheckOutcome
+from muster.options.verify.client.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise
+from muster.options.verify.client.permission_checks import DENIALS, SimulatedRight, context, decisions, example, judge
+from muster.options.verify.client.run_checks import SmokeRun, leftovers
+from muster.options.verify.client.verification import Verifier, Wishes
+from muster.options.verify.client.verified_stack import Account, StackTemplate, Statement
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.memory_client import client_of, muster_of, put
 

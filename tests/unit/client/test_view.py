@@ -16,7 +16,6 @@ from muster.client.runs.run_status import Observation, Progress, ReplicaState, R
 from muster.client.runs.status_text import ReplicaLine, changes, headline, select
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.commit import Commit, Finish
@@ -24,6 +23,7 @@ from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.training_pace import Pace
+from muster.options.hyperpod.contract.cluster_job import ClusterJob
 from tests.support.round_commits import commit_of, member
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 
 from muster.contract.errors import RecipeError
-from muster.contract.recipe.checkout_recipe import checkout_catalog, checkout_recipe
-from muster.contract.recipe.expansion import resolved_with_results
-from muster.contract.recipe.hydra_defaults import DEPTH_MAX, FILES_MAX
-from muster.contract.recipe.places import PlaceError
-from muster.contract.recipe.recipe_sources import RecipeSources
-from muster.contract.recipe.recipe_text import load_recipe_text
+from muster.options.recipes.contract.checkout_recipe import checkout_catalog, checkout_recipe
+from muster.options.recipes.contract.expansion import resolved_with_results
+from muster.options.recipes.contract.hydra_defaults import DEPTH_MAX, FILES_MAX
+from muster.options.recipes.contract.places import PlaceError
+from muster.options.recipes.contract.recipe_sources import RecipeSources
+from muster.options.recipes.contract.recipe_text import load_recipe_text
 from tests.support import composed_recipes
 from tests.support.composed_recipes import checkout
 from tests.support.recipe_readers import MemoryCheckout

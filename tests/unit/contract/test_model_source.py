@@ -6,7 +6,6 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.recipe.model_resolution import EarlierRun, find_model, with_found_model
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.plan import Place, Plan
@@ -16,6 +15,7 @@ from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.model_source import ModelSource, with_model
+from muster.options.recipes.contract.model_resolution import EarlierRun, find_model, with_found_model
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
 from tests.support.refused_specs import refusal
 

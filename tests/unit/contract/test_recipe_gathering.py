@@ -5,11 +5,11 @@ import json
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.gathering import INFRASTRUCTURE_KEYS, gather
-from muster.contract.recipe.places import S3Place, in_s3, s3_place
-from muster.contract.recipe.recipe_reader import TEXT_BYTES_MAX
-from muster.contract.recipe.recipe_request import read_request
-from muster.contract.recipe.recipe_sources import SourceText
+from muster.options.recipes.contract.gathering import INFRASTRUCTURE_KEYS, gather
+from muster.options.recipes.contract.places import S3Place, in_s3, s3_place
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
+from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.recipe_sources import SourceText
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
 
 POINT = "arn:aws:s3:us-west-2:111122223333:accesspoint/recipes"

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from muster.contract.hyperpod.cluster_job import ClusterJob
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.run_cost import (
@@ -18,6 +17,7 @@ from muster.contract.run.run_cost import (
     usd_so_far,
 )
 from muster.contract.spec.spec_reader import parse_spec
+from muster.options.hyperpod.contract.cluster_job import ClusterJob
 
 RUN = RunLayout("run")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,13 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-import muster.contract.hyperpod
-import muster.contract.recipe
 import muster.contract.run
 import muster.contract.spec
+import muster.options.hyperpod.contract
+import muster.options.recipes.contract
+import muster.options.tiers.replica
 import muster.replica.rounds
 import muster.replica.store
-import muster.replica.tiers
 import muster.replica.wire
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import FormStep, StoredDocument
@@ -33,8 +33,8 @@ from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
 ROOMS = (
-    *(muster.contract.hyperpod, muster.contract.recipe, muster.contract.run, muster.contract.spec),
-    *(muster.replica.rounds, muster.replica.store, muster.replica.tiers, muster.replica.wire),
+    *(muster.options.hyperpod.contract, muster.options.recipes.contract, muster.contract.run, muster.contract.spec),
+    *(muster.replica.rounds, muster.replica.store, muster.options.tiers.replica, muster.replica.wire),
 )
 # A newer version has added a field to each part of a document.
 ADDED = {"added_later": {"by": ["a", "newer", "version"]}}

@@ -18,7 +18,7 @@ from muster.control.notify import notification
 from muster.control.runtime.function import logger
 from muster.control.start import Started, Starter
 from muster.executor import MusterExecutor
-from muster.torchx.application_spec import Application, document_of
+from muster.options.torchx.client.application_spec import Application, document_of
 from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.control_steps import Row, cleared, cut_off, fail, finished, launched
 from tests.support.handlers import loader

@@ -13,15 +13,15 @@ from botocore.exceptions import EndpointConnectionError
 from muster.contract.document import digest
 from muster.contract.errors import SpecError
 from muster.contract.layout import STACK_FOLDERS
-from muster.contract.recipe.expansion import expansion
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
-from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
 from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.control.plan import PlanRequest, make_plan
 from muster.control.runtime import clock
+from muster.options.recipes.contract.expansion import expansion
+from muster.options.recipes.contract.recipe_reference import RecipeReference, recipe_key
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness
 from tests.support.control_steps import Row, complete, finished, found
@@ -210,7 +210,8 @@ def test_a_recipe_of_any_rank_that_is_another_is_refused(harness: ControlHarness
 
 def test_a_plan_without_interpolations_to_resolve_imports_no_omegaconf() -> None:
     program = (
-        "import sys, muster.control.recipes, muster.control.aws.function_reader; print('omegaconf' in sys.modules)"
+        "import sys, muster.options.recipes.control.recipes, muster.control.aws.function_reader\n"
+        "print('omegaconf' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

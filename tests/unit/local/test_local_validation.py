@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from muster.local.sagemaker.documented_limits import documented_violations
-from muster.local.sagemaker.hubs import Hubs
 from muster.local.sagemaker.request_validation import operation_model, refuse, violations
 from muster.local.sagemaker.service_errors import ServiceError
+from muster.options.recipes.local.hubs import Hubs
 from tests.support.local_samples import REQUEST
 
 if TYPE_CHECKING:

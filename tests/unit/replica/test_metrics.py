@@ -21,6 +21,12 @@ from muster.contract.exits import ReplicaExit
 from muster.contract.run.run_document import RunDocument
 from muster.contract.run.time_use import Activity, TimeUse, seconds_of
 from muster.contract.spec.metric_sinks import MetricSinks
+from muster.options.sinks.replica import open_sinks as sinks_of_document
+from muster.options.sinks.replica import writer
+from muster.options.sinks.replica.identity import Identity
+from muster.options.sinks.replica.open_sinks import open_sinks
+from muster.options.sinks.replica.tensorboard import TensorBoard, _masked_checksum, _varint
+from muster.options.sinks.replica.writer import Ending, MetricsWriter, Record
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry import main as entry
@@ -29,12 +35,6 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.group_process import GroupProcess
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.replica_errors import InputError, ParametersError, WatchError
-from muster.replica.sinks import open_sinks as sinks_of_document
-from muster.replica.sinks import writer
-from muster.replica.sinks.identity import Identity
-from muster.replica.sinks.open_sinks import open_sinks
-from muster.replica.sinks.tensorboard import TensorBoard, _masked_checksum, _varint
-from muster.replica.sinks.writer import Ending, MetricsWriter, Record
 from muster.replica.statistics import stopwatch
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.statistics.statistics import Statistics

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from muster.contract.hyperpod.pod_work import PodChannel
-from muster.replica.pod import objects as objects_module
-from muster.replica.pod.channels import download_channels
-from muster.replica.pod.kept_checkpoints import KeptCheckpoints
-from muster.replica.pod.objects import Found, Objects
-from muster.replica.pod.worker import upload_archives
+from muster.options.hyperpod.contract.pod_work import PodChannel
+from muster.options.hyperpod.replica import objects as objects_module
+from muster.options.hyperpod.replica.channels import download_channels
+from muster.options.hyperpod.replica.kept_checkpoints import KeptCheckpoints
+from muster.options.hyperpod.replica.objects import Found, Objects
+from muster.options.hyperpod.replica.worker import upload_archives
 from muster.replica.replica_errors import InputError, StoppedError
 from muster.replica.store.transport import (
     ObjectExistsError,

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.options.tiers.replica.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import ParametersError
 from muster.replica.statistics.metrics import Metrics
-from muster.replica.tiers.state_buffer import PlainArrays, packed_state, unpacked_state
 from tests.support.peers import Run
 
 

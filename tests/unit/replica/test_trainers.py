@@ -19,6 +19,8 @@ import pytest
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.policies import OnEarlyFinish
+from muster.options.executor.replica.all_reduce import ObjectStoreAllReduce, OwnRounds
+from muster.options.executor.replica.own_loop import arguments_of, set_environment
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry.hooked_program import _hooked, _Library
@@ -26,8 +28,6 @@ from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.trainer import EXITED, call_trainer, load_trainer
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
-from muster.replica.legacy.all_reduce import ObjectStoreAllReduce, OwnRounds
-from muster.replica.legacy.own_loop import arguments_of, set_environment
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import (
     AlgorithmError,

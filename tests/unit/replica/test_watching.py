@@ -15,7 +15,12 @@ import pytest
 from muster.contract.exits import ReplicaExit
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.finding import FINDINGS_MAX, Finding, FindingDocument, is_finding
-from muster.contract.spec.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
+from muster.options.watch.contract.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
+from muster.options.watch.replica.findings import Findings
+from muster.options.watch.replica.inquiry import Inquiry, ProcessProgress, hang_text
+from muster.options.watch.replica.round_rules import slow_process, slower_than_others, unusual_loss
+from muster.options.watch.replica.self_watch import SelfWatch
+from muster.options.watch.replica.training_watch import TrainingWatch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import LocalBoard
@@ -27,11 +32,6 @@ from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.progress import Progress
 from muster.replica.statistics.time_account import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
-from muster.replica.watching.findings import Findings
-from muster.replica.watching.inquiry import Inquiry, ProcessProgress, hang_text
-from muster.replica.watching.round_rules import slow_process, slower_than_others, unusual_loss
-from muster.replica.watching.self_watch import SelfWatch
-from muster.replica.watching.training_watch import TrainingWatch
 from tests.support.groups import ThreadGroup
 from tests.support.peers import Faults, FaultyStore, HandClock, Run, together
 from tests.support.round_commits import commit_of, member

@@ -13,8 +13,8 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
-from muster.torchx.app_states import replica_state
-from muster.torchx.application_spec import (
+from muster.options.torchx.client.app_states import replica_state
+from muster.options.torchx.client.application_spec import (
     TAG_ROLE,
     Application,
     Mount,
@@ -22,7 +22,7 @@ from muster.torchx.application_spec import (
     document_of,
     new_run_name,
 )
-from muster.torchx.command import (
+from muster.options.torchx.client.command import (
     ARGUMENT_MAX,
     RANK,
     SHELL,
@@ -31,7 +31,7 @@ from muster.torchx.command import (
     of_one_node,
     shell_arguments,
 )
-from muster.torchx.options import FORMER, REFUSED
+from muster.options.torchx.client.options import FORMER, REFUSED
 from tests.support.torchx_options import OPTIONS
 
 ECHO = (sys.executable, "-c", "import os, sys; print(repr(sys.argv[1:]), repr(os.environ.get('SAID')))")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from muster.local.faults import LostNode
-from muster.local.hyperpod.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from tests.support.hyperpod.cluster import PodCluster
 from tests.support.waiting import wait_until
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from muster.local.faults import DeletedJob, FailedHealthCheck, Fault, LostNode, OperatorDown, Preemption
-from muster.local.hyperpod.node import instance_of
+from muster.options.hyperpod.local.node import instance_of
 from tests.support.hyperpod.cluster import PodCluster
 from tests.support.waiting import wait_until
 

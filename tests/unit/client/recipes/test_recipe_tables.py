@@ -5,17 +5,17 @@ from typing import Any
 
 import yaml
 
-from muster.client.cli.recipe_tables import (
+from muster.options.recipes.client.catalog import CatalogFilter
+from muster.options.recipes.client.recipe_tables import (
     Line,
     catalog_lines,
     difference_lines,
     template_lines,
     yaml_scalar,
 )
-from muster.client.recipes.catalog import CatalogFilter
-from muster.client.recipes.recipe_template import RecipeTemplate, SpecifiedValue
-from muster.client.recipes.recipe_values import recipe_differences
-from muster.contract.recipe.recipe_catalog import CatalogEntry, RecipeCatalog
+from muster.options.recipes.client.recipe_template import RecipeTemplate, SpecifiedValue
+from muster.options.recipes.client.recipe_values import recipe_differences
+from muster.options.recipes.contract.recipe_catalog import CatalogEntry, RecipeCatalog
 
 
 def texts(lines: Iterable[Line]) -> list[str]:

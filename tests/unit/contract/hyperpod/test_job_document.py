@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from muster.contract.hyperpod.job_document import ClusterJobError, cluster_job, drafted_job
-from muster.contract.hyperpod.job_schema import SchemaRule, job_schema, schema_problems
-from muster.contract.hyperpod.object_identity import tags_of
-from muster.contract.hyperpod.pod_bootstrap import POD_COMMAND
-from muster.contract.hyperpod.pod_work import PodWork
 from muster.contract.run.job_request import own_tags
 from muster.contract.spec.spec_reader import parse_spec
+from muster.options.hyperpod.contract.job_document import ClusterJobError, cluster_job, drafted_job
+from muster.options.hyperpod.contract.job_schema import SchemaRule, job_schema, schema_problems
+from muster.options.hyperpod.contract.object_identity import tags_of
+from muster.options.hyperpod.contract.pod_bootstrap import POD_COMMAND
+from muster.options.hyperpod.contract.pod_work import PodWork
 from tests.support.full_specs import channel
 from tests.support.job_requests import plan_of
 

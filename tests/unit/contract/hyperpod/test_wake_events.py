@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from muster.contract.hyperpod.notices import Notice, NoticeKind
-from muster.contract.hyperpod.wake_events import cluster_of, is_of_cluster, notices_of
+from muster.options.hyperpod.contract.notices import Notice, NoticeKind
+from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster, notices_of
 
 KEY = "notices/one/end-r0-a1-pod-0-1.json"
 

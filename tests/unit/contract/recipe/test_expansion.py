@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.expansion import expansion
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import recipe_yaml
-from muster.contract.recipe.resolved_recipe import Origin
-from muster.contract.recipe.unresolved import check_elsewhere, requested_recipe
 from muster.contract.run.execution_input import execution_input, start_input
 from muster.contract.spec.spec_reader import parse_spec
+from muster.options.recipes.contract.expansion import expansion
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.recipe_text import recipe_yaml
+from muster.options.recipes.contract.resolved_recipe import Origin
+from muster.options.recipes.contract.unresolved import check_elsewhere, requested_recipe
 from tests.support.full_specs import channel, s3
 
 LLMFT = """

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import SpecError
-from muster.contract.recipe.completion.family import family_of, instance_types
-from muster.contract.recipe.document_values import value_at
-from muster.contract.recipe.expansion import expansion
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.model_source import ModelSource, with_model
+from muster.options.recipes.contract.completion.family import family_of, instance_types
+from muster.options.recipes.contract.document_values import value_at
+from muster.options.recipes.contract.expansion import expansion
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from tests.support.full_specs import channel, s3
 
 RECIPE_FILE = "/opt/ml/input/data/recipe/recipe.yaml"

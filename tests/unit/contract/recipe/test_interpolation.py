@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from muster.contract.recipe.expressions.interpolation import interpolated
+from muster.options.recipes.contract.expressions.interpolation import interpolated
 
 RECIPE: dict[str, JsonValue] = {
     "run": {"name": "first", "nodes": 3, "key": "name", "path": "model.layers", "none": None, "open": "???"},

@@ -4,8 +4,8 @@ import json
 
 from pydantic import JsonValue
 
-from muster.contract.recipe.override_spec import Parameter, parse_override_spec
-from muster.contract.recipe.recipe_problems import Problems
+from muster.options.recipes.contract.override_spec import Parameter, parse_override_spec
+from muster.options.recipes.contract.recipe_problems import Problems
 
 
 def parsed(document: object, recipe: str = "own") -> tuple[dict[str, Parameter], list[str]]:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
-from muster.contract.recipe.document_values import leaves
-from muster.contract.recipe.expressions.placeholders import placeholder_names
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.recipe_text import load_recipe_text, recipe_yaml
-from muster.contract.recipe.resolution import resolve
-from muster.contract.recipe.resolved_recipe import ResolvedRecipe
+from muster.options.recipes.contract.document_values import leaves
+from muster.options.recipes.contract.expressions.placeholders import placeholder_names
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.recipe_text import load_recipe_text, recipe_yaml
+from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
 
 CANARY = "canary-4c1d0f7e9a"
 NAMES = ["a", "b", "c", "lr", "run", "name", "x-y", "1", "k.e", "MUSTER_CANARY", "recipes", "training", "yes", "{{a}}"]

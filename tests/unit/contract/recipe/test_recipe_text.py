@@ -6,8 +6,8 @@ import pytest
 import yaml
 from pydantic import JsonValue
 
-from muster.contract.recipe.recipe_text import LITERAL, load_recipe_text, recipe_yaml
-from muster.contract.recipe.resolved_recipe import ResolvedRecipe
+from muster.options.recipes.contract.recipe_text import LITERAL, load_recipe_text, recipe_yaml
+from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
 
 MEANINGS: dict[str, object] = {
     "1e-6": 1e-6,

@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 import pytest
 
 from muster.contract.errors import RecipeError
-from muster.contract.recipe.merging import Merged, merge_recipe
-from muster.contract.recipe.recipe_problems import Problems
-from muster.contract.recipe.recipe_sources import RecipeSources, SourceText
-from muster.contract.recipe.resolution import resolve
-from muster.contract.recipe.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.options.recipes.contract.merging import Merged, merge_recipe
+from muster.options.recipes.contract.recipe_problems import Problems
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
 
 BASE = """
 run:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from muster.contract.hyperpod.notices import NoticeKind
 from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.options.hyperpod.contract.notices import NoticeKind
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, node_event
 from tests.support.handlers import ENVIRONMENT, Handler, loader
 from tests.support.source_patch import ROOT
@@ -50,7 +50,7 @@ def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[
 
 
 NOT_WITHOUT_CLUSTERS = {
-    *(f"muster.contract.hyperpod.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
+    *(f"muster.options.hyperpod.contract.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
     "muster.control.look",
 }
 
@@ -61,9 +61,10 @@ import importlib, sys
 for name in ("plan", "attempt", "react", "stop", "settle", "sweep", "timer", "start"):
     importlib.import_module("muster.lambdas." + name)
     for found in sorted(sys.modules):
-        if found.startswith("muster.control.kubernetes") or found in {NOT_WITHOUT_CLUSTERS!r}:
+        if found.startswith("muster.options.hyperpod.control") or found in {NOT_WITHOUT_CLUSTERS!r}:
             print(name, found)
-        if found == "yaml" or found.startswith("muster.contract.recipe.") and not found.endswith("recipe_reference"):
+        recipes = found.startswith("muster.options.recipes.contract.")
+        if found == "yaml" or recipes and not found.endswith("recipe_reference"):
             print(name, found)
 """
 

@@ -4,9 +4,6 @@ import json
 from collections import Counter
 from typing import Any
 
-from muster.contract.hyperpod.clusters import Clusters
-from muster.contract.hyperpod.job_document import cluster_job
-from muster.contract.hyperpod.notices import NoticeKind
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.attempt import Launch
@@ -14,6 +11,9 @@ from muster.control.runtime import clock
 from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
+from muster.options.hyperpod.contract.clusters import Clusters
+from muster.options.hyperpod.contract.job_document import cluster_job
+from muster.options.hyperpod.contract.notices import NoticeKind
 from tests.memory.calls import AwsError, Fault
 from tests.memory.harness import CLUSTER_SPEC, RUN, ControlHarness, budget, node_event, sns_event
 from tests.simulation.lives import manifest_archive

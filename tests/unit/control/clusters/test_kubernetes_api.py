@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 import botocore.session
 import pytest
 
-from muster.contract.hyperpod.cluster_token import cluster_token
-from muster.control.kubernetes.api import Connection, KubernetesApi
-from muster.control.kubernetes.cluster_errors import ClusterRefusedError, ClusterUnavailableError
-from muster.control.kubernetes.cluster_https import HttpAnswer
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.contract.cluster_token import cluster_token
+from muster.options.hyperpod.control.api import Connection, KubernetesApi
+from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError, ClusterUnavailableError
+from muster.options.hyperpod.control.cluster_https import HttpAnswer
 from tests.memory.clock import VirtualClock
 from tests.memory.kubernetes import failure
 

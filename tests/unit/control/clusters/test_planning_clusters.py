@@ -10,13 +10,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.errors import MusterError, SpecError
-from muster.contract.hyperpod.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.contract.run.plan import Plan
-from muster.control.cluster_rights import remove_rights
-from muster.control.kubernetes.cluster_errors import ClusterUnavailableError
 from muster.control.plan import make_plan
 from muster.control.stop import StillRunningError
 from muster.control.sweep import SweepRequest, sweep
+from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
+from muster.options.hyperpod.control.cluster_errors import ClusterUnavailableError
+from muster.options.hyperpod.control.cluster_rights import remove_rights
 from tests.memory.calls import AwsError, Fault, server_error
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
 from tests.support.control_steps import Row
@@ -333,5 +333,5 @@ def test_the_longest_names_fit_into_the_policy(harness: ControlHarness) -> None:
 def test_a_policy_that_is_too_long_is_refused_before_anything_is_created(
     harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.control.kubernetes.run_identity.POLICY_CHARACTERS_MAX", 100)
+    monkeypatch.setattr("muster.options.hyperpod.control.run_identity.POLICY_CHARACTERS_MAX", 100)
     assert "session policy" in refusal(harness)

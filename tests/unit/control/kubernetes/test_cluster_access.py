@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from muster.control.kubernetes.api import Connection, KubernetesApi
-from muster.control.kubernetes.cluster_access import (
+from muster.control.runtime import clock
+from muster.options.hyperpod.control.api import Connection, KubernetesApi
+from muster.options.hyperpod.control.cluster_access import (
     CREATE_SECONDS,
     DELETE_SECONDS,
     AccessAnswer,
     AccessRequest,
     answered,
 )
-from muster.control.kubernetes.cluster_errors import ClusterGoneError
-from muster.control.kubernetes.cluster_https import HttpAnswer
-from muster.control.kubernetes.namespace_roles import NamespaceRoles
-from muster.control.runtime import clock
-from muster.local.kubernetes.kinds.served_resources import ROLE_BINDINGS, ROLES
+from muster.options.hyperpod.control.cluster_errors import ClusterGoneError
+from muster.options.hyperpod.control.cluster_https import HttpAnswer
+from muster.options.hyperpod.control.namespace_roles import NamespaceRoles
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import ROLE_BINDINGS, ROLES
 from tests.memory.clock import VirtualClock
 from tests.support.kubernetes_api import ApiClient, cluster_store
 

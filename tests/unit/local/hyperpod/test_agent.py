@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from muster.local.hyperpod.agent.agent_state import TRANSITIONS, AgentState, StateBox
-from muster.local.hyperpod.agent.arguments import parse
-from muster.local.hyperpod.agent.elastic_agent import Ranks
-from muster.local.hyperpod.agent.log_rules import AgentLogRule
+from muster.options.hyperpod.local.agent.agent_state import TRANSITIONS, AgentState, StateBox
+from muster.options.hyperpod.local.agent.arguments import parse
+from muster.options.hyperpod.local.agent.elastic_agent import Ranks
+from muster.options.hyperpod.local.agent.log_rules import AgentLogRule
 from tests.support.hyperpod.agent_cases import RULES, STARTS, Clock
 
 FACTS = json.loads((Path(__file__).parent / "agent_facts.json").read_bytes())

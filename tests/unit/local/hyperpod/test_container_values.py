@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.local.hyperpod.pods.container_values import MissingReferenceError, command_of, expanded, variables
+from muster.options.hyperpod.local.pods.container_values import MissingReferenceError, command_of, expanded, variables
 
 
 def values(*entries: dict[str, Any], **container: Any) -> dict[str, str]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from muster.local.hyperpod.kueue import Claim, decide
+from muster.options.hyperpod.local.kueue import Claim, decide
 
 QUOTA = {"cpu": Fraction(8)}
 

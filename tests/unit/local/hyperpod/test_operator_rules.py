@@ -1,7 +1,7 @@
 """The operator's conditions, and what follows a fault of a job by its restart policy."""
 
-from muster.local.hyperpod.operator.conditions import with_condition, without
-from muster.local.hyperpod.operator.restarts import Remedy, RestartCounts, RestartPolicy, judge, to_avoid
+from muster.options.hyperpod.local.operator.conditions import with_condition, without
+from muster.options.hyperpod.local.operator.restarts import Remedy, RestartCounts, RestartPolicy, judge, to_avoid
 
 
 def types(conditions: list[dict[str, str]]) -> list[str]:

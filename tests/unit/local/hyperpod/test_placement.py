@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from muster.local.hyperpod import placement
-from muster.local.hyperpod.node import HOSTNAME, Health, Node
-from muster.local.hyperpod.quantities import quantity, requests_of
+from muster.options.hyperpod.local import placement
+from muster.options.hyperpod.local.node import HOSTNAME, Health, Node
+from muster.options.hyperpod.local.quantities import quantity, requests_of
 
 
 def node(name: str = "a", node_type: str = "ml.m5.xlarge", **changes: Any) -> Node:

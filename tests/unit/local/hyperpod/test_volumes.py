@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.local.hyperpod.pods.container_values import MissingReferenceError
-from muster.local.hyperpod.pods.volumes import mounts
+from muster.options.hyperpod.local.pods.container_values import MissingReferenceError
+from muster.options.hyperpod.local.pods.volumes import mounts
 
 
 def test_a_volume_is_a_folder_of_the_pod_or_of_its_node_and_what_is_not_there_is_waited_for(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.local.kubernetes.kinds import served_resources
+from muster.options.hyperpod.local.kubernetes.kinds import served_resources
 from tests.support.kubernetes_api import JOBS, PODS, RBAC, ApiClient, job, pod
 
 ROLES = f"{RBAC}/namespaces/team/roles"

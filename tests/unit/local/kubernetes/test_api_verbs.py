@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from muster.local.faults import KubernetesError
-from muster.local.kubernetes.kinds.served_resources import JOBS as JOBS_KIND
-from muster.local.kubernetes.kinds.served_resources import PODS as PODS_KIND
-from muster.local.kubernetes.kinds.served_resources import RESOURCES
-from muster.local.kubernetes.objects.resource import Resource
-from muster.local.kubernetes.rights.users import User
-from muster.local.kubernetes.server.request_info import RequestInfo
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS as JOBS_KIND
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import PODS as PODS_KIND
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import RESOURCES
+from muster.options.hyperpod.local.kubernetes.objects.resource import Resource
+from muster.options.hyperpod.local.kubernetes.rights.users import User
+from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo
 from tests.support.kubernetes_api import JOBS, PODS, ApiClient, Unobserved, job, pod
 
 

@@ -12,9 +12,9 @@ from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from muster.local.ministack.eks.tokens import InvalidTokenError, principal_of
 from muster.local.ministack.host import Account
 from muster.local.ministack.role_sessions import RoleGrant, role_session
+from muster.options.hyperpod.local.eks.tokens import InvalidTokenError, principal_of
 
 ACCOUNT = Account("123456789012", "us-east-1")
 GRANT = RoleGrant(f"arn:aws:iam::{ACCOUNT.account_id}:role/team/launcher")

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from muster.contract.hyperpod.job_schema import schema_problems
-from muster.local.kubernetes.kinds.served_resources import JOBS, PODS
-from muster.local.kubernetes.objects.metadata import parse_labels
-from muster.local.kubernetes.objects.object_store import DeleteOptions, ObjectStore
-from muster.local.kubernetes.objects.status_errors import StatusError
-from muster.local.kubernetes.objects.watching import ObjectWatch
-from muster.local.kubernetes.schema.schemas import schema_of
+from muster.options.hyperpod.contract.job_schema import schema_problems
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.options.hyperpod.local.kubernetes.objects.metadata import parse_labels
+from muster.options.hyperpod.local.kubernetes.objects.object_store import DeleteOptions, ObjectStore
+from muster.options.hyperpod.local.kubernetes.objects.status_errors import StatusError
+from muster.options.hyperpod.local.kubernetes.objects.watching import ObjectWatch
+from muster.options.hyperpod.local.kubernetes.schema.schemas import schema_of
 from tests.support.kubernetes_api import job
 
 
@@ -130,7 +130,7 @@ def test_a_watch_wakes_its_reader_in_another_thread(store: ObjectStore) -> None:
 
 
 def test_a_reader_that_is_too_slow_is_cut_off(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.local.kubernetes.objects.watching._BACKLOG_MAX", 3)
+    monkeypatch.setattr("muster.options.hyperpod.local.kubernetes.objects.watching._BACKLOG_MAX", 3)
     watch = store.watch()
     for index in range(5):
         store.create(JOBS, job(f"job-{index}"), "team")

@@ -1,0 +1,1 @@
+"""An executor that launches Muster's replicas, behind the protocol of SageMakerExecutor."""

@@ -1,0 +1,1 @@
+"""Trainers that bring their own loop, and the all-reduce that they call."""

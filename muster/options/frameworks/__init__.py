@@ -1,0 +1,1 @@
+"""Callbacks for the loops of frameworks."""

@@ -1,0 +1,1 @@
+"""Replicas as jobs of a HyperPod cluster, instead of training jobs."""

@@ -1,0 +1,1 @@
+"""Clusters as a client sees them."""

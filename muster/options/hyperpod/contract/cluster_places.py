@@ -1,0 +1,112 @@
+"""On which of a stack's clusters the replicas of a spec run, and in which namespace."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from muster.contract.backend import Backend
+from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.spec import Spec
+from muster.contract.training.overrides import Override
+from muster.options.hyperpod.contract.cluster_fields import HyperPod
+from muster.options.hyperpod.contract.cluster_parts import cluster_sections
+from muster.options.hyperpod.contract.clusters import Cluster
+from muster.options.hyperpod.contract.object_identity import ACCOUNT_HEAD
+
+
+def place_problems(spec: Spec, clusters: Sequence[Cluster]) -> list[Problem]:
+    """What a spec says of clusters that the stack does not have; each place of the spec once."""
+    return list(dict.fromkeys(_problems(spec, clusters)))
+
+
+def _problems(spec: Spec, clusters: Sequence[Cluster]) -> Iterator[Problem]:
+    known = ", ".join(cluster.name for cluster in clusters)
+    for where, asked in cluster_sections(spec):
+        if not clusters:
+            remedy = "add [hyperpod_clusters.NAME] to muster.toml and deploy the stack, or leave backend out"
+            yield StatedProblem("backend", "hyperpod is set, and the stack has no cluster", remedy)
+            continue
+        if asked.cluster is None and len(clusters) > 1:
+            yield StatedProblem(f"{where}.cluster", "missing, and the stack has several", "name one", f"one of {known}")
+            continue
+        cluster = _cluster(asked, clusters)
+        if cluster is None:
+            remedy = "correct it, or add it to hyperpod_clusters in muster.toml and deploy the stack"
+            yield Problem(f"{where}.cluster", repr(asked.cluster), remedy, f"the stack has {known}")
+        elif asked.namespace is not None and asked.namespace not in cluster.namespaces:
+            allowed = f"the stack may use {', '.join(cluster.namespaces)} of {cluster.name}"
+            remedy = "correct it, or add it to the namespaces of the cluster in muster.toml and deploy the stack"
+            yield Problem(f"{where}.namespace", repr(asked.namespace), remedy, allowed)
+        if cluster is not None:
+            yield from _unlisted(asked, cluster, where)
+
+
+def _unlisted(asked: HyperPod, cluster: Cluster, where: str) -> Iterator[Problem]:
+    """What would give the pods rights or files of others, unless the settings of the cluster list it.
+
+    A path is listed by itself and not by a folder above it: the kubelet follows a link that another pod left there.
+    """
+    account = asked.service_account
+    if account is not None and account.startswith(ACCOUNT_HEAD):
+        allowed = f"names that begin with {ACCOUNT_HEAD} are those of runs"
+        yield Problem(f"{where}.service_account", repr(account), "leave it out, or use another account", allowed)
+    elif account is not None and account not in cluster.service_accounts:
+        known = [*cluster.service_accounts]
+        yield Problem(f"{where}.service_account", repr(account), *_listing(cluster, "service_accounts", known, account))
+    listed = [posixpath.normpath(path) for path in cluster.host_paths]
+    for index, volume in enumerate(asked.volumes):
+        path = None if volume.host_path is None else posixpath.normpath(volume.host_path)
+        if path is not None and path not in listed:
+            field = f"{where}.volumes.{index}.host_path"
+            yield Problem(field, repr(volume.host_path), *_listing(cluster, "host_paths", listed, path))
+
+
+def _listing(cluster: Cluster, key: str, known: list[str], added: str) -> tuple[str, str]:
+    """What to do about a value that the settings do not list, and what they do."""
+    line = f"{key} = {json.dumps([*known, added])}"
+    allowed = f"specs may name {', '.join(known) or 'none'} on {cluster.name}"
+    return f"leave it out, or write {line} in [hyperpod_clusters.{cluster.name}] of muster.toml and deploy", allowed
+
+
+def placed(spec: Spec, clusters: Sequence[Cluster]) -> Spec:
+    """The spec with cluster and namespace of all ranks on clusters written out, as far as the stack has them."""
+    overrides = {
+        ranks: override.model_copy(update={"hyperpod": _filled(override.hyperpod or spec.hyperpod, clusters)})
+        if _needs_section(spec, override)
+        else override
+        for ranks, override in spec.overrides.items()
+    }
+    update: dict[str, object] = {"overrides": overrides} if overrides != spec.overrides else {}
+    if spec.backend is Backend.HYPERPOD or (spec.hyperpod is not None and _is_inherited(spec)):
+        update["hyperpod"] = _filled(spec.hyperpod, clusters)
+    return spec.model_copy(update=update) if update else spec
+
+
+def _needs_section(spec: Spec, override: Override) -> bool:
+    """Whether the override decides where its ranks run: it has a section of its own, or there is none to inherit."""
+    if (override.backend or spec.backend) is not Backend.HYPERPOD:
+        return False
+    return override.hyperpod is not None or (spec.hyperpod is None and spec.backend is not Backend.HYPERPOD)
+
+
+def _is_inherited(spec: Spec) -> bool:
+    """Whether ranks of an override run on a cluster as the run's section says."""
+    return any(
+        override.backend is Backend.HYPERPOD and override.hyperpod is None for override in spec.overrides.values()
+    )
+
+
+def _filled(asked: HyperPod | None, clusters: Sequence[Cluster]) -> HyperPod:
+    asked = asked or HyperPod()
+    cluster = _cluster(asked, clusters)
+    if cluster is None:
+        return asked
+    return asked.model_copy(update={"cluster": cluster.name, "namespace": asked.namespace or cluster.default_namespace})
+
+
+def _cluster(asked: HyperPod, clusters: Sequence[Cluster]) -> Cluster | None:
+    if asked.cluster is None:
+        return clusters[0] if len(clusters) == 1 else None
+    return next((cluster for cluster in clusters if cluster.name == asked.cluster), None)

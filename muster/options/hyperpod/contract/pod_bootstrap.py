@@ -1,0 +1,93 @@
+"""The command of a pod's container. It works in an image that has Muster, and in one that has Python and boto3 alone.
+
+The channel `muster-package` of the pod's work names the replica package: it is fetched, checked against the digest in
+its name, and run; it installs what it needs, and becomes `muster.options.hyperpod.replica`. Without that channel the
+image has Muster. What goes wrong before Muster's own code runs is reported as the pod's end, as far as its credentials reach.
+"""
+
+from __future__ import annotations
+
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR, PACKAGE_CHANNEL, PACKAGE_SUFFIX
+from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
+
+POD_MODULE = "muster.options.hyperpod.replica"
+POD_FLAG = "--pod"
+"""The package's argument with which it becomes `POD_MODULE`."""
+ENV_POD_NAME = "POD_NAME"
+"""The pod's name (metadata.name), by the downward API."""
+ENV_POD_ADDRESS = "POD_IP"
+"""The pod's address (status.podIP), by the downward API."""
+STOP_SECONDS = 180
+"""terminationGracePeriodSeconds of a pod: so long Kubernetes waits after SIGTERM."""
+
+# An older Python must reach the error: no newer syntax here.
+_CODE = f"""
+import hashlib, importlib.util, json, os, sys, time
+
+started = time.time()
+
+def utc(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
+
+def client():
+    import boto3
+    from botocore.config import Config
+    bounds = Config(connect_timeout=10, read_timeout=60, retries={{"mode": "standard", "total_max_attempts": 6}})
+    region = os.environ.get("MUSTER_REGION") or None
+    return boto3.client("s3", region_name=region, config=bounds)
+
+def place_of(uri):
+    return uri[len("s3://"):].split("/", 1)
+
+def fail(work, reason):
+    sys.stderr.write("muster: " + reason + "\\n")
+    try:
+        job, pod = work["job"], os.environ.get("{ENV_POD_NAME}", "")
+        rank, attempt = job.rsplit("-", 2)[1:]
+        mark = "bootstrap-%d-%d" % (started, os.getpid())
+        bucket, prefix = place_of(work["notices_uri"])
+        key = "%s/end-%s-%s-%s.json" % (prefix.rstrip("/"), rank, attempt, mark)
+        body = dict(version=1, exit_code=64, reason="[bad-input] " + reason[:900], pod=pod,
+                    started_at=utc(started), ended_at=utc(time.time()))
+        client().put_object(Bucket=bucket, Key=key, Body=json.dumps(body).encode())
+    except Exception as error:
+        sys.stderr.write("muster: the pod's end cannot be reported: %s\\n" % error)
+    sys.exit(64)
+
+def package(work, uri):
+    name = uri.rsplit("/", 1)[-1]
+    base = os.environ.get("{ENV_BASE_DIR}") or "{DEFAULT_BASE_DIR}"
+    path = os.path.join(base, "input", "data", "{PACKAGE_CHANNEL}", name)
+    try:
+        bucket, key = place_of(uri)
+        body = client().get_object(Bucket=bucket, Key=key)["Body"].read()
+        found = hashlib.sha256(body).hexdigest()
+        if name != found + "{PACKAGE_SUFFIX}":
+            fail(work, "Muster's replica package " + uri + " is damaged: its SHA-256 is " + found + ".")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(body)
+    except Exception as error:
+        fail(work, "Muster's replica package %s cannot be fetched: %s: %s" % (uri, type(error).__name__, error))
+    return path
+
+def main():
+    try:
+        work = json.loads(os.environ["{ENV_POD_WORK}"])
+        uris = [item["uri"] for item in work.get("channels", ()) if item["name"] == "{PACKAGE_CHANNEL}"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        fail({{}}, "{ENV_POD_WORK} cannot be read: %s: %s" % (type(error).__name__, error))
+    if uris:
+        command = [package(work, uris[0]), "{POD_FLAG}"]
+    elif importlib.util.find_spec("muster") is None:
+        fail(work, "The image has no Muster: install muster-train[replica] in it, or set source_dir in the spec.")
+    else:
+        command = ["-m", "{POD_MODULE}"]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable] + command)
+
+main()
+"""
+
+POD_COMMAND = ("python", "-c", _CODE.strip())
+"""The command of the container; it has no further arguments."""

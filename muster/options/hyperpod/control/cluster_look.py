@@ -1,0 +1,133 @@
+"""Looks at a job on a cluster: what each finds is noted in the record, and an end is decided.
+
+Nothing reports such a job's state. So a function looks when a notice, an event or the re-arm says that it may have
+changed. The operator needs a while after a pod has ended, so a look may be repeated for a bounded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from muster.contract import timestamps
+from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Record, Wait
+from muster.control.jobs import Job
+from muster.control.outcome import Outcome, end_attempt
+from muster.control.runtime import clock
+from muster.control.runtime.function import count
+from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.contract.notices import EndNotice
+
+if TYPE_CHECKING:
+    from muster.control.active_run import ActiveReplica
+    from muster.control.control_plane import ControlPlane
+
+Words = Callable[[], EndNotice | None]
+"""Reads the end notice, where its words are needed."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
+# The kubelet may take as long to say that a container has ended.
+_ALIVE_SECONDS = 5.0
+# What another look needs of the time for which one still waits, to leave the waiting to it.
+_ENOUGH_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the last look at a job has found. `outcome` is set where the attempt has ended."""
+
+    job: Job | None
+    outcome: Outcome | None = None
+    ended: bool = False
+    restarted: bool = False
+    """Whether the operator has started its pods again since the record was last written."""
+
+
+def note_look(replica: ActiveReplica, job: Job | None, wait: Wait | None = None) -> None:
+    """Write what a look has found into the record of the current attempt. Nothing for a training job.
+
+    Only from now on is a job that is not there any more known to have been deleted. `wait` is over with it.
+    """
+    if job is None or job.state is None:
+        return
+    waited = False
+
+    def change(record: Record | None) -> Record | None:
+        nonlocal waited
+        if record is None or record.current.job != job.name or record.decision is not None:
+            return None
+        seen = job.applied_to(record.current, stopping=False)
+        waited = seen.secondary == WAITING_FOR_QUOTA != record.current.secondary
+        left = None if record.wait == wait else record.wait
+        return record.model_copy(update={"attempts": (*record.attempts[:-1], seen), "wait": left})
+
+    if replica.update(change).written and waited:
+        count("ReplicaWaitsForQuota")
+
+
+def look_until_ended(
+    plane: ControlPlane,
+    replica: ActiveReplica,
+    attempt: Attempt,
+    seconds: float,
+    words: Words | None = None,
+    *,
+    is_believed: bool = True,
+) -> Look:
+    """Look at the attempt's job until it has ended, the operator has started its pods again, or `seconds` have passed.
+
+    There is at least one look. The end is decided (`end_attempt`), anything else noted. `words` may explain a failure.
+    A look for what is not believed waits only while no other one does, and not for long where all pods of the job run.
+    """
+    budget, pause = TimeBudget.of(seconds), _FIRST_PAUSE_SECONDS
+    patience, wait = TimeBudget.of(_ALIVE_SECONDS), None
+    known = attempt.cluster.restarts if attempt.cluster is not None else 0
+    while True:
+        job = replica.own_job(attempt)
+        if job is None:
+            return Look(None)
+        if job.end is not None:
+            return _conclude(plane, replica, attempt, job, words)
+        restarted = job.state is not None and job.state.restarts > known
+        is_over = restarted or budget.is_spent
+        if not is_over and not is_believed:
+            wait = wait or _begin_wait(replica, attempt, seconds, explains=words is not None)
+            is_over = wait is None or (patience.is_spent and replica.jobs.is_running(job))
+        if is_over:
+            note_look(replica, job, wait)
+            return Look(job, restarted=restarted)
+        clock.sleep(min(pause, budget.remaining))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _begin_wait(replica: ActiveReplica, attempt: Attempt, seconds: float, *, explains: bool) -> Wait | None:
+    """Say in the record that a look waits for the attempt's job; None where another one does, and for long enough.
+
+    One that can explain a failure does not leave it to one that cannot.
+    """
+    now = clock.utc_now()
+    until = timestamps.text(now + timedelta(seconds=seconds))
+    wait = Wait(attempt=attempt.attempt, until=until, explains=explains)
+    enough = timestamps.text(now + timedelta(seconds=min(seconds, _ENOUGH_SECONDS)))
+
+    def change(record: Record | None) -> Record | None:
+        if record is None or record.current.attempt != attempt.attempt or record.decision is not None:
+            return None
+        other = record.wait
+        waits = other is not None and other.attempt == attempt.attempt and other.until > enough
+        if other is not None and waits and (other.explains or not explains):
+            return None
+        return record.model_copy(update={"wait": wait})
+
+    return wait if replica.write_record(change).written else None
+
+
+def _conclude(plane: ControlPlane, replica: ActiveReplica, attempt: Attempt, job: Job, words: Words | None) -> Look:
+    """Decide what follows the end of the job."""
+    if job.status == JobStatus.FAILED and not job.is_gone:
+        job = replica.jobs.explained(job, None if words is None else words())
+    outcome = end_attempt(plane, replica, job.applied_to(attempt, stopping=False))
+    return Look(job, outcome, ended=True)

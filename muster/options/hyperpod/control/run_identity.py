@@ -1,0 +1,284 @@
+"""The rights of a run's pods on each cluster that it uses: a service account and its pod identity association.
+
+Both are made when the run is planned and deleted when no job of it is left. Every step is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from botocore.exceptions import ClientError
+
+from muster.contract import names
+from muster.contract.backend import Backend
+from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.contract.names import is_run_name
+from muster.contract.run.plan import Plan
+from muster.control.aws.aws_errors import error_code, error_message, is_transient
+from muster.control.runtime.time_budget import TimeBudget
+from muster.options.hyperpod.contract.object_identity import (
+    ACCOUNT_HEAD,
+    GROUP,
+    LABEL_RUN,
+    LABEL_STACK,
+    PLURAL,
+    VERSION,
+    service_account,
+)
+from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
+from muster.options.hyperpod.control.cluster_apis import ClusterApis
+from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
+from muster.options.hyperpod.control.eks import IN_USE, NOT_FOUND, EksClient
+
+TAG_STACK = "muster:stack"
+
+
+class ClusterPlace(NamedTuple):
+    """Where replicas of a run are: a namespace of a cluster, and whether their pods use the user's own account."""
+
+    cluster: str
+    namespace: str
+    own_account: bool
+
+
+def cluster_places(plan: Plan) -> list[ClusterPlace]:
+    """The places of a planned run, each once."""
+    spec = plan.spec
+    ranks = range(spec.replicas) if spec.overrides else range(1)
+    found = (spec.of_rank(rank) for rank in ranks)
+    asked = (one.hyperpod for one in found if one.backend is Backend.HYPERPOD and one.hyperpod is not None)
+    return list(
+        dict.fromkeys(
+            ClusterPlace(one.cluster or "", one.namespace or "", one.service_account is not None) for one in asked
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Association:
+    """A pod identity association of some run of a stack."""
+
+    cluster: str
+    namespace: str
+    run: str
+    id: str
+
+
+class RunIdentities:
+    """The service accounts and associations of runs."""
+
+    def __init__(self, apis: ClusterApis, job_prefix: str) -> None:
+        self._apis = apis
+        self.job_prefix = job_prefix
+
+    # --- planning ------------------------------------------------------------------------------
+
+    def prepare(self, plan: Plan, pod_role_arn: str | None, budget: TimeBudget) -> None:
+        """Make sure that the run's jobs can be created and that its pods have their rights.
+
+        Raises:
+            SpecError: a place cannot be used; it names all of them.
+            ClusterUnavailableError, ClientError: a later try may succeed.
+        """
+        policy = session_policy(plan)
+        places = cluster_places(plan)
+        problems = [found for place in places if (found := self._reach(place, budget)) is not None]
+        needed = [place for place in places if not place.own_account]
+        if needed and len(policy) > POLICY_CHARACTERS_MAX:
+            length = f"{len(policy):,} characters of the session policy of its pods"
+            remedy = "start the run under a shorter name, or name a service account of yours in hyperpod"
+            problems.append(Problem("name", length, remedy, f"EKS takes {POLICY_CHARACTERS_MAX:,}"))
+        if needed and pod_role_arn is None:
+            remedy = "deploy the stack again, or name a service account of yours in hyperpod.service_account"
+            problems.append(StatedProblem("hyperpod", "the stack has no role for pods", remedy))
+        if problems or pod_role_arn is None:
+            if problems:
+                raise SpecError(problems)
+            return
+        for place in needed:
+            problem = self._associate(plan, place, pod_role_arn, policy) or self._account(plan, place, budget)
+            if problem is not None:
+                raise SpecError([problem])
+
+    def _reach(self, place: ClusterPlace, budget: TimeBudget) -> Problem | None:
+        """Why jobs cannot be created in a place; None where it answers as it should."""
+        field, where = "hyperpod.cluster", f"{place.cluster}, namespace {place.namespace}"
+        try:
+            path = f"/apis/{GROUP}/{VERSION}/namespaces/{place.namespace}/{PLURAL}"
+            self._apis.api(place.cluster).get(path, budget, limit="1")
+        except (ClusterGoneError, ClusterUnknownError) as error:
+            return StatedProblem(field, str(error), "")
+        except ClusterRefusedError as refused:
+            if refused.status == 404:
+                remedy = "install the HyperPod training operator on the cluster"
+                return StatedProblem(field, f"{where} has no HyperPodPyTorchJob", remedy)
+            if refused.status in {401, 403}:
+                remedy = "deploy the stack again: its functions need their access entries and roles on the cluster"
+                return StatedProblem(field, f"{where} refuses the stack: {refused.message or refused.reason}", remedy)
+            return StatedProblem(field, str(refused), "see the cluster's API server")
+        return None
+
+    def _associate(self, plan: Plan, place: ClusterPlace, role_arn: str, policy: str) -> Problem | None:
+        """Give the pods of the run's account the role within the policy; an association of an earlier try stays."""
+        eks, cluster = self._apis.clients.eks, self._apis.cluster(place.cluster).eks_cluster
+        account, tags = service_account(plan.run), {names.TAG_RUN: plan.run, TAG_STACK: self.job_prefix}
+        request = {
+            "clusterName": cluster,
+            "namespace": place.namespace,
+            "serviceAccount": account,
+            "roleArn": role_arn,
+            "policy": policy,
+            # EKS requires it beside a policy.
+            "disableSessionTags": True,
+            "tags": tags,
+        }
+        for _ in range(2):
+            try:
+                eks.create_pod_identity_association(**request)
+            except ClientError as error:
+                if error_code(error) != IN_USE:
+                    return _refusal(error, place)
+            else:
+                return None
+            found = self._found(cluster, place.namespace, account)
+            if found is None:
+                continue
+            if not tags.items() <= (found.get("tags") or {}).items():
+                remedy = "start the run under another name, or delete the association"
+                what = f"the service account {account} of {place.cluster} has an association that is not Muster's"
+                return StatedProblem("name", what, remedy)
+            if (found.get("roleArn"), found.get("policy"), found.get("disableSessionTags")) == (role_arn, policy, True):
+                return None
+            # Of an earlier run of this name, or of a stack that had another role.
+            eks.delete_pod_identity_association(clusterName=cluster, associationId=str(found["associationId"]))
+        message = f"the pod identity association of {account} on {cluster} changes; the call will be retried"
+        raise ConnectionError(message)
+
+    def _found(self, cluster: str, namespace: str, account: str) -> dict[str, Any] | None:
+        eks = self._apis.clients.eks
+        listed = eks.list_pod_identity_associations(clusterName=cluster, namespace=namespace, serviceAccount=account)
+        for one in listed["associations"]:
+            answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=one["associationId"])
+            found: dict[str, Any] = answer["association"]
+            return found
+        return None
+
+    def _account(self, plan: Plan, place: ClusterPlace, budget: TimeBudget) -> Problem | None:
+        account, api = service_account(plan.run), self._apis.api(place.cluster)
+        path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
+        labels = self._labels(plan.run)
+        document = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": account, "labels": labels},
+            "automountServiceAccountToken": False,
+        }
+        try:
+            api.create(path, document, budget)
+        except ClusterRefusedError as refused:
+            if refused.status == 404:
+                remedy = "create it, or name another one"
+                what = f"the cluster {place.cluster} has no namespace {place.namespace}"
+                return StatedProblem("hyperpod.namespace", what, remedy)
+            if refused.status != 409:
+                remedy = "see the message; the role of the function plan may create service accounts there"
+                return StatedProblem("hyperpod.namespace", str(refused), remedy)
+            found = api.get(f"{path}/{account}", budget).get("metadata", {}).get("labels") or {}
+            if not labels.items() <= found.items():
+                what = f"a service account {account} exists in {place.namespace} and is not Muster's"
+                return StatedProblem("name", what, "start the run under another name, or delete it")
+        return None
+
+    def _labels(self, run: str) -> dict[str, str]:
+        """By which an account of a run is known as Muster's."""
+        return {LABEL_STACK: self.job_prefix, LABEL_RUN: run}
+
+    # --- clearing up ---------------------------------------------------------------------------
+
+    def remove(self, cluster: str, namespace: str, run: str, budget: TimeBudget) -> None:
+        """Take the rights of a run's pods away. Nothing happens where there are none, or no cluster."""
+        account = service_account(run)
+        try:
+            api, eks_cluster = self._apis.api(cluster), self._apis.cluster(cluster).eks_cluster
+            path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
+            metadata = api.get(path, budget).get("metadata") or {}
+            # A plan that found an account of another owner has left its association.
+            if self._labels(run).items() <= (metadata.get("labels") or {}).items():
+                seen = {"uid": metadata["uid"]} if "uid" in metadata else {}
+                api.delete(path, {"preconditions": seen}, budget)
+        except ClusterGoneError:
+            return
+        except ClusterRefusedError as refused:
+            if refused.status != 404:
+                raise
+        # Last: by its association the sweep finds what is left of a run.
+        eks = self._apis.clients.eks
+        listed = eks.list_pod_identity_associations(
+            clusterName=eks_cluster, namespace=namespace, serviceAccount=account
+        )
+        for one in listed["associations"]:
+            self._disassociate(eks_cluster, run, str(one["associationId"]))
+
+    def _disassociate(self, cluster: str, run: str, association: str) -> None:
+        eks = self._apis.clients.eks
+        try:
+            found = eks.describe_pod_identity_association(clusterName=cluster, associationId=association)["association"]
+            tags = found.get("tags") or {}
+            if tags.get(names.TAG_RUN) == run and tags.get(TAG_STACK) == self.job_prefix:
+                eks.delete_pod_identity_association(clusterName=cluster, associationId=association)
+        except ClientError as error:
+            if error_code(error) != NOT_FOUND:
+                raise
+
+    def listed(self, cluster: str) -> list[Association]:
+        """The associations on a cluster whose accounts are named like those of runs; of any stack."""
+        eks, eks_cluster = self._apis.clients.eks, self._apis.cluster(cluster).eks_cluster
+        return [
+            Association(cluster, str(one["namespace"]), run, str(one["associationId"]))
+            for one in _pages(eks, eks_cluster)
+            if is_run_name(run := str(one["serviceAccount"]).removeprefix(ACCOUNT_HEAD))
+            and str(one["serviceAccount"]).startswith(ACCOUNT_HEAD)
+        ]
+
+    def is_older(self, association: Association, seconds: float, now: datetime) -> bool:
+        """Whether an association is this stack's, and at least so old."""
+        eks, cluster = self._apis.clients.eks, self._apis.cluster(association.cluster).eks_cluster
+        try:
+            answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=association.id)
+        except ClientError as error:
+            if error_code(error) == NOT_FOUND:
+                return False
+            raise
+        found = answer["association"]
+        is_own = (found.get("tags") or {}).get(TAG_STACK) == self.job_prefix
+        return is_own and (now - found["createdAt"]).total_seconds() >= seconds
+
+
+def _pages(eks: EksClient, cluster: str) -> Iterator[dict[str, Any]]:
+    more: dict[str, str] = {}
+    while True:
+        try:
+            page = eks.list_pod_identity_associations(clusterName=cluster, **more)
+        except ClientError as error:
+            if error_code(error) == NOT_FOUND:
+                return
+            raise
+        yield from page["associations"]
+        if not page.get("nextToken"):
+            return
+        more = {"nextToken": page["nextToken"]}
+
+
+def _refusal(error: ClientError, place: ClusterPlace) -> Problem:
+    """A refused association as a problem of the spec.
+
+    Raises:
+        ClientError: a later try may succeed.
+    """
+    if is_transient(error):
+        raise error
+    words = f"the rights of the pods on {place.cluster}: {error_code(error)}: {error_message(error)}"
+    return StatedProblem("hyperpod", words, "deploy the stack again, or name a service account of yours in hyperpod")

@@ -1,0 +1,80 @@
+"""What of a HyperPod cluster would make a deployment fail, or its replicas wait for ever, as far as AWS's APIs say it.
+
+What is inside a cluster (namespaces, the operator's state) is for those to see who have access to it: `muster verify`
+looks there with the functions' own rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from muster.contract.errors import Problem, StatedProblem
+from muster.options.hyperpod.infra.cluster_table import ClusterTable
+
+OPERATOR = "amazon-sagemaker-hyperpod-training-operator"
+IDENTITY_AGENT = "eks-pod-identity-agent"
+_MODES = {"API", "API_AND_CONFIG_MAP"}
+_READY = {"ACTIVE", "UPDATING"}
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """What EKS and SageMaker say of one cluster. None where the caller may not ask, or there is no such cluster.
+
+    `hyperpod` is DescribeCluster of SageMaker, `eks` that of EKS, `addons` the names of the EKS cluster's add-ons.
+    """
+
+    hyperpod: Mapping[str, Any] | None
+    eks: Mapping[str, Any] | None
+    addons: frozenset[str] | None
+    hyperpod_asked: bool = True
+    eks_asked: bool = True
+
+
+def cluster_problems(name: str, table: ClusterTable, state: ClusterState) -> Iterator[Problem]:
+    """What forbids the deployment."""
+    place = f"hyperpod_clusters.{name}"
+    if state.hyperpod is None and state.hyperpod_asked:
+        remedy = "write the name of a cluster of this account and region (aws sagemaker list-clusters)"
+        yield StatedProblem(place, f"this account has no HyperPod cluster {name} in this region", remedy)
+    orchestrator = (state.hyperpod or {}).get("Orchestrator", {}).get("Eks", {}).get("ClusterArn")
+    if state.hyperpod is not None and orchestrator is None:
+        yield StatedProblem(place, f"{name} is not orchestrated by EKS", "name a cluster with an EKS orchestrator")
+    elif orchestrator is not None and orchestrator.rpartition("/")[2] != table.eks_cluster:
+        found = orchestrator.rpartition("/")[2]
+        yield Problem(f"{place}.eks_cluster", repr(table.eks_cluster), f"write {found}", f"{name} is on {found}")
+    if state.eks is None:
+        if state.eks_asked:
+            remedy = "write the name of an EKS cluster of this account and region (aws eks list-clusters)"
+            yield StatedProblem(f"{place}.eks_cluster", f"this account has no EKS cluster {table.eks_cluster}", remedy)
+        return
+    yield from _eks_problems(place, table, state.eks)
+    if state.addons is not None:
+        for addon in (OPERATOR, IDENTITY_AGENT):
+            if addon not in state.addons:
+                remedy = f"run: aws eks create-addon --cluster-name {table.eks_cluster} --addon-name {addon}"
+                yield StatedProblem(f"{place}.eks_cluster", f"{table.eks_cluster} lacks the add-on {addon}", remedy)
+
+
+def _eks_problems(place: str, table: ClusterTable, eks: Mapping[str, Any]) -> Iterator[Problem]:
+    status = eks.get("status")
+    if status not in _READY:
+        yield StatedProblem(f"{place}.eks_cluster", f"{table.eks_cluster} is {status}", "wait until it is ACTIVE")
+    mode = eks.get("accessConfig", {}).get("authenticationMode")
+    if mode not in _MODES:
+        remedy = (
+            f"run: aws eks update-cluster-config --name {table.eks_cluster} "
+            "--access-config authenticationMode=API_AND_CONFIG_MAP"
+        )
+        yield StatedProblem(f"{place}.eks_cluster", f"{table.eks_cluster} takes no access entries ({mode})", remedy)
+    network = eks.get("resourcesVpcConfig", {})
+    if not network.get("endpointPublicAccess", True) and not table.is_private:
+        remedy = "set subnets and security_group_ids of its VPC, from which its endpoint can be reached"
+        yield StatedProblem(f"{place}.subnets", f"missing, and the endpoint of {table.eks_cluster} is private", remedy)
+    ranges = network.get("publicAccessCidrs") or ["0.0.0.0/0"]
+    if network.get("endpointPublicAccess", True) and "0.0.0.0/0" not in ranges and not table.is_private:
+        remedy = "set subnets and security_group_ids of its VPC, and let its endpoint be reached from there"
+        statement = f"missing, and the public endpoint of {table.eks_cluster} admits {', '.join(ranges[:3])} alone"
+        yield StatedProblem(f"{place}.subnets", statement, remedy, "functions outside a VPC have no fixed address")

@@ -1,0 +1,127 @@
+"""Access entries as EKS takes them: which principals and groups, and which are refused."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ministack.core import responses
+from ministack.services import eks, iam
+
+from muster.local.ministack.host import Account
+from muster.options.hyperpod.local.kubernetes.rights.access_policies import POLICIES
+
+Response = tuple[int, dict[str, str], bytes]
+_RESERVED = ("system:", "eks:", "aws:", "amazon:", "iam:")
+_PRINCIPAL = re.compile(r"arn:[^:]+:iam::(\d{12}):(role|user)/(?:.*/)?([^/]+)")
+
+
+def install(account: Account) -> None:
+    """Let MiniStack refuse what EKS refuses, and name entries as EKS does."""
+    eks._create_access_entry = _checked_creation(eks._create_access_entry)
+    eks._update_access_entry = _checked_update(eks._update_access_entry)
+    eks._build_access_entry = _named(eks._build_access_entry, account)
+    eks._associate_access_policy = _checked_policy(eks._associate_access_policy)
+
+
+def refused(code: str, message: str, status: int = 400) -> Response:
+    """An error of EKS."""
+    response: Response = eks._error(status, code, message)
+    return response
+
+
+def _checked_creation(
+    create: Callable[[str, dict[str, Any]], Response],
+) -> Callable[[str, dict[str, Any]], Response]:
+    @functools.wraps(create)
+    def created(cluster: str, body: dict[str, Any]) -> Response:
+        found = eks._clusters.get(cluster)
+        if found is not None:
+            mode = found.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
+            if mode not in ("API", "API_AND_CONFIG_MAP"):
+                return refused(
+                    "InvalidRequestException",
+                    "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform "
+                    "this operation.",
+                )
+            if wrong := _principal_problem(str(body.get("principalArn", ""))):
+                return refused("InvalidParameterException", wrong)
+        return _problem(body) or create(cluster, body)
+
+    return created
+
+
+def _checked_update(
+    update: Callable[[str, str, dict[str, Any]], Response],
+) -> Callable[[str, str, dict[str, Any]], Response]:
+    @functools.wraps(update)
+    def updated(cluster: str, principal: str, body: dict[str, Any]) -> Response:
+        return _problem(body) or update(cluster, principal, body)
+
+    return updated
+
+
+def _checked_policy(
+    associate: Callable[[str, str, dict[str, Any]], Response],
+) -> Callable[[str, str, dict[str, Any]], Response]:
+    @functools.wraps(associate)
+    def associated(cluster: str, principal: str, body: dict[str, Any]) -> Response:
+        policy = str(body.get("policyArn", ""))
+        found = re.fullmatch(r"arn:[^:]+:eks::aws:cluster-access-policy/([^/]+)", policy)
+        if found is None or found[1] not in POLICIES:
+            return refused("InvalidParameterException", f"The policyArn {policy} is not valid.")
+        return associate(cluster, principal, body)
+
+    return associated
+
+
+def _principal_problem(arn: str) -> str | None:
+    """EKS looks a principal up when its entry is made."""
+    found = _PRINCIPAL.fullmatch(arn)
+    if found is None:
+        return "The specified principalArn is invalid: invalid principal."
+    account, kind, name = found.groups()
+    store = iam._roles if kind == "role" else iam._users
+    record = store.get_scoped(account, None, name)
+    if record is None or record["Arn"] != arn:
+        return (
+            "The specified principalArn could not be found. You can view your available principals with "
+            f"'aws iam list-{kind}s'."
+        )
+    return None
+
+
+def _problem(body: Mapping[str, Any]) -> Response | None:
+    if body.get("username"):
+        return refused("NotImplemented", "The embedded cloud names the users of access entries by their sessions.", 501)
+    for group in body.get("kubernetesGroups") or ():
+        for prefix in _RESERVED:
+            if str(group).startswith(prefix):
+                message = f"The kubernetes group name {group} is invalid, it cannot start with {prefix}"
+                return refused("InvalidParameterException", message)
+    return None
+
+
+def _named(
+    build: Callable[[str, str, dict[str, Any]], dict[str, Any]], account: Account
+) -> Callable[[str, str, dict[str, Any]], dict[str, Any]]:
+    """The ARN of an entry says whose it is."""
+
+    @functools.wraps(build)
+    def built(cluster: str, principal: str, body: dict[str, Any]) -> dict[str, Any]:
+        entry = build(cluster, principal, body)
+        owner, kind, name = whose(principal)
+        mark = responses.new_uuid()
+        entry["accessEntryArn"] = account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name}/{mark}")
+        return entry
+
+    return built
+
+
+def whose(principal: str) -> tuple[str, str, str]:
+    """Account, kind and name of a principal, as in the ARN of its entry."""
+    parts = principal.split(":", 5)
+    kind, _, path = parts[-1].partition("/")
+    return parts[4] if len(parts) > 4 else "", kind, path.rpartition("/")[2] or "root"

@@ -1,0 +1,98 @@
+"""The EKS clusters of embedded Kubernetes clusters, and who their users are."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ministack.core import responses
+from ministack.services import eks
+
+from muster.local.ministack.host import Account
+from muster.options.hyperpod.local.eks.tokens import InvalidTokenError, principal_of
+from muster.options.hyperpod.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
+
+_log = logging.getLogger("muster.local.eks")
+ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
+"""What an embedded cluster does, which AWS delivers as add-ons of EKS."""
+_SESSION = re.compile(r"arn:[^:]+:sts::(\d+):assumed-role/([^/]+)/(.+)")
+
+
+def register(account: Account, name: str, endpoint: str, authority: str, version: str) -> None:
+    """Let DescribeCluster name an embedded cluster. Root, who has created it, is its administrator.
+
+    Args:
+        account: where it is.
+        name: of the EKS cluster.
+        endpoint: of its API.
+        authority: its certificate authority, in base64.
+        version: of Kubernetes.
+    """
+    with responses.request_scope(account.account_id, account.region):
+        root = f"arn:{account.partition}:iam::{account.account_id}:root"
+        body = {
+            "name": name,
+            "version": version,
+            "roleArn": "",  # MiniStack would look it up; EKS's own role is set below
+            "accessConfig": {
+                "authenticationMode": "API_AND_CONFIG_MAP",
+                "bootstrapClusterCreatorAdminPermissions": True,
+            },
+        }
+        eks._create_cluster(body, root)
+        cluster = eks._clusters[name]
+        cluster.update(
+            arn=account.arn("eks", f"cluster/{name}"),
+            roleArn=f"arn:{account.partition}:iam::{account.account_id}:role/aws-service-role/eks.amazonaws.com/"
+            "AWSServiceRoleForAmazonEKS",
+            endpoint=endpoint,
+            certificateAuthority={"data": authority},
+            status="ACTIVE",
+        )
+        for addon in ADDONS:
+            eks._create_addon(name, {"addonName": addon})
+
+
+def authenticator(account: Account, cluster: str) -> Callable[[str], User | None]:
+    """Who is behind a token for a cluster; None for one that is refused."""
+
+    def authenticate(token: str) -> User | None:
+        with responses.request_scope(account.account_id, account.region):
+            try:
+                return _user(account, cluster, principal_of(token, cluster))
+            except InvalidTokenError as error:
+                _log.info("token refused by %s: %s", cluster, error)
+                return None
+
+    return authenticate
+
+
+def _user(account: Account, cluster: str, principal: str) -> User | None:
+    """The user that an access entry makes of a principal; None without one: a right to eks:* is none in Kubernetes."""
+    if cluster not in eks._clusters:
+        return None
+    entry = eks._access_entry_for_principal(cluster, account.account_id, account.region, principal)
+    if entry is None:
+        return None
+    associations = eks._access_policy_associations(cluster, account.account_id, account.region)
+    policies = tuple(
+        _policy(policy, association["accessScope"])
+        for owner, policy, association in associations
+        if owner == entry["principalArn"]
+    )
+    groups = (AUTHENTICATED, *dict.fromkeys(entry.get("kubernetesGroups") or ()))
+    name = principal.replace("@", "-")  # the name of a session, as EKS writes it
+    return User(name, groups, policies, _short(principal))
+
+
+def _policy(arn: str, scope: dict[str, Any]) -> AccessPolicy:
+    namespaces = tuple(scope.get("namespaces") or ()) if scope.get("type") == "namespace" else None
+    return AccessPolicy(arn.rpartition("/")[2], namespaces)
+
+
+def _short(arn: str) -> str:
+    """As the counts of calls name a caller: a role, `user/NAME`, `root`."""
+    found = _SESSION.fullmatch(arn)
+    return found[2] if found else arn.split(":", 5)[5]

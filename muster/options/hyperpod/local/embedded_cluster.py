@@ -1,0 +1,91 @@
+"""One embedded HyperPod cluster: the controllers over its objects, and the processes of its pods."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from muster.local.service.fault_book import FaultBook
+from muster.options.hyperpod.local.cluster_events import ClusterEvents
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.fault_watch import Controllers, FaultWatch
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.objects.watching import WatchEvent
+from muster.options.hyperpod.local.kueue import Kueue
+from muster.options.hyperpod.local.nodes import Nodes
+from muster.options.hyperpod.local.operator.controller import Operator
+from muster.options.hyperpod.local.operator.job_run import JobCluster
+from muster.options.hyperpod.local.operator.job_view import JobView
+from muster.options.hyperpod.local.pod_scheduler import Scheduler
+from muster.options.hyperpod.local.pods.kubelet import Kubelet
+from muster.options.hyperpod.local.pods.pod_machine import PodMachine
+
+_log = logging.getLogger(__name__)
+_NAMESPACES = ("default", "kube-system", "aws-hyperpod", "kueue-system")
+
+
+@dataclass(frozen=True)
+class ClusterParts:
+    """What an embedded cluster is made over."""
+
+    store: ObjectStore
+    settings: ClusterSettings
+    region: str
+    machine: PodMachine
+    events: ClusterEvents
+    faults: FaultBook
+
+
+class EmbeddedCluster:
+    """The cluster. It lives as long as the process."""
+
+    def __init__(self, parts: ClusterParts) -> None:
+        settings = parts.settings
+        self._store = parts.store
+        for namespace in (*_NAMESPACES, settings.namespace):
+            self._store.add_namespace(namespace)
+        self._kubelet = Kubelet(parts.store, parts.machine)
+        self._kueue = Kueue(parts.store, settings, self._changed)
+        self.nodes = Nodes(settings, parts.region, parts.events, self._kubelet.lose, self._changed)
+        self._operator = Operator(JobCluster(parts.store, self.nodes, self._kueue.granted))
+        self._scheduler = Scheduler(parts.store, self.nodes)
+        controllers = Controllers(parts.store, self.nodes, self._kueue, self._operator)
+        self._faults = FaultWatch(controllers, parts.faults)
+        self.nodes.join(settings.nodes)
+        self._watch = parts.store.watch()
+        threading.Thread(target=self._follow, name=f"cluster-{settings.name}", daemon=True).start()
+
+    def running(self) -> list[str]:
+        """Names of the jobs that have not ended, as `namespace/name`."""
+        jobs = map(JobView, self._store.list(JOBS).items)
+        return [f"{job.namespace}/{job.name}" for job in jobs if not job.has_ended]
+
+    def _changed(self) -> None:
+        """Nodes or quotas have changed."""
+        self._scheduler.seen()
+        self._operator.wake_all()
+
+    def _follow(self) -> None:
+        """Pass every change on to the controllers that it concerns."""
+        while True:
+            event = self._watch.next()
+            if event is None:  # its backlog was too long: begin again with all objects
+                self._watch = self._store.watch()
+                continue
+            try:
+                self._dispatch(event)
+            except Exception:
+                _log.exception("A change of %s was not followed", event.resource.qualified)
+
+    def _dispatch(self, event: WatchEvent) -> None:
+        if event.resource == PODS:
+            self._kubelet.seen(event.type, event.object)
+            self._operator.pod_seen(event.object)
+            self._scheduler.seen()
+            self._kueue.seen()
+        elif event.resource == JOBS:
+            self._operator.job_seen(event.type, event.object)
+            self._faults.wake()
+            self._kueue.seen()

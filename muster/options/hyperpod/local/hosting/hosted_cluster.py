@@ -1,0 +1,111 @@
+"""The embedded cluster with all that is round it in the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from muster.local.cloud_settings import Settings
+from muster.local.counted_calls import CallLog
+from muster.local.ministack.host import Host
+from muster.local.processes.process_pool import ProcessPool
+from muster.local.sagemaker.log_shipping import LogSink
+from muster.local.service.fault_book import FaultBook
+from muster.options.hyperpod.local.cluster_calls import ClusterCalls, Operation, cluster_arn, log_group
+from muster.options.hyperpod.local.cluster_events import ClusterEvents
+from muster.options.hyperpod.local.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.embedded_cluster import ClusterParts, EmbeddedCluster
+from muster.options.hyperpod.local.kubernetes_server import KubernetesServer
+from muster.options.hyperpod.local.pods.pod_machine import PodMachine
+
+GROUP = "workers"
+"""The one instance group of the cluster."""
+STREAMS = "SagemakerHyperPodTrainingJob"
+
+
+@dataclass(frozen=True)
+class ServiceParts:
+    """What of the service a cluster needs."""
+
+    settings: Settings
+    host: Host
+    processes: ProcessPool
+    faults: FaultBook
+    calls: CallLog
+    place: Path
+    """Folder of the cluster: its pods, nodes and certificates."""
+    endpoint: Mapping[str, str]
+    """Environment variables with which a container reaches the services."""
+
+
+_log = logging.getLogger(__name__)
+_Entry = tuple[str, str, Mapping[str, object], str]
+
+
+class EventQueue:
+    """Puts events on the bus from a thread of its own; `put` never blocks."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._entries: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="cluster-events", daemon=True).start()
+
+    def put(self, source: str, detail_type: str, detail: Mapping[str, object], resource: str) -> None:
+        """Put an event on the default bus."""
+        self._entries.put((source, detail_type, detail, resource))
+
+    def _run(self) -> None:
+        while True:
+            entry = self._entries.get()
+            try:
+                self._host.put_event(*entry)
+            except Exception:
+                _log.exception("The event %s was not sent", entry[1])
+
+
+class HostedCluster:
+    """The cluster of a cloud."""
+
+    def __init__(self, parts: ServiceParts, settings: ClusterSettings) -> None:
+        account, host = parts.host.account, parts.host
+        arn = cluster_arn(account, settings.name)
+        self._host = host
+        self._log_group = log_group(settings.name)
+        self._server = KubernetesServer(
+            account, settings.eks_cluster, parts.place / "certificates", parts.faults, parts.calls
+        )
+        machine = PodMachine(
+            settings=parts.settings,
+            processes=parts.processes,
+            place=parts.place,
+            endpoint=parts.endpoint,
+            identity=self._server.identities,
+            open_log=self._open_log,
+        )
+        events = ClusterEvents(EventQueue(host).put, settings.name, arn, GROUP)
+        self._cluster = EmbeddedCluster(
+            ClusterParts(self._server.store, settings, account.region, machine, events, parts.faults)
+        )
+        calls = ClusterCalls(account, settings, self._cluster.nodes, GROUP)
+        self.operations: dict[str, Operation] = calls.operations
+        """SageMaker's operations on the cluster."""
+
+    def start(self) -> asyncio.Task[None]:
+        """Serve its Kubernetes API in the loop that runs. Keep the task: the loop does not."""
+        return self._server.start()
+
+    def running(self) -> list[str]:
+        """Jobs on it that have not ended, as `namespace/name`."""
+        return self._cluster.running()
+
+    def _open_log(self, node: str) -> LogSink:
+        """The log stream of a node: its agent ships the lines of all pods there."""
+        stream = f"{STREAMS}/{GROUP}/{node}"
+        self._host.open_log_stream(self._log_group, stream)
+        return partial(self._host.put_log_events, self._log_group, stream)

@@ -1,0 +1,328 @@
+"""The objects of one cluster, with the rules by which etcd and a kube-apiserver keep them.
+
+The store is what the server answers from, and what the operator, the scheduler and the nodes of the embedded cluster
+call in the same process. All methods may be called from any thread. Documents that go in are copied, and so are those
+that come out. What a kube-controller-manager does a while after a deletion is done here before it is answered.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from muster.options.hyperpod.local.kubernetes.kinds.served_resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from muster.options.hyperpod.local.kubernetes.objects.metadata import has_labels, metadata_problems
+from muster.options.hyperpod.local.kubernetes.objects.resource import Resource
+from muster.options.hyperpod.local.kubernetes.objects.status_errors import (
+    Document,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+    invalid_object,
+    not_found,
+    not_served,
+)
+from muster.options.hyperpod.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, ObjectWatch, WatchEvent
+from muster.options.hyperpod.local.kubernetes.schema.schemas import completed, schema_of
+
+FIRST_VERSION = 1_000
+FOREGROUND = "foregroundDeletion"
+_POLICIES = (None, "Background", "Foreground")
+# What the server alone sets.
+_SERVERS_OWN = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
+Key = tuple[Resource, str, str]
+"""Resource, namespace, name."""
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How an object is deleted."""
+
+    propagation: str | None = None
+    """Background or Foreground; None: in the background."""
+    grace_seconds: int | None = None
+    """None: as the object says."""
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The answer to a list: the objects in the order of their keys, at one version."""
+
+    items: list[Document]
+    version: int
+
+
+def timestamp(time: datetime) -> str:
+    """A time as in objects: UTC, whole seconds."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class ObjectStore:
+    """All objects of a cluster."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._objects: dict[Key, Document] = {}
+        self._namespaces: set[str] = set()
+        self._version = FIRST_VERSION
+        self._watches: set[ObjectWatch] = set()
+
+    def now(self) -> datetime:
+        """The cluster's time."""
+        return datetime.now(UTC)
+
+    def add_namespace(self, name: str) -> None:
+        """A namespace with the service account that pods have by default; nothing happens where there is one."""
+        with self._lock:
+            if name not in self._namespaces:
+                self._namespaces.add(name)
+                self.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, name)
+
+    def create(self, resource: Resource, document: Document, namespace: str) -> Document:
+        """Create an object; what is kept of it.
+
+        Raises:
+            StatusError: 404 without its namespace, 409 where the name is taken, 422 where it breaks a rule.
+        """
+        with self._lock:
+            new = self._described(resource, document)
+            metadata = new["metadata"]
+            given = metadata.get("namespace")
+            if given and given != namespace:
+                message = "the namespace of the provided object does not match the namespace sent on the request"
+                raise bad_request(message)
+            if metadata.get("resourceVersion"):
+                message = "resourceVersion should not be set on objects to be created"
+                raise internal(message)
+            metadata["namespace"] = namespace
+            if namespace not in self._namespaces:
+                raise not_found(NAMESPACES, namespace)
+            for name in _SERVERS_OWN:
+                metadata.pop(name, None)
+            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self.now()), generation=1)
+            new.pop("status", None)
+            problems = [*schema_of(resource).problems(new), *metadata_problems(resource, new)]
+            if not problems:  # the rules of a kind may trust its schema
+                resource.rules.prepare(new)
+                problems = list(resource.rules.problems(new))
+            if problems:
+                raise invalid_object(resource, str(metadata.get("name", "")), problems)
+            key = (resource, namespace, str(metadata["name"]))
+            if resource == PODS:
+                self._check_account(new)
+            if key in self._objects:
+                raise already_exists(resource, metadata["name"])
+            self._put(key, ADDED, new)
+            if owner := _owner(new):  # it comes too late where its owner is gone
+                self._follow(owner)
+            return copy.deepcopy(new)
+
+    def get(self, resource: Resource, name: str, namespace: str) -> Document:
+        """An object.
+
+        Raises:
+            StatusError: 404.
+        """
+        with self._lock:
+            return copy.deepcopy(self._one(resource, name, namespace))
+
+    def find(self, resource: Resource, name: str, namespace: str) -> Document | None:
+        """An object, or None."""
+        with self._lock:
+            return copy.deepcopy(self._objects.get((resource, namespace, name)))
+
+    def list(
+        self, resource: Resource, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        """The objects of a resource with these labels in one namespace, or (None) in all."""
+        with self._lock:
+            found = [
+                document
+                for key, document in self._objects.items()
+                if key[0] == resource and namespace in (None, key[1]) and has_labels(document, labels or {})
+            ]
+            found.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
+            return Listing(copy.deepcopy(found), self._version)
+
+    def change(
+        self, resource: Resource, metadata: Mapping[str, Any], change: Callable[[Document], None]
+    ) -> Document | None:
+        """Change an object in place, for the controllers in this process: `change` gets a copy of the newest one.
+
+        Nothing happens where the object with this name and uid is gone: then this is None.
+        """
+        with self._lock:
+            old = self._same(resource, metadata)
+            if old is None:
+                return None
+            new = copy.deepcopy(old)
+            change(new)
+            if new != old:
+                self._put((resource, metadata["namespace"], metadata["name"]), MODIFIED, new)
+            return copy.deepcopy(new)
+
+    def discard(self, resource: Resource, metadata: Mapping[str, Any], grace_seconds: int | None = None) -> None:
+        """Delete an object, for the controllers in this process; nothing happens where it is gone."""
+        with self._lock:
+            if self._same(resource, metadata) is not None:
+                options = DeleteOptions(grace_seconds=grace_seconds)
+                self.delete(resource, metadata["name"], metadata["namespace"], options)
+
+    def delete(
+        self, resource: Resource, name: str, namespace: str, options: DeleteOptions | None = None
+    ) -> tuple[Document, bool]:
+        """Delete an object: what it was, and whether it is gone already.
+
+        It stays, with a deletionTimestamp, while it waits in the foreground for its dependents, or has time to end in.
+
+        Raises:
+            StatusError: 404, 409 where it is not the one that the options name.
+        """
+        with self._lock:
+            options = options or DeleteOptions()
+            current = self._one(resource, name, namespace)
+            self._check_options(resource, current, options)
+            key, uid = (resource, namespace, name), str(current["metadata"]["uid"])
+            wanted = copy.deepcopy(current)
+            metadata = wanted["metadata"]
+            waits = options.propagation == "Foreground" or (options.propagation is None and _waits(current))
+            grace = resource.rules.grace(wanted, options.grace_seconds)
+            if grace == 0 and not waits:
+                gone = self._remove(key)
+                self._follow(uid)
+                return gone, True
+            if waits:
+                metadata["finalizers"] = [FOREGROUND]
+            self._mark_deleted(metadata, grace)
+            if wanted != current:
+                self._put(key, MODIFIED, wanted)
+            answer = copy.deepcopy(wanted)
+            self._follow(uid)
+            return answer, False
+
+    def watch(self) -> ObjectWatch:
+        """Follow the changes of all resources. The objects that are there come first, as ADDED."""
+        with self._lock:
+            watch = ObjectWatch(self._unwatch)
+            for key, document in self._objects.items():
+                watch.push(WatchEvent(ADDED, document, key[0]))
+            self._watches.add(watch)
+            return watch
+
+    # -- rules of a creation --
+
+    def _described(self, resource: Resource, document: Document) -> Document:
+        new = copy.deepcopy(document)
+        for name, value, what in (
+            ("apiVersion", resource.api_version, "API version"),
+            ("kind", resource.kind, "kind"),
+        ):
+            found = new.setdefault(name, value)
+            if found != value:
+                message = f"the {what} in the data ({found}) does not match the expected {what} ({value})"
+                raise bad_request(message)
+        return completed(resource, new)
+
+    def _check_account(self, pod: Document) -> None:
+        """A pod needs the service account that it names."""
+        account, namespace = pod["spec"]["serviceAccountName"], pod["metadata"]["namespace"]
+        if (SERVICE_ACCOUNTS, namespace, account) not in self._objects:
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            raise forbidden(PODS, pod["metadata"]["name"], why)
+
+    # -- deletion --
+
+    def _check_options(self, resource: Resource, current: Document, options: DeleteOptions) -> None:
+        metadata = current["metadata"]
+        if options.propagation not in _POLICIES:
+            if options.propagation == "Orphan":
+                what = "a deletion that orphans"
+                raise not_served(what)
+            message = (
+                'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: '
+                f'"{options.propagation}": supported values: "Foreground", "Background", "Orphan", "nil"'
+            )
+            raise StatusError(422, "Invalid", message)
+        if options.uid is not None and options.uid != metadata["uid"]:
+            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
+            raise conflict(resource, metadata["name"], why)
+        if options.resource_version is not None and options.resource_version != metadata["resourceVersion"]:
+            why = (
+                f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
+                f"ResourceVersion in object meta: {metadata['resourceVersion']}"
+            )
+            raise conflict(resource, metadata["name"], why)
+
+    def _mark_deleted(self, metadata: Document, grace: int) -> None:
+        already = metadata.get("deletionTimestamp")
+        if not already or grace < int(metadata.get("deletionGracePeriodSeconds", 0)):
+            metadata["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace))
+            metadata["deletionGracePeriodSeconds"] = grace
+
+    def _follow(self, owner: str) -> None:
+        """Delete the dependents of an owner that is gone or waits for them, and an owner for which none is left."""
+        key = next((key for key, found in self._objects.items() if found["metadata"]["uid"] == owner), None)
+        if key is not None and not _waits(self._objects[key]):
+            return
+        for other, found in list(self._objects.items()):
+            # The end of one may have brought that of the others.
+            if other in self._objects and _owner(found) == owner and not found["metadata"].get("deletionTimestamp"):
+                self.delete(other[0], other[2], other[1])
+        if key is not None and key in self._objects and owner not in map(_owner, self._objects.values()):
+            self._remove(key)
+
+    def _remove(self, key: Key) -> Document:
+        last = copy.deepcopy(self._objects.pop(key))
+        self._version += 1
+        last["metadata"]["resourceVersion"] = str(self._version)
+        self._announce(WatchEvent(DELETED, last, key[0]))
+        if owner := _owner(last):
+            self._follow(owner)
+        return copy.deepcopy(last)
+
+    # -- the map itself --
+
+    def _same(self, resource: Resource, metadata: Mapping[str, Any]) -> Document | None:
+        found = self._objects.get((resource, metadata["namespace"], metadata["name"]))
+        return found if found is not None and found["metadata"]["uid"] == metadata["uid"] else None
+
+    def _one(self, resource: Resource, name: str, namespace: str) -> Document:
+        found = self._objects.get((resource, namespace, name))
+        if found is None:
+            raise not_found(resource, name)
+        return found
+
+    def _put(self, key: Key, kind: str, new: Document) -> None:
+        self._version += 1
+        new["metadata"]["resourceVersion"] = str(self._version)
+        self._objects[key] = new
+        self._announce(WatchEvent(kind, new, key[0]))
+
+    def _announce(self, event: WatchEvent) -> None:
+        for watch in list(self._watches):
+            watch.push(event)
+
+    def _unwatch(self, watch: ObjectWatch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+
+
+def _owner(document: Document) -> str | None:
+    """The uid of the object's owner. The objects that have one are made here, each with one owner."""
+    owners = document["metadata"].get("ownerReferences") or ()
+    return str(owners[0]["uid"]) if owners else None
+
+
+def _waits(document: Document) -> bool:
+    """Whether it waits in the foreground for its dependents."""
+    return FOREGROUND in (document["metadata"].get("finalizers") or ())

@@ -1,0 +1,64 @@
+"""The operator: one run for each job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from muster.options.hyperpod.local.kubernetes.objects.watching import DELETED
+from muster.options.hyperpod.local.operator.job_run import JobCluster, JobRun
+from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL
+
+
+class Operator:
+    """Follows jobs, their pods and the nodes. Thread-safe."""
+
+    def __init__(self, cluster: JobCluster) -> None:
+        self._cluster = cluster
+        self._runs: dict[str, JobRun] = {}
+        self._lock = threading.Lock()
+        self._paused_until = 0.0
+
+    def job_seen(self, kind: str, job: Mapping[str, Any]) -> None:
+        """A job was added, changed or deleted."""
+        metadata = job["metadata"]
+        with self._lock:
+            run = self._runs.get(metadata["uid"])
+            if run is None:
+                if kind != DELETED:
+                    new = JobRun(self._cluster, metadata["namespace"], metadata["name"], metadata["uid"], self._forget)
+                    new.queue.pause(self._paused_until - time.monotonic())
+                    new.wake()
+                    self._runs[metadata["uid"]] = new
+                return
+        run.wake()
+
+    def pod_seen(self, pod: Mapping[str, Any]) -> None:
+        """A pod was added, changed or deleted."""
+        metadata = pod["metadata"]
+        if JOB_LABEL in (metadata.get("labels") or {}):
+            owners = {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
+            for run in self._known(owners):
+                run.wake()
+
+    def wake_all(self) -> None:
+        """Nodes or quotas have changed."""
+        for run in self._known(None):
+            run.wake()
+
+    def pause(self, seconds: float) -> None:
+        """The operator is down for so long: nothing is reconciled."""
+        with self._lock:
+            self._paused_until = time.monotonic() + seconds
+        for run in self._known(None):
+            run.queue.pause(seconds)
+
+    def _known(self, uids: set[str] | None) -> list[JobRun]:
+        with self._lock:
+            return [run for uid, run in self._runs.items() if uids is None or uid in uids]
+
+    def _forget(self, uid: str) -> None:
+        with self._lock:
+            self._runs.pop(uid, None)

@@ -1,0 +1,67 @@
+"""The kubelets of all nodes: a process for each pod that is bound to a node."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from muster.options.hyperpod.local.kubernetes.kinds.pods import DEFAULT_GRACE_SECONDS
+from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.objects.watching import DELETED
+from muster.options.hyperpod.local.pods.pod_machine import PodMachine
+from muster.options.hyperpod.local.pods.pod_process import PodProcess
+
+_AGENT = "muster.options.hyperpod.local.agent"
+
+
+class Kubelet:
+    """Follows pods. Thread-safe."""
+
+    def __init__(self, store: ObjectStore, machine: PodMachine) -> None:
+        self._store = store
+        self._machine = machine
+        self._pods: dict[str, PodProcess] = {}
+        self._lock = threading.Lock()
+        self._bin = machine.place / "image" / "bin"
+        self._bin.mkdir(parents=True, exist_ok=True)
+        program = self._bin / "hyperpodrun"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {_AGENT} "$@"\n')
+        program.chmod(0o755)
+
+    def seen(self, kind: str, pod: Mapping[str, Any]) -> None:
+        """A pod was added, changed or deleted."""
+        metadata = pod["metadata"]
+        with self._lock:
+            known = self._pods.get(metadata["uid"])
+            if known is None and kind != DELETED and self._is_new(pod):
+                process = PodProcess(self._store, self._machine, pod, self._bin)
+                self._pods[metadata["uid"]] = process
+                threading.Thread(target=process.run, name=f"pod-{metadata['name']}", daemon=True).start()
+                return
+            if known is not None and kind == DELETED:
+                del self._pods[metadata["uid"]]
+        if known is None:
+            return
+        if kind == DELETED:
+            # Deleted by force: a real node learns of that, and kills what still runs.
+            known.terminate(0)
+            known.forget()
+        elif metadata.get("deletionTimestamp"):
+            known.terminate(float(metadata.get("deletionGracePeriodSeconds", DEFAULT_GRACE_SECONDS)))
+
+    def lose(self, node: str) -> None:
+        """A node is gone: its processes end without a signal and without a word."""
+        with self._lock:
+            lost = [process for process in self._pods.values() if process.node == node]
+        for process in lost:
+            process.lose()
+
+    def _is_new(self, pod: Mapping[str, Any]) -> bool:
+        bound = bool(pod["spec"].get("nodeName"))
+        return (
+            bound
+            and pod.get("status", {}).get("phase", "Pending") == "Pending"
+            and not pod["metadata"].get("deletionTimestamp")
+        )

@@ -1,0 +1,148 @@
+"""The input channels: every object below a channel's URI becomes a file below input/data/{name}."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from muster.contract.layout import split_s3_uri
+from muster.options.hyperpod.contract.pod_work import PodChannel
+from muster.options.hyperpod.replica.objects import CONNECTIONS, Found, Objects
+from muster.replica.replica_errors import InputError
+
+_GIB = 2**30
+_SHOWN = 5
+_NAME_BYTES_MAX = 255  # Linux: of a file's name
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """An object, and the file that it becomes."""
+
+    found: Found
+    path: Path
+
+
+Finish = Callable[[Transfer, str], None]
+"""What is called when a file is complete, with the ETag of the version. In several threads."""
+
+
+def relative(key: str, prefix: str) -> str:
+    """A key's path within its channel: below the prefix's folder, as SageMaker places it."""
+    rest = key[len(prefix) :]
+    if not prefix or prefix.endswith("/") or rest.startswith("/"):
+        return rest.lstrip("/")
+    return key[prefix.rfind("/") + 1 :]
+
+
+def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Path, folder: Path) -> int:
+    """Download all channels below `base`/input/data; returns their bytes. `folder` remembers what is finished.
+
+    A file that an earlier start of this pod has finished is not downloaded again.
+
+    Raises:
+        InputError: a channel is empty, has names that cannot be files, or is larger than the volume.
+        StoreDeniedError, StoreUnavailableError, ObjectMissingError
+        StoppedError: the pod is to end.
+    """
+    problems: list[str] = []
+    transfers: list[Transfer] = []
+    for channel in channels:
+        place = base / "input" / "data" / channel.name
+        place.mkdir(parents=True, exist_ok=True)
+        found = objects.below(channel.uri)
+        if not found:
+            problems.append(f"the channel {channel.name} is empty: no object has a key that begins as {channel.uri}")
+        planned = plan_transfers(found, split_s3_uri(channel.uri)[1], place)
+        problems += [f"the channel {channel.name}: {problem}" for problem in name_problems(planned, place)]
+        transfers += planned
+    if problems:
+        raise InputError(problems)
+    finished = _Finished(folder / "channels.json")
+    open_ = [item for item in transfers if not finished.has(item)]
+    _check_room(sum(item.found.size for item in open_), base / "input" / "data")
+    fetch(objects, open_, finished.add)
+    return sum(item.found.size for item in transfers)
+
+
+def plan_transfers(found: Sequence[Found], prefix: str, place: Path) -> list[Transfer]:
+    """The files below `place` that the objects below `prefix` become."""
+    return [Transfer(item, place / relative(item.key, prefix)) for item in found]
+
+
+def name_problems(transfers: Sequence[Transfer], place: Path) -> list[str]:
+    """Which keys cannot become files below `place`, in words; the first few."""
+    paths = {PurePosixPath(item.path) for item in transfers}
+    problems = []
+    for item in transfers:
+        parts = item.path.relative_to(place).parts
+        is_long = any(len(os.fsencode(part)) > _NAME_BYTES_MAX for part in parts)
+        if ".." in parts or not parts or is_long or "\0" in item.found.key:
+            problems.append(f"{item.found.uri} cannot be a file: rename the object")
+        elif any(PurePosixPath(parent) in paths for parent in item.path.parents):
+            problems.append(f"{item.found.uri} would be a file below another file: rename one of the two objects")
+    if len({item.path for item in transfers}) < len(transfers):
+        problems.append("two of its objects would be the same file: rename one of them")
+    return problems[:_SHOWN]
+
+
+def fetch(objects: Objects, transfers: Sequence[Transfer], done: Finish) -> None:
+    """Download side by side, and report each to `done` with its ETag; if one fails, no further one begins."""
+
+    def download(item: Transfer) -> None:
+        done(item, objects.download(item.found, item.path))
+
+    with ThreadPoolExecutor(CONNECTIONS, "download") as pool:
+        futures = [pool.submit(download, item) for item in transfers]
+        ended, rest = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in rest:
+            future.cancel()
+    for future in ended:
+        future.result()
+
+
+def _check_room(needed: int, place: Path) -> None:
+    free = shutil.disk_usage(place).free if needed else 0
+    if needed > free:
+        message = (
+            f"the channels have {needed / _GIB:,.1f} GiB, and {place} has {free / _GIB:,.1f} GiB free: mount a larger "
+            "volume there (hyperpod.volumes), or leave objects out"
+        )
+        raise InputError([message])
+
+
+class _Finished:
+    """The files that are downloaded, in a file beside them: a restarted container may find both."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, list[object]] = {}
+        if path.is_file():
+            for line in path.read_text().splitlines():
+                try:
+                    name, *version = json.loads(line)
+                except ValueError:
+                    continue  # the last line of a process that was killed
+                self._known[name] = version
+
+    def has(self, item: Transfer) -> bool:
+        """Whether the file is there as it was downloaded, from the object as it is now."""
+        if not item.path.is_file():
+            return False
+        return self._known.get(str(item.path)) == _version(item, item.found.etag)
+
+    def add(self, item: Transfer, etag: str) -> None:
+        """The file is complete. Called in several threads: one write each."""
+        line = json.dumps([str(item.path), *_version(item, etag)]) + "\n"
+        with self._path.open("a") as file:
+            file.write(line)
+
+
+def _version(item: Transfer, etag: str) -> list[object]:
+    status = item.path.stat()
+    return [etag, status.st_size, status.st_mtime_ns]

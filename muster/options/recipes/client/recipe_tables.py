@@ -1,0 +1,177 @@
+"""What the commands of `muster recipe` print. Pure."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from muster.client.cli.columns import columns
+from muster.contract.text import shortened
+from muster.options.recipes.client.recipe_values import DIGEST_SHOWN, source_lines
+from muster.options.recipes.contract.recipe_text import is_plain
+from muster.options.recipes.contract.resolved_recipe import Origin
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from muster.client.cli.json_answers import RecipeChecked
+    from muster.options.recipes.client.recipe_template import RecipeTemplate, SpecifiedValue
+    from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeSource, RecipeValue
+    from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
+
+_VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal
+_VALUE_MAX = 64  # of the column where lines may have any length
+_WORDS_MIN, _WORDS_MAX = 30, 100  # characters of a line of a description
+_NONE = "–"
+_WEAK = {Origin.BASE, Origin.DEFAULT}
+_STYLES = {"added": "green", "removed": "red", "changed": "yellow"}
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+class Line(NamedTuple):
+    """A line, and its style in a terminal with colours: `dim`, `green`, `red`, `yellow`, `bold` or none."""
+
+    text: str
+    style: str = ""
+
+
+def resolved_lines(values: Sequence[RecipeValue], width: int | None) -> Iterator[Line]:
+    """A table of every value with its source. What no source of the user's has set is dim."""
+    rows = [(value.path, yaml_scalar(value.value), str(value.origin)) for value in values]
+    table = list(_table([("path", "value", "from"), *rows], width, cut=1))
+    yield Line(table[0], "bold")
+    yield from (
+        Line(text, "dim" if value.origin in _WEAK else "") for text, value in zip(table[1:], values, strict=True)
+    )
+
+
+def summary_lines(name: str, digest: str, sources: Sequence[RecipeSource]) -> Iterator[Line]:
+    """What the recipe is called, its digest, and a line for each of its sources."""
+    total = sum(source.values for source in sources)
+    yield Line(f"{name}: {_values(total)}, digest {digest[:DIGEST_SHOWN]}")
+    yield from map(Line, source_lines(sources))
+
+
+def difference_lines(
+    names: Sequence[str], differences: Sequence[RecipeDifference], width: int | None
+) -> Iterator[Line]:
+    """Which two recipes, and a table of the values that differ; a line that says so where none does."""
+    yield from (Line(f"{side}  {name}") for side, name in zip("AB", names, strict=True))
+    yield Line("")
+    if not differences:
+        yield Line("The recipes are the same.")
+        return
+    rows = [(f"{_SIGNS[one.change]} {one.path}", *(_side(one, side) for side in ("a", "b"))) for one in differences]
+    table = list(_table([("  path", "A", "B"), *rows], width, cut=2))
+    yield Line(table[0], "bold")
+    yield from (Line(text, _STYLES[one.change]) for text, one in zip(table[1:], differences, strict=True))
+
+
+def _side(difference: RecipeDifference, side: str) -> str:
+    absent = {"a": "added", "b": "removed"}[side]
+    return _NONE if difference.change == absent else yaml_scalar(getattr(difference, side))
+
+
+def catalog_lines(catalog: RecipeCatalog) -> Iterator[Line]:
+    """A table of recipes, with the name last: it is what a spec takes, and is never cut."""
+    if not catalog.recipes:
+        yield Line(f"{catalog.place} has no recipe that meets these conditions.")
+    else:
+        rows = [
+            (
+                recipe.technique or _NONE,
+                recipe.training_type or _NONE,
+                recipe.sequence_length or _NONE,
+                recipe.name if recipe.usable else f"{recipe.name} (for clusters only)",
+            )
+            for recipe in catalog.recipes
+        ]
+        table = list(_table([("technique", "type", "tokens", "recipe"), *rows], None, right={2}))
+        yield Line(table[0], "bold")
+        yield from (
+            Line(text, "" if recipe.usable else "dim") for text, recipe in zip(table[1:], catalog.recipes, strict=True)
+        )
+    yield from (Line(f"Note: {remark}.", "yellow") for remark in catalog.remarks)
+
+
+def template_lines(template: RecipeTemplate, width: int | None) -> Iterator[Line]:
+    """The base as it was read, and a table of what its values may be."""
+    yield Line(f"# {template.name}: {template.place}", "dim")
+    # Lines with a placeholder are those that a user fills in.
+    yield from (Line(line, "bold" if "{{" in line else "") for line in template.text.rstrip("\n").split("\n"))
+    if not template.specification:
+        return
+    yield Line("")
+    rows = [(one.name, one.type or "any", _default(one), _allowed(one)) for one in template.specification]
+    table = list(_table([("name", "type", "default", "allowed"), *rows], None))
+    yield Line(table[0], "bold")
+    for text, one in zip(table[1:], template.specification, strict=True):
+        yield Line(text)
+        for line in textwrap.wrap(one.description, max(_WORDS_MIN, (width or _WORDS_MAX) - 4)):
+            yield Line(f"    {line}", "dim")
+
+
+def _default(value: SpecifiedValue) -> str:
+    if value.default is None:
+        return "required" if value.required else _NONE
+    return yaml_scalar(value.default)
+
+
+def _allowed(value: SpecifiedValue) -> str:
+    if value.enum:
+        return ", ".join(map(yaml_scalar, value.enum))
+    least, most = (None if bound is None else yaml_scalar(bound) for bound in (value.min, value.max))
+    if least is not None and most is not None:
+        return f"{least} to {most}"
+    return f"at least {least}" if least is not None else f"at most {most}" if most is not None else "any"
+
+
+def checked_lines(recipes: Sequence[RecipeChecked]) -> Iterator[Line]:
+    """A line for each recipe, with the problems of those that cannot be resolved."""
+    for one in recipes:
+        if one.error is None:
+            yield Line(
+                f"{one.source}: valid, {_values(one.values)}, digest {(one.digest or '')[:DIGEST_SHOWN]}", "green"
+            )
+            continue
+        if not one.error.problems:
+            yield Line(f"{one.source}: {one.error.message}", "red")
+            continue
+        count = len(one.error.problems) + one.error.more
+        yield Line(f"{one.source}: {count:,} problem{'' if count == 1 else 's'}", "red")
+        yield from (Line(f"  - {problem}") for problem in one.error.problems)
+        if one.error.more:
+            yield Line(f"  and {one.error.more:,} more")
+
+
+def yaml_scalar(value: JsonValue) -> str:
+    """A value on one line, as YAML and JSON both read it; text is bare where YAML can take it for nothing else."""
+    return value if isinstance(value, str) and is_plain(value) else json.dumps(value, ensure_ascii=False)
+
+
+def _values(count: int) -> str:
+    return f"{count:,} value{'' if count == 1 else 's'}"
+
+
+def _table(
+    rows: Sequence[tuple[str, ...]], width: int | None, *, cut: int = 0, right: Collection[int] = ()
+) -> Iterator[str]:
+    """Columns two spaces apart. `cut` of them, from the second on, are shortened so that a line has at most `width`
+    characters, where that leaves room for them. None: nothing is shortened, and a long value moves what follows it."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if cut and width is None:
+        widths[1 : 1 + cut] = [min(size, _VALUE_MAX) for size in widths[1 : 1 + cut]]
+    elif cut and width is not None:
+        others = widths[0] + sum(widths[1 + cut :]) + 2 * (len(widths) - 1)
+        widths[1 : 1 + cut] = _fitted(widths[1 : 1 + cut], width - others)
+        rows = [tuple(map(shortened, row, widths)) for row in rows]
+    return columns(rows, right=right, widths=widths)
+
+
+def _fitted(widths: Sequence[int], left: int) -> list[int]:
+    """Widths of columns that share `left` characters; a column that needs less than its share leaves it to others."""
+    share = max(_VALUE_MIN, left // len(widths))
+    spare = sum(max(0, share - width) for width in widths)
+    return [width if width <= share else min(width, share + spare) for width in widths]

@@ -1,0 +1,235 @@
+"""From a spec with a recipe to an ordinary spec: what the recipe's family fills in, and which recipe it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from muster.contract.document import digest
+from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
+from muster.contract.spec.spec_reader import spec_problems
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
+from muster.options.recipes.contract.completion.draft import Draft
+from muster.options.recipes.contract.completion.family import FAMILIES, family_of, fill_family
+from muster.options.recipes.contract.completion.placeholder_values import (
+    OpenPlaceholders,
+    model_place,
+    placeholder_values,
+)
+from muster.options.recipes.contract.document_values import mapping_at, value_at
+from muster.options.recipes.contract.rank_recipes import (
+    hidden_problems,
+    named_by_sweep,
+    problems_of_ranks,
+    sources_of_ranks,
+    swept_values,
+    together,
+)
+from muster.options.recipes.contract.recipe_reference import Family, RecipeReference
+from muster.options.recipes.contract.recipe_request import RecipeRequest, read_request
+from muster.options.recipes.contract.recipe_sources import RecipeSources
+from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.options.recipes.contract.unresolved import problems_beside
+
+RESULTS = "base_results_dir"
+"""A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
+
+It is the folder that SageMaker restores when a job is started again, so that a rerun finds what an attempt has saved.
+"""
+_OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """An ordinary spec, and the resolved recipe that it refers to; with `sweep` one for each rank."""
+
+    document: dict[str, JsonValue]
+    reference: RecipeReference
+    recipes: tuple[ResolvedRecipe, ...]
+
+
+def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
+    """The spec with what its recipe fills in; `recipe` is then a reference. And the resolved recipes.
+
+    Raises:
+        SpecError: with every problem of the recipe and of the rest of the spec.
+    """
+    request = read_request(document.get("recipe"))
+    drafts: list[_Drafted] = []
+    faults: list[list[Problem]] = []
+    for own in sources_of_ranks(document, sources):
+        try:
+            drafts.append(_drafted(document, request, OpenPlaceholders.of(own)))
+            faults.append([])
+        except SpecError as error:
+            faults.append(list(named_by_sweep(document, all_problems(error))))
+    if any(faults):
+        raise SpecError([*problems_of_ranks(faults), *problems_beside(document)])
+    problems = [*hidden_problems(document, sources), *problems_of_ranks([one.draft.problems for one in drafts])]
+    spec = together([one.draft.document for one in drafts], problems)
+    reference = _reference(document, sources, drafts)
+    spec["recipe"] = reference.model_dump(mode="json", exclude_none=True)
+    found = spec_problems(_with_stand_ins(spec, (one.field for one in problems)))
+    if problems or found:
+        raise SpecError([*problems, *found])
+    return Expansion(spec, reference, tuple(one.draft.resolved for one in drafts))
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """The spec that the recipe of one rank completes; the same for all ranks where no value of the recipe is swept."""
+
+    family: Family
+    draft: Draft
+
+
+def _drafted(document: Mapping[Any, Any], request: RecipeRequest, left_open: OpenPlaceholders) -> _Drafted:
+    """What a recipe makes of the spec.
+
+    Raises:
+        SpecError: the recipe cannot be resolved, or nothing runs it.
+    """
+    family, resolved = _resolved(document, left_open)
+    if family is None:
+        raise SpecError([_unknown_family(resolved)])
+    draft = Draft(dict(document), request, left_open, resolved)
+    if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
+        draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
+    fill_family(draft, family)
+    return _Drafted(family, draft)
+
+
+def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequence[_Drafted]) -> RecipeReference:
+    digests = [one.draft.resolved.digest for one in drafts]
+    ranks = None
+    if swept_values(document):
+        ranks = digests if len(digests) > 1 else digests * int(document["replicas"])
+    return RecipeReference(
+        name=sources.name,
+        family=drafts[0].family,
+        digest=digests[0] if len(digests) == 1 else digest(digests),
+        ranks=ranks,
+        kwargs=drafts[0].draft.request.kwargs,
+    )
+
+
+def _resolved(document: Mapping[Any, Any], left_open: OpenPlaceholders) -> tuple[Family | None, ResolvedRecipe]:
+    """The recipe, resolved with what the rest of the spec says to it, and its family."""
+    given = placeholder_values(document, left_open, None)
+    completed, resolved = resolved_with_results(left_open.sources, given)
+    family = family_of(resolved.document, document)
+    # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
+    if (of_family := placeholder_values(document, left_open, family)) != given:
+        given = of_family
+        completed, resolved = resolved_with_results(left_open.sources, given)
+    own = given.keys() - left_open.sources.inputs
+    resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
+    return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+
+
+def _from_spec(resolved: ResolvedRecipe, *paths: Path) -> ResolvedRecipe:
+    """The recipe, whose values at these paths are inputs that follow from the spec's other fields."""
+    inputs = {path for path in paths if resolved.origins.get(path) is Origin.INPUT}
+    return replace(resolved, origins={**resolved.origins, **dict.fromkeys(inputs, Origin.SPEC)})
+
+
+def resolved_with_results(
+    sources: RecipeSources, given: Mapping[str, JsonValue] | None = None
+) -> tuple[RecipeSources, ResolvedRecipe]:
+    """The recipe with further inputs, RESULTS among them where it refers to it, and its sources with these.
+
+    Raises:
+        RecipeError: with every problem.
+    """
+    completed = sources.model_copy(update={"inputs": {**(given or {}), **sources.inputs}})
+    try:
+        return completed, resolve(completed)
+    except RecipeError as error:
+        if RESULTS in completed.inputs or not _refers_to_results(sources):
+            raise
+        with_results = completed.model_copy(update={"inputs": {**completed.inputs, RESULTS: CHECKPOINT_DIR}})
+        try:
+            return with_results, resolve(with_results)
+        except RecipeError as other:
+            # An input that nothing refers to is a problem; then the recipe has others than a missing folder.
+            unused = any(problem.field == f"recipe.inputs.{RESULTS}" for problem in other.problems)
+            raise (error if unused else other) from None
+
+
+def _refers_to_results(sources: RecipeSources) -> bool:
+    return any(f"${{{RESULTS}}}" in source.text for source in (sources.base, sources.recipe) if source is not None)
+
+
+def _with_count(
+    document: Mapping[Any, Any], family: Family | None, sources: RecipeSources, resolved: ResolvedRecipe
+) -> ResolvedRecipe:
+    """The recipe with the number of instances of the spec, if both say one: the program must know how many there are.
+
+    Raises:
+        SpecError: the user has set another number in the recipe as well.
+    """
+    count, path = document.get("instance_count"), () if family is None else FAMILIES[family].count
+    if not path or not isinstance(count, int) or isinstance(count, bool):
+        return resolved
+    found = value_at(resolved.document, *path)
+    if not isinstance(found, int) or found == count:
+        return resolved
+    name = ".".join(path)
+    if resolved.origins.get(path) in _OF_THE_USER:
+        allowed = f"{name} of the recipe was set to {found}"
+        raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
+    again = resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+    return replace(again, origins={**resolved.origins, path: Origin.SPEC})
+
+
+def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: ResolvedRecipe) -> ResolvedRecipe:
+    """The recipe with the model that the spec names under `model`, where the recipe names another.
+
+    Raises:
+        SpecError: the recipe has no place for a model.
+    """
+    paths = () if family is None else FAMILIES[family].models
+    place = model_place(document, nova=family == "nova")
+    if place is None or not paths:
+        return resolved
+    path = next((one for one in paths if _names_model(resolved.document, one)), None)
+    if path is None:
+        allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
+        statement = "the recipe has no place for a model"
+        raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
+    return replace(
+        resolved,
+        document=_with_value(resolved.document, path, place),
+        origins={**resolved.origins, path: Origin.SPEC},
+    )
+
+
+def _names_model(recipe: Mapping[str, JsonValue], path: tuple[str, ...]) -> bool:
+    return path[-1] in mapping_at(recipe, *path[:-1])
+
+
+def _with_value(recipe: dict[str, JsonValue], path: tuple[str, ...], value: JsonValue) -> dict[str, JsonValue]:
+    """A copy of the mapping, with another value at a path that it has."""
+    name, *rest = path
+    below = recipe[name]
+    return {**recipe, name: _with_value(below, tuple(rest), value) if rest and isinstance(below, dict) else value}
+
+
+def _unknown_family(resolved: ResolvedRecipe) -> Problem:
+    sections = ", ".join(list(resolved.document)[:16]) or "nothing"
+    statement = f"it is of no family that Muster knows; its sections: {sections}"
+    remedy = "name the program that reads it: trainer, or entrypoint with source_dir"
+    allowed = (
+        "known: run.model_type of amazon.nova with run.model_name_or_path, run.model_type llm_finetuning_aws or verl "
+        "with training_config, evaluation, or trainer"
+    )
+    return StatedProblem("recipe", statement, remedy, allowed)
+
+
+def _with_stand_ins(document: Mapping[Any, Any], faulty: Iterable[str]) -> dict[str, JsonValue]:
+    """The spec without the faults that are reported already."""
+    return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}

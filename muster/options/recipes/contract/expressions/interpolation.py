@@ -1,0 +1,426 @@
+"""Interpolations of a merged recipe: `${a.b}`, `${.sibling}`, `${oc.select:a.b,default}`, arithmetic.
+
+OmegaConf reads the text; what it refers to is looked up here, one value after the other, so that every problem is found
+and nothing outside of the recipe can be read. Arithmetic takes numbers only. And everything is bounded: an
+interpolation that repeats a part of the recipe counts as often as it repeats it.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from pydantic import JsonValue
+
+from muster.options.recipes.contract.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
+from muster.options.recipes.contract.resolved_recipe import Path
+
+_GRAMMAR_MAX = 32_768  # characters that OmegaConf reads, a hundred microseconds each; public recipes have some hundred
+_EVALUATED_MAX = 8_388_608  # characters of all texts with interpolations that are evaluated, and of what they give
+_TEXT_MAX = 262_144
+_NUMBER_END = 10**400
+_CYCLE_SHOWN = 8
+_NAME_SHOWN = 64
+_NEAREST_MAX, _KNOWN_MAX = 16, 1_024
+
+MISSING = "???"
+"""OmegaConf's mark of a value that is still to be set."""
+
+ROOTS = frozenset({"recipes", "training"})
+"""Keys below which a recipe may expect itself: the launcher of the public recipes puts it there."""
+
+_OUTSIDE = {
+    "oc.env": "it would read the environment of the program that resolves the recipe; write the value, or use `inputs`",
+    "oc.decode": "it would read text as values; write the value itself",
+    "oc.deprecated": "it only warns; refer to the new name: ${new.name}",
+    "oc.dict.keys": "the keys of a mapping are not known before the recipe is merged; write the list",
+    "oc.dict.values": "the values of a mapping are not known before the recipe is merged; write the list",
+}
+_ARITHMETIC: Mapping[str, tuple[int | None, Callable[[list[float]], float]]] = {
+    "multiply": (2, lambda of: of[0] * of[1]),
+    "divide_ceil": (2, lambda of: math.ceil(of[0] / of[1])),
+    "divide_floor": (2, lambda of: math.floor(of[0] / of[1])),
+    "add": (None, sum),
+}
+_RESOLVERS = ", ".join([*_ARITHMETIC, "oc.create", "oc.select"])
+_ESCAPE = r"for ${ as plain text, write \${"
+# Nearly all interpolations are so simple that OmegaConf is not needed.
+_SIMPLE = re.compile(r"\$\{(\.*[A-Za-z_]\w*(?:\.\w+)*)\}", re.ASCII)
+_PARTS = re.compile(r"\.([^.\[]*)|\[(.*?)\]")
+_Holder = dict[str, JsonValue] | list[JsonValue]
+
+
+class Literal(str):
+    """Text in which nothing is an interpolation."""
+
+    __slots__ = ()
+
+
+def literal(value: JsonValue) -> JsonValue:
+    """A copy of a value, with sorted names, in which no text is an interpolation."""
+    if isinstance(value, str):
+        return Literal(value)
+    if isinstance(value, dict):
+        return {key: literal(item) for key, item in sorted(value.items())}
+    return [literal(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A value that cannot be computed: where, what was found, what to do."""
+
+    path: Path
+    found: str
+    remedy: str
+
+
+class _Place(NamedTuple):
+    """A value in the recipe: the mapping or list that holds it, and its key or index there."""
+
+    parent: _Holder
+    key: str | int
+
+    @property
+    def id(self) -> tuple[int, str | int]:
+        return id(self.parent), self.key
+
+
+class _FailedError(Exception):
+    def __init__(self, found: str, remedy: str, path: Path | None = None) -> None:
+        super().__init__(found)
+        self.found, self.remedy, self.path = found, remedy, path
+
+
+class _NotFoundError(Exception):
+    def __init__(self, passed: Sequence[str], holder: JsonValue) -> None:
+        super().__init__()
+        self.passed, self.holder = passed, holder
+
+
+class _MissingError(Exception):
+    """A value refers to one that is still to be set."""
+
+
+class _NeededError(Exception):
+    """A value needs another one first."""
+
+    def __init__(self, place: _Place) -> None:
+        super().__init__()
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Interpolated:
+    """A document without interpolations.
+
+    Args:
+        document: the values.
+        faults: what cannot be computed.
+        used: the names of `inputs` that were referred to.
+    """
+
+    document: dict[str, JsonValue]
+    faults: list[Fault]
+    used: frozenset[str]
+
+
+def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Interpolated:
+    """The document with the values in place of all interpolations.
+
+    Public recipes refer to values of the launcher's own settings, such as `${base_results_dir}`: a name that the
+    document does not have at its top may be one of `inputs`, whose texts are not interpolated.
+
+    A path that begins with one of ROOTS, which the document does not have, is a path of the document.
+    """
+    return _Interpolation(document, inputs).run()
+
+
+def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | list[JsonValue] | None:
+    """A copy of what an interpolation stands for, with its own interpolations; None where it is a scalar or nothing."""
+    holder: JsonValue = document
+    for part in path[:-1]:
+        holder = holder[part]  # type: ignore[index]
+    if not isinstance(holder, dict | list):
+        return None
+    try:
+        found = _Interpolation(document, {}).value_of(_Place(holder, path[-1]))
+    except (_FailedError, _MissingError):
+        return None
+    return copy.deepcopy(found) if isinstance(found, dict | list) else None
+
+
+class _Interpolation:
+    """One resolution of a document."""
+
+    def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> None:
+        self._document, self._inputs = document, inputs
+        self._given: dict[str, JsonValue] = {}  # those of the inputs that were referred to
+        self._parents: dict[int, _Place] = {}
+        self._live: set[tuple[int, str | int]] = set()  # the places of interpolations
+        self._known: dict[tuple[int, str | int], JsonValue | Exception] = {}
+        self._read: set[str] = set()  # what OmegaConf has read
+        self._copied: list[int] = []  # mappings and lists that are being copied
+        self._searched = self._nodes = self._characters = self._evaluated = self._grammar = 0
+        self._faults: dict[tuple[object, ...], Fault] = {}
+        pending: list[_Holder] = [document]
+        while pending:
+            holder = pending.pop()
+            items: Iterable[tuple[str | int, JsonValue]]
+            items = holder.items() if isinstance(holder, dict) else enumerate(holder)
+            for key, item in items:
+                if isinstance(item, dict | list):
+                    self._parents[id(item)] = _Place(holder, key)
+                    pending.append(item)
+                elif type(item) is str and "${" in item:
+                    self._live.add((id(holder), key))
+
+    def run(self) -> Interpolated:
+        """The whole document."""
+        result = self._copy(self._document)
+        document = result if isinstance(result, dict) else {}
+        return Interpolated(document, list(self._faults.values()), frozenset(self._given))
+
+    # The copy of a value in which every interpolation is replaced.
+
+    def _copy(self, value: _Holder) -> JsonValue:
+        self._copied.append(id(value))
+        copied: JsonValue
+        if isinstance(value, dict):
+            copied = {key: self._copy_item(_Place(value, key), item) for key, item in value.items()}
+        else:
+            copied = [self._copy_item(_Place(value, index), item) for index, item in enumerate(value)]
+        self._copied.pop()
+        return copied
+
+    def _copy_item(self, place: _Place, item: JsonValue) -> JsonValue:
+        try:
+            self._nodes += 1
+            if self._nodes > NODES_MAX:
+                self._fail(f"more than {NODES_MAX:,} values", "repeat less by interpolations", ())
+            if place.id in self._live:
+                item = self.value_of(place)
+                if id(item) in self._copied and isinstance(item, dict | list):
+                    self._fail("an interpolation of what it lies in", "refer to a smaller part")
+            if isinstance(item, dict | list):
+                if len(self._copied) >= DEPTH_MAX:
+                    remedy = "flatten it, or repeat less by interpolations"
+                    self._fail(f"more than {DEPTH_MAX} levels of nesting", remedy)
+                return self._copy(item)
+            if isinstance(item, str):
+                self._characters += len(item)
+                if self._characters > TEXT_MAX:
+                    self._fail(f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3", ())
+                return str(item)
+        except _FailedError as failed:
+            # What depends on a faulty value is not reported a second time.
+            path = self._path(place) if failed.path is None else failed.path
+            self._faults.setdefault((path, failed.found), Fault(path, failed.found, failed.remedy))
+            return None
+        except _MissingError:
+            return MISSING
+        return item
+
+    # The value of one interpolation. Mappings and lists are those of the document, not copies.
+
+    def value_of(self, place: _Place) -> JsonValue:
+        """The value at a place. Without recursion: however long a chain is, its first value is computed first."""
+        waiting = {} if place.id in self._known else {place.id: place}
+        while waiting:
+            key, one = next(reversed(waiting.items()))
+            outcome: JsonValue | Exception
+            try:
+                outcome = self._evaluate(one)
+            except _NeededError as needed:
+                if needed.place.id not in waiting:
+                    waiting[needed.place.id] = needed.place
+                    continue
+                places = list(waiting.values())
+                outcome = self._cycle(places[list(waiting).index(needed.place.id) :])
+            except (_FailedError, _MissingError) as error:
+                outcome = error
+                if isinstance(error, _FailedError) and error.path is None:
+                    error.path = self._path(one)
+            self._known[key] = outcome
+            del waiting[key]
+        found = self._known[place.id]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _evaluate(self, place: _Place) -> JsonValue:
+        text = str(place.parent[place.key])  # type: ignore[index]
+        value: JsonValue
+        simple = _SIMPLE.split(text) if "\\" not in text and len(_SIMPLE.findall(text)) == text.count("${") else []
+        self._count(len(text))
+        if len(simple) == 3 and not simple[0] and not simple[2]:
+            return self._refer(simple[1], place)
+        if simple:
+            parts = [self._refer(part, place) if index % 2 else part for index, part in enumerate(simple)]
+            if wrong := next((one for one in parts if isinstance(one, dict | list)), None):
+                kind = "a mapping" if isinstance(wrong, dict) else "a list"
+                self._fail(f"{kind} as a part of a text", "refer to one of its values")
+            value = "".join(map(str, parts))
+        else:
+            value = self._by_grammar(text, place)
+        if isinstance(value, str):
+            if len(value) > _TEXT_MAX:
+                self._fail("a text that interpolations make too long", f"allowed: {_TEXT_MAX:,} characters")
+            self._count(len(value))
+        return self._number(value)
+
+    def _by_grammar(self, text: str, place: _Place) -> JsonValue:
+        from muster.options.recipes.contract.expressions.omegaconf_text import UnreadableTextError, read_text  # noqa: PLC0415
+
+        if text not in self._read:
+            self._read.add(text)
+            self._grammar += len(text)
+        if self._grammar > _GRAMMAR_MAX:
+            allowed = f"allowed: {_GRAMMAR_MAX:,} characters of texts with them"
+            self._fail("more interpolations than can be read", f"write some values out; {allowed}")
+        try:
+            value: JsonValue = read_text(
+                text, lambda key: self._refer(key, place), lambda name, values: self._call(name, values, place)
+            )
+            return value
+        except UnreadableTextError as error:
+            remedy = "refer to one of its values" if "part of" in str(error) else _ESCAPE
+            self._fail(str(error), remedy)
+        except ValueError:  # Python converts at most 4,300 digits
+            self._fail("a number of too many digits", "use smaller numbers")
+
+    def _count(self, characters: int) -> None:
+        self._evaluated += characters
+        if self._evaluated > _EVALUATED_MAX:
+            self._fail("more interpolations than can be computed", "write some values out")
+
+    def _fail(self, found: str, remedy: str, path: Path | None = None) -> NoReturn:
+        raise _FailedError(found, remedy, path)
+
+    # References.
+
+    def _refer(self, key: str, place: _Place) -> JsonValue:
+        try:
+            return self._select(key, place)
+        except _NotFoundError as error:
+            missing = ".".join(error.passed)
+            self._searched += 1
+            known = list(error.holder) if isinstance(error.holder, dict) and self._searched <= _NEAREST_MAX else []
+            near = difflib.get_close_matches(error.passed[-1][:_NAME_SHOWN], known[:_KNOWN_MAX], n=1, cutoff=0.6)
+            name = missing[:_NAME_SHOWN]
+            given = f"set {name} under `inputs`" if len(error.passed) == 1 else f"add {name}"
+            whole = ".".join([*error.passed[:-1], *near])
+            remedy = f"did you mean {whole}?" if near else f"{given}, or set this value itself"
+            self._fail(f"${{{key}}}, but there is no {missing}", remedy)
+
+    def _select(self, key: str, place: _Place) -> JsonValue:
+        """The value at a path."""
+        rest = key.lstrip(".")
+        found: JsonValue = place.parent if key.startswith(".") else self._document
+        for _ in range(len(key) - len(rest) - 1):
+            above = self._parents.get(id(found))
+            if above is None:
+                self._fail(f"{key[:_NAME_SHOWN]}, which leads out of the recipe", "correct the path")
+            found = above.parent
+        dotted = rest if rest.startswith("[") else f".{rest}"
+        parts = [one[1] if one[1] is not None else one[2] for one in _PARTS.finditer(dotted)]
+        if rest == key and parts[0] in ROOTS and parts[0] not in self._document and parts[0] not in self._inputs:
+            parts = parts[1:]
+        for index, part in enumerate(parts):
+            found = self._item(found, part, parts[: index + 1])
+        if found == MISSING and isinstance(found, str):
+            raise _MissingError
+        return found
+
+    def _item(self, holder: JsonValue, part: str, passed: Sequence[str]) -> JsonValue:
+        """What a mapping or list has under a part of a path. What is an interpolation itself, is computed."""
+        key: str | int = part
+        if isinstance(holder, str) and holder == MISSING:
+            raise _MissingError
+        if isinstance(holder, list):
+            if not re.fullmatch(r"-?[0-9]{1,9}", part):
+                self._fail(f"{part[:_NAME_SHOWN]}, which is no index of a list", "correct the path")
+            if not -len(holder) <= int(part) < len(holder):
+                raise _NotFoundError(passed, holder)
+            key = int(part) % len(holder)
+        elif not isinstance(holder, dict) or part not in holder:
+            if holder is not self._document or len(passed) > 1 or part not in self._inputs:
+                raise _NotFoundError(passed, holder)
+            # Many values may refer to one long text: there is one copy of it.
+            return self._given.setdefault(part, literal(self._inputs[part]) if part not in self._given else None)
+        place = _Place(holder, key)
+        if place.id not in self._live:
+            return holder[key]  # type: ignore[index]
+        if place.id not in self._known:
+            raise _NeededError(place)
+        return self.value_of(place)
+
+    # Resolvers.
+
+    def _call(self, name: str, values: Sequence[JsonValue], place: _Place) -> JsonValue:
+        if name in _OUTSIDE:
+            self._fail(f"${{{name}:…}}, which is not allowed", _OUTSIDE[name])
+        if name in _ARITHMETIC:
+            return self._arithmetic(name, values)
+        if name == "oc.create":
+            if len(values) == 1 and (values[0] is None or isinstance(values[0], dict | list)):
+                return values[0]
+            self._fail("${oc.create:…} without a mapping or a list", "text is not read as YAML; write {a: 1}")
+        if name != "oc.select":
+            self._fail(f"an unknown resolver, {name[:_NAME_SHOWN]}", f"the resolvers are {_RESOLVERS}")
+        if not 1 <= len(values) <= 2 or not isinstance(values[0], str):
+            self._fail("${oc.select:…} without a path", "write ${oc.select:a.b} or ${oc.select:a.b,default}")
+        try:
+            return self._select(values[0], place)
+        except (_NotFoundError, _MissingError):
+            return values[1] if len(values) == 2 else None
+
+    def _arithmetic(self, name: str, values: Sequence[JsonValue]) -> JsonValue:
+        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        count, compute = _ARITHMETIC[name]
+        wanted = "it takes numbers" if count is None else f"it takes {count} numbers"
+        if len(numbers) < len(values):
+            wrong = next(value for value in values if isinstance(value, bool) or not isinstance(value, int | float))
+            self._fail(f"{_kind(wrong)} in ${{{name}:…}}", wanted)
+        if count is not None and len(values) != count:
+            self._fail(f"${{{name}:…}} of {len(values)} values", wanted)
+        try:
+            return self._number(compute(numbers))
+        except ZeroDivisionError:
+            self._fail(f"a division by zero in ${{{name}:…}}", "correct the second number")
+        except (OverflowError, ValueError):
+            self._fail(f"a result of ${{{name}:…}} that is too large", "use smaller numbers")
+
+    def _number(self, value: JsonValue) -> JsonValue:
+        if isinstance(value, float) and not math.isfinite(value):
+            self._fail(f"{value} as a result", "JSON and YAML cannot hold it; use finite numbers")
+        if isinstance(value, int) and abs(value) >= _NUMBER_END:
+            self._fail("a result of more than 400 digits", "use smaller numbers")
+        return value
+
+    # Where a value is.
+
+    def _cycle(self, cycle: list[_Place]) -> _FailedError:
+        # From wherever it is entered, a cycle is the same one.
+        begin = min(range(len(cycle)), key=lambda index: [str(part) for part in self._path(cycle[index])])
+        cycle = cycle[begin:] + cycle[:begin]
+        shown = [".".join(map(str, self._path(one))) for one in cycle[:_CYCLE_SHOWN]]
+        middle = [*shown[: _CYCLE_SHOWN - 1], "…"] if len(cycle) > _CYCLE_SHOWN else shown
+        found = f"a cycle of interpolations: {' -> '.join([*middle, shown[0]])}"
+        return _FailedError(found, "break it: write a value", self._path(cycle[0]))
+
+    def _path(self, place: _Place) -> Path:
+        parts, above = [place.key], self._parents.get(id(place.parent))
+        while above is not None:
+            parts.append(above.key)
+            above = self._parents.get(id(above.parent))
+        return tuple(reversed(parts))
+
+
+def _kind(value: JsonValue) -> str:
+    kinds = {bool: "true or false", type(None): "no value"}
+    return "text" if isinstance(value, str) else kinds.get(type(value), "a mapping or a list")

@@ -1,0 +1,210 @@
+"""Gathering the sources of a recipe: what is read, in which order, and what is wrong with a request.
+
+The reading itself is a `RecipeReader`'s. All places are tried, so that all problems are found at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from muster.contract.errors import Problem, SpecError, StatedProblem
+from muster.options.recipes.contract.checkout_recipe import checkout_recipe
+from muster.options.recipes.contract.hub_collection import (
+    CollectedRecipe,
+    HubModel,
+    UnfitError,
+    read_document,
+    select,
+    tokens_of,
+)
+from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
+from muster.options.recipes.contract.recipe_reader import PUBLIC_HUB, TEXT_BYTES_MAX, HubContent, RecipeReader
+from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+
+_Found = TypeVar("_Found")
+
+INFRASTRUCTURE_KEYS = (
+    "name",
+    "data_s3_path",
+    "output_s3_path",
+    "mlflow_tracking_uri",
+    "mlflow_experiment_name",
+    "mlflow_run_name",
+)
+"""Placeholders of the hub's templates that their override specifications leave out: texts, empty by default."""
+
+
+def gather(request: RecipeRequest, reader: RecipeReader, default_hub: str | None = None) -> RecipeSources:
+    """Everything that the resolution of `request` reads.
+
+    `default_hub` is a private hub that is asked where the request names none.
+
+    Raises:
+        SpecError: with every place that cannot be read, and everything in the request that contradicts itself.
+    """
+    gathering = _Gathering(reader)
+    gathering.problems += _contradictions(request)
+    sources = gathering.sources(request, default_hub)
+    if gathering.problems:
+        raise SpecError(gathering.problems)
+    return sources
+
+
+def _contradictions(request: RecipeRequest) -> list[Problem]:
+    found: list[Problem] = []
+    if request.file is None and request.base is None and request.hub is None:
+        found.append(StatedProblem("recipe", "names no recipe", "set file, base or hub"))
+    if request.hub is not None:
+        for name in ("base", "override_spec", "checkout"):
+            if getattr(request, name) is not None:
+                statement, remedy = "set together with hub, which brings its own", "leave one of the two out"
+                found.append(StatedProblem(f"recipe.{name}", statement, remedy))
+    elif request.checkout is not None and request.base is None:
+        remedy = "name a recipe in it: base: fine-tuning/…; `muster recipe list` shows them"
+        found.append(StatedProblem("recipe.checkout", "set without base", remedy))
+    return found
+
+
+@dataclass
+class _Gathering:
+    """One gathering: what it reads, and the problems so far."""
+
+    reader: RecipeReader
+    problems: list[Problem] = field(default_factory=list)
+    _account: str | None = None
+
+    def sources(self, request: RecipeRequest, default_hub: str | None) -> RecipeSources:
+        sources = RecipeSources(
+            name=_name_of(request.file or request.base or "recipe")[:256],
+            base=self._base(request),
+            override_spec=self._text("override_spec", request.override_spec),
+            recipe=self._text("file", request.file),
+            overrides=request.overrides,
+            values=request.values,
+            inputs=request.inputs,
+        )
+        hub = request.hub
+        found = None if hub is None else self._tried("hub", lambda: self._selected(hub, default_hub))
+        if found is None:
+            return sources
+        content, model, chosen = found
+        of_hub = {
+            "base": self._object("hub", chosen.template),
+            "override_spec": self._override_spec(chosen),
+            "hub_model": content.model,
+            "sequence_length": tokens_of(chosen.sequence_length),
+            "image": chosen.image or None,
+            "weights": self._weights(model),
+        }
+        if request.file is None:
+            of_hub["name"] = chosen.name[:256] or content.model
+        return sources.model_copy(update=of_hub)
+
+    def _base(self, request: RecipeRequest) -> SourceText | None:
+        if request.base is None or request.checkout is None:
+            return self._text("base", request.base)
+        base, folder = request.base, request.checkout
+        checkout = self._tried("checkout", lambda: self.reader.checkout(_local(folder)))
+        if checkout is None:
+            return None
+        return self._tried("base", lambda: checkout_recipe(checkout, folder, base))
+
+    def _text(self, name: str, place: str | None) -> SourceText | None:
+        """The text of a file or object."""
+        if place is None:
+            return None
+
+        def read() -> SourceText:
+            if in_s3(place):
+                return self._read_object(place)
+            return SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
+
+        return self._tried(name, read)
+
+    def _object(self, name: str, uri: str) -> SourceText | None:
+        return self._tried(name, lambda: self._read_object(uri))
+
+    def _read_object(self, uri: str) -> SourceText:
+        place = s3_place(uri, self._account_id() if CUSTOMER_ID in uri else None)
+        return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
+
+    def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubContent, HubModel, CollectedRecipe]:
+        content = find_content(self.reader, request.model, request.hub or default_hub)
+        model = read_document(content)
+        return content, model, select(request, content, model)
+
+    def _weights(self, model: HubModel) -> str | None:
+        uri = model.weights
+        return None if uri is None else self._tried("hub", lambda: own_place(uri, self.reader))
+
+    def _account_id(self) -> str:
+        if self._account is None:
+            self._account = self.reader.account_id()
+        return self._account
+
+    def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
+        """The hub's override specification, with the placeholders that it leaves out."""
+        found = SourceText(place="{}", text="{}")
+        if chosen.override_params:
+            read = self._object("hub", chosen.override_params)
+            if read is None:
+                return None
+            found = read
+        try:
+            specification = json.loads(found.text)
+        except (ValueError, RecursionError):
+            specification = None
+        if not isinstance(specification, dict):
+            # The resolution refuses it, by the same words for every override specification.
+            return found
+        for key in INFRASTRUCTURE_KEYS:
+            specification.setdefault(key, {"default": "", "type": "string"})
+        return SourceText(place=found.place, text=json.dumps(specification, ensure_ascii=False))
+
+    def _tried(self, name: str, read: Callable[[], _Found]) -> _Found | None:
+        """What `read` gives; None where it fails, which is then among the problems."""
+        try:
+            return read()
+        except PlaceError as error:
+            part = f".{error.field}" if isinstance(error, UnfitError) else ""
+            self.problems.append(error.problem(f"recipe.{name}{part}"))
+            return None
+
+
+def own_place(uri: str, reader: RecipeReader) -> str:
+    """A URI of a hub's document, with the account that reads it."""
+    return uri.replace(CUSTOMER_ID, reader.account_id()) if CUSTOMER_ID in uri else uri
+
+
+def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> HubContent:
+    """The model in the private hub, else in SageMakerPublicHub.
+
+    Raises:
+        PlaceError: it is in neither, or a hub may not be read.
+    """
+    hubs = list(dict.fromkeys(hub for hub in (private_hub, PUBLIC_HUB) if hub is not None))
+    for hub in hubs:
+        if (content := reader.hub_content(hub, model)) is not None:
+            return content
+    near = difflib.get_close_matches(model, [name for hub in hubs for name in reader.hub_models(hub)], n=1, cutoff=0.6)
+    remedy = f"did you mean {near[0]}?" if near else "use its name in the hub (HubContentName)"
+    statement = f"there is no model named {model!r} in {' or '.join(hubs)}"
+    raise PlaceError(statement, remedy)
+
+
+def _local(place: str) -> str:
+    if in_s3(place):
+        statement = f"{place!r} is not a local folder"
+        raise PlaceError(statement, "clone the public recipes, and name the folder")
+    return place
+
+
+def _name_of(place: str) -> str:
+    name = posixpath.basename(place.replace("\\", "/").rstrip("/"))
+    return name.removesuffix(".yaml").removesuffix(".yml") or "recipe"

@@ -1,0 +1,217 @@
+"""The recipes of a model in SageMaker Hub: its RecipeCollection, and which of its recipes fits a request. Pure.
+
+The hub's document is written by others, so of a recipe only what is well formed counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from muster.options.recipes.contract.places import PlaceError
+from muster.options.recipes.contract.recipe_catalog import CatalogEntry
+from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.recipe_request import HubRecipe
+
+DOCUMENT_MAX = 327_680  # DescribeHubContent: HubContentDocument
+RECIPES_MAX = 1_000
+_TEXT_MAX = 2_048
+_TYPES_MAX = 100
+_LISTED_MAX = 12  # recipes in an error
+_EVALUATION = "Evaluation"
+
+
+@dataclass(frozen=True)
+class CollectedRecipe:
+    """One item of a RecipeCollection."""
+
+    name: str
+    title: str
+    technique: str
+    kind: str
+    """`Type`: `FineTuning`, `Evaluation`."""
+    peft: bool
+    subscription: bool
+    sequence_length: str
+    instance_types: tuple[str, ...]
+    template: str
+    """SmtjRecipeTemplateS3Uri: of training jobs. Empty for a recipe that is for HyperPod clusters only."""
+    override_params: str
+    image: str
+
+    @property
+    def training_type(self) -> Literal["LORA", "FULL"]:
+        """Adapters, or all weights."""
+        return "LORA" if self.peft else "FULL"
+
+    @property
+    def shown_technique(self) -> str:
+        """Evaluation recipes have their technique in `Type`."""
+        return self.technique or self.kind
+
+    def __str__(self) -> str:
+        parts = [self.shown_technique, self.training_type, self.sequence_length]
+        notes = [] if self.template else ["clusters only"]
+        notes += ["by subscription"] if self.subscription else []
+        return " ".join(part for part in parts if part) + (f" ({', '.join(notes)})" if notes else "")
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """What a hub's document says about a model."""
+
+    recipes: tuple[CollectedRecipe, ...]
+    weights: str | None
+    """TrainingArtifactUri: the prefix of weights that are ready for training."""
+    gated: bool
+    """Whether its licence must be accepted."""
+
+
+def read_document(content: HubContent) -> HubModel:
+    """The model in a hub's document.
+
+    Raises:
+        PlaceError: it is not a JSON object, or larger than the service allows.
+    """
+    where = f"the document of {content.model} in {content.hub}"
+    if len(content.document) > DOCUMENT_MAX:
+        statement = f"{where} has {len(content.document):,} characters; a hub's has at most {DOCUMENT_MAX:,}"
+        raise PlaceError(statement, "import it again")
+    try:
+        document = json.loads(content.document)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        statement = f"{where} is not a JSON object"
+        raise PlaceError(statement, "import it again")
+    found = document.get("RecipeCollection")
+    items = found[:RECIPES_MAX] if isinstance(found, list) else []
+    weights = _text(document, "TrainingArtifactUri")
+    return HubModel(
+        tuple(_recipe(item) for item in items if isinstance(item, dict)),
+        weights if weights.startswith("s3://") else None,
+        document.get("GatedBucket") is True,
+    )
+
+
+def _recipe(item: dict[str, object]) -> CollectedRecipe:
+    types = item.get("SupportedInstanceTypes")
+    return CollectedRecipe(
+        name=_text(item, "Name"),
+        title=_text(item, "DisplayName"),
+        technique=_text(item, "CustomizationTechnique"),
+        kind=_text(item, "Type"),
+        peft=bool(item.get("Peft")),
+        subscription=bool(item.get("IsSubscriptionModel")),
+        sequence_length=_text(item, "SequenceLength"),
+        instance_types=tuple(
+            one for one in (types if isinstance(types, list) else [])[:_TYPES_MAX] if isinstance(one, str)
+        ),
+        template=_text(item, "SmtjRecipeTemplateS3Uri"),
+        override_params=_text(item, "SmtjOverrideParamsS3Uri"),
+        image=_text(item, "SmtjImageUri"),
+    )
+
+
+def _text(item: dict[str, object], name: str) -> str:
+    value = item.get(name)
+    return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
+
+
+class UnfitError(PlaceError):
+    """No recipe of a model fits; `field` is the part of the request that excluded the last ones."""
+
+    def __init__(self, statement: str, remedy: str, field: str) -> None:
+        self.field = field
+        super().__init__(statement, remedy)
+
+
+def select(request: HubRecipe, content: HubContent, model: HubModel) -> CollectedRecipe:
+    """The first recipe that fits; of several one without a subscription.
+
+    Raises:
+        UnfitError: none fits; it says what there is, and which condition left nothing.
+    """
+    left: Sequence[CollectedRecipe] = model.recipes
+    where = f"{content.model} in {content.hub}"
+    if not left:
+        statement = f"{where} has no recipes"
+        raise UnfitError(statement, "choose another model, or a file", "model")
+    met: list[str] = []
+    for field, wanted, holds, shows in _conditions(request):
+        fitting = [recipe for recipe in left if holds(recipe)]
+        if not fitting:
+            so_far = f"recipes with {' and '.join(met)}, but none of these" if met else "no recipe"
+            statement = f"{where} has {so_far} with {wanted}: {_some([shows(recipe) for recipe in left])}"
+            remedy = f"choose among its recipes: {_some([str(one) for one in model.recipes])}"
+            raise UnfitError(statement, remedy, field)
+        left = fitting
+        met.append(wanted)
+    return next((recipe for recipe in left if not recipe.subscription), left[0])
+
+
+_Of = Callable[[CollectedRecipe], Any]
+
+
+def _conditions(request: HubRecipe) -> Iterator[tuple[str, str, _Of, _Of]]:
+    """In their order, each condition's field, its words, whether it holds, and what a recipe has instead."""
+    technique, part, length, kind = request.technique, request.name, request.sequence_length, request.training_type
+    yield (
+        *("technique", f"the technique {technique}"),
+        lambda one: one.technique == technique or (technique == _EVALUATION and one.kind == _EVALUATION),
+        lambda one: one.shown_technique,
+    )
+    clusters = "a form for HyperPod clusters only"
+    yield "technique", "a form for training jobs", lambda one: bool(one.template), lambda _: clusters
+    if part is not None:
+        yield (
+            *("name", f"{part!r} in its name or display name"),
+            lambda one: part.lower() in one.name.lower() or part.lower() in one.title.lower(),
+            lambda one: one.title or one.name,
+        )
+    if length is not None:
+        yield (
+            *("sequence_length", f"the sequence length {length}"),
+            lambda one: tokens_of(one.sequence_length) == tokens_of(length),
+            lambda one: one.sequence_length or "no sequence length",
+        )
+    if kind is not None:
+        yield (
+            *("training_type", f"the training type {kind}"),
+            lambda one: one.training_type == kind,
+            lambda one: one.training_type,
+        )
+
+
+def tokens_of(length: str) -> int | None:
+    """`8K` -> 8192, `8192` -> 8192; None for what is neither."""
+    text = length.strip().upper()
+    digits = text.removesuffix("K")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 12:
+        return None
+    return int(digits) * (1024 if text.endswith("K") else 1)
+
+
+def _some(texts: Sequence[str]) -> str:
+    different = list(dict.fromkeys(texts))
+    more = len(different) - _LISTED_MAX
+    return ", ".join(different[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def entries(content: HubContent, model: HubModel) -> list[CatalogEntry]:
+    """The recipes of a model as a list shows them."""
+    return [
+        CatalogEntry(
+            name=recipe.name or recipe.title,
+            title=recipe.title or None,
+            model=content.model,
+            technique=recipe.shown_technique or None,
+            training_type=recipe.training_type,
+            sequence_length=recipe.sequence_length or None,
+            instance_types=recipe.instance_types,
+            usable=bool(recipe.template),
+        )
+        for recipe in model.recipes
+    ]

@@ -1,0 +1,86 @@
+"""How the sources of a recipe are read. The client and the function that plans a run have one implementation each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from muster.options.recipes.contract.places import S3Place
+
+TEXT_BYTES_MAX = 1024 * 1024
+"""Of each text of a recipe: the largest public one has 60 KB."""
+CHECKOUT_FILES_MAX = 20_000
+"""Files of a checkout that are looked at; that of the public recipes has 1,700."""
+PUBLIC_HUB = "SageMakerPublicHub"
+
+
+@dataclass(frozen=True)
+class HubContent:
+    """A model in a hub, as DescribeHubContent answers it."""
+
+    hub: str
+    model: str
+    arn: str
+    document: str
+    """HubContentDocument: JSON of at most 327,680 characters."""
+
+
+class Checkout(Protocol):
+    """A folder with a checkout of the public recipes."""
+
+    def files(self) -> Sequence[str]:
+        """The paths of its YAML files below the folder, with `/`; links are left out. At most CHECKOUT_FILES_MAX.
+
+        Raises:
+            PlaceError: there is no such folder, or it has more files.
+        """
+
+    def read(self, path: str, limit: int) -> str:
+        """The text of one of `files()`.
+
+        Raises:
+            PlaceError: it cannot be read, or has more than `limit` bytes.
+        """
+
+
+class RecipeReader(Protocol):
+    """Reads what a request names. A read that fails is a `PlaceError` whose words a user can act on."""
+
+    def read_text(self, place: str, limit: int) -> str:
+        """The text of a local file; a relative path begins at the spec's folder.
+
+        Raises:
+            PlaceError: there is no such file, it has more than `limit` bytes, or no local files can be read here.
+        """
+
+    def read_object(self, place: S3Place, limit: int) -> str:
+        """The text of an object, in whatever region its bucket is.
+
+        Raises:
+            PlaceError: there is none, it may not be read, or it has more than `limit` bytes.
+        """
+
+    def hub_content(self, hub: str, model: str) -> HubContent | None:
+        """The model in this hub, or a reference to one; None where the hub, or the model in it, does not exist.
+
+        Raises:
+            PlaceError: the hub may not be read.
+        """
+
+    def hub_models(self, hub: str) -> Sequence[str]:
+        """The names of the models of a hub, for a suggestion; none where they may not be listed."""
+
+    def account_id(self) -> str:
+        """The account whose credentials are used.
+
+        Raises:
+            PlaceError: it cannot be found out.
+        """
+
+    def checkout(self, folder: str) -> Checkout:
+        """The checkout in a local folder; a relative path begins at the spec's folder.
+
+        Raises:
+            PlaceError: no local files can be read here.
+        """

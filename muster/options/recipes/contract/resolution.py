@@ -1,0 +1,352 @@
+"""The resolution of a recipe: placeholders, the merge of all sources, interpolations, and the check of every value.
+
+Pure and bounded: it reads nothing but its sources, and what it raises is a RecipeError with all problems at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from muster.contract.errors import RecipeError
+from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
+from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
+from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, fill, placeholder_names
+from muster.options.recipes.contract.merging import Merged, merge_recipe, merge_values
+from muster.options.recipes.contract.override_spec import MACHINES, Parameter, parse_override_spec
+from muster.options.recipes.contract.recipe_problems import Problems, field, path_name
+from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.recipe_text import (
+    DEPTH_MAX,
+    LITERAL,
+    NAME_MAX,
+    NODES_MAX,
+    TEXT_MAX,
+    load_recipe_text,
+    recipe_yaml,
+)
+from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
+
+_NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
+# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
+_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
+_SYNTHETIC = "training_config"
+
+# What the hub's recipes decide, and where a user says it instead.
+_FIXED = {
+    "model_type": "choose another recipe for another type of model",
+    "model_name_or_path": "name the model under `model:` of the spec",
+    "dataset_catalog": "name the data under `channels:` of the spec",
+}
+
+
+def resolve(sources: RecipeSources) -> ResolvedRecipe:
+    """The recipe of these sources, without placeholders and interpolations.
+
+    Raises:
+        RecipeError: with every problem at once, each with the path and the source of the value.
+    """
+    return _ResolvingRecipe(sources).result()
+
+
+def load_source(source: SourceText, origin: Origin, problems: Problems) -> dict[str, JsonValue]:
+    """The mapping in a source's YAML. A text that cannot be read is a problem, and an empty mapping."""
+    try:
+        document = load_recipe_text(source.text)
+    except ValueError as error:
+        problems.state(f"recipe ({origin.value}: {source.place})", str(error), "correct the YAML")
+        return {}
+    name = f"recipe ({origin.value}: {source.place})"
+    if _is_composed(document):
+        remedy = "give it as `base`, with the folder of the public recipes as `checkout`"
+        problems.state(name, "its `defaults` are other files, which are not here", remedy)
+        return {}
+    return document
+
+
+def parameters_of(sources: RecipeSources) -> dict[str, Parameter]:
+    """What the override specification says about each parameter, by name.
+
+    Raises:
+        RecipeError: it cannot be read.
+    """
+    problems = Problems()
+    found = _parameters(sources, problems)
+    if problems.found:
+        raise RecipeError(problems.found)
+    return found
+
+
+def placeholders_of(sources: RecipeSources) -> list[str]:
+    """The names of the placeholders in the base and in the user's recipe, in order; of a text without fault."""
+    texts = [source.text for source in (sources.base, sources.recipe) if source is not None]
+    names: dict[str, None] = {}
+    for text in texts:
+        try:
+            found = [] if text.startswith(LITERAL) else placeholder_names(load_recipe_text(text))
+        except ValueError:
+            continue
+        names.update(dict.fromkeys(found))
+    return list(names) or (list(parameters_of(sources)) if not texts else [])
+
+
+def _parameters(sources: RecipeSources, problems: Problems) -> dict[str, Parameter]:
+    if sources.override_spec is None:
+        return {}
+    return parse_override_spec(sources.override_spec.text, sources.name, problems)
+
+
+@dataclass
+class _Base:
+    """What a recipe starts from."""
+
+    document: dict[str, JsonValue]
+    literal: bool
+    origin: Origin = Origin.BASE
+
+
+class _ResolvingRecipe:
+    """One resolution."""
+
+    def __init__(self, sources: RecipeSources) -> None:
+        self._sources = sources
+        self._problems = Problems()
+        self._parameters: dict[str, Parameter] = {}
+        self._placeholders: set[str] = set()
+
+    def result(self) -> ResolvedRecipe:
+        self._parameters = _parameters(self._sources, self._problems)
+        base, recipe = self._documents()
+        values = self._bounded_values()
+        # What cannot be read hides the rest: its values would all be unknown.
+        self._raise_problems()
+        filled = fill(base.document, self._filling, plain=base.literal)
+        merged = self._merged(filled, base)
+        self._placeholders |= filled.names
+        unfilled = [(path, name, base.origin) for path, name in filled.unfilled]
+        if recipe is not None:
+            unfilled += self._merge_recipe(merged, recipe)
+        merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
+        merge_values(merged, values["values"], Origin.VALUE, self._problems)
+        self._report_unfilled(unfilled, merged)
+        found = interpolated(merged.document, values["inputs"])
+        document = found.document
+        self._check_inputs(values["inputs"], found.used)
+        for fault in found.faults:
+            self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
+        faulty = {fault.path for fault in found.faults}
+        origins = self._checked(document, merged, faulty)
+        known = {path for path, _ in everything_in(document)}
+        is_long = len(known) * _NODE_MOST + len(repr(document)) * _CHARACTER_MOST > TEXT_MAX
+        if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
+            # It could not be read again.
+            self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
+        self._validate(document, merged, faulty)
+        self._raise_problems()
+        named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
+        return ResolvedRecipe(document, origins, named)
+
+    def _raise_problems(self) -> None:
+        if self._problems.found:
+            raise RecipeError(self._problems.found)
+
+    # What is read.
+
+    def _documents(self) -> tuple[_Base, _Base | None]:
+        """The base, and the user's recipe where it is not the base itself."""
+        sources, problems = self._sources, self._problems
+        recipe = None
+        if sources.recipe is not None:
+            loaded = load_source(sources.recipe, Origin.FILE, problems)
+            recipe = _Base(loaded, sources.recipe.text.startswith(LITERAL), Origin.FILE)
+        if sources.base is not None:
+            loaded = load_source(sources.base, Origin.BASE, problems)
+            return _Base(loaded, sources.base.text.startswith(LITERAL)), recipe
+        if recipe is not None:
+            return recipe, None
+        if self._parameters or sources.override_spec is not None:
+            names: dict[str, JsonValue] = {name: f"{{{{{name}}}}}" for name in self._parameters}
+            return _Base({_SYNTHETIC: names}, literal=False), None
+        problems.state("recipe", "there is none", "name a file, a base or a model of the hub")
+        return _Base({}, literal=False), None
+
+    def _bounded_values(self) -> dict[str, dict[str, JsonValue]]:
+        sources = self._sources
+        given = {"overrides": sources.overrides, "values": sources.values, "inputs": sources.inputs}
+        return {
+            name: values if _is_bounded(f"recipe.{name}", values, self._problems) else {}
+            for name, values in given.items()
+        }
+
+    # Placeholders.
+
+    def _filling(self, name: str) -> Filling | None:
+        """The value of a placeholder: directly set, overridden by its name, an input, or the default."""
+        sources = self._sources
+        fixed = sources.hub_model is not None and name in _FIXED
+        for values, origin in ((sources.values, Origin.VALUE), (sources.overrides, Origin.OVERRIDE)):
+            if not fixed and name in values and not isinstance(values[name], dict):
+                return Filling(values[name], origin, plain=False)
+        if name in sources.inputs:
+            return Filling(sources.inputs[name], Origin.INPUT, plain=True)
+        if name in self._parameters:
+            return Filling(self._parameters[name].default, Origin.DEFAULT, plain=False)
+        return None
+
+    def _report_unfilled(self, unfilled: list[tuple[Path, str, Origin]], merged: Merged) -> None:
+        """Placeholders without a value, each once, unless a stronger source has set what they are in."""
+        known = [*self._parameters, *self._sources.inputs]
+        reported: set[str] = set()
+        for path, name, origin in unfilled:
+            if name in reported or merged.origin_at(path) is not origin:
+                continue
+            reported.add(name)
+            near = self._problems.nearest(name, known)
+            remedy = f"did you mean {{{{{near}}}}}?" if near else f"set {name} under `inputs`"
+            plain = rf"for plain text, write \{{{{{name}}}}}"
+            self._problems.state(field(path, origin), f"{{{{{name}}}}} has no value", f"{remedy}; {plain}")
+
+    def _merged(self, filled: Filled, base: _Base) -> Merged:
+        for path, found, remedy in filled.faults:
+            self._problems.state(field(path, base.origin), found, remedy)
+        named = dict(filled.whole)
+        wanted = {name for name in self._parameters if name not in named}
+        if wanted:
+            for name, path in _keys(filled.document):
+                if name in wanted:
+                    named[name] = [path]
+                    wanted.discard(name)
+        embedded = frozenset(filled.names - set(named))
+        fixed: dict[Path, str] = {}
+        if self._sources.hub_model is not None:
+            first = dict(reversed([(name, [path]) for name, path in _keys(filled.document) if name in _FIXED]))
+            fixed = {
+                path: _FIXED[name] for name, paths in {**first, **named}.items() if name in _FIXED for path in paths
+            }
+        return Merged(filled.document, base.origin, filled.origins, named, embedded, fixed)
+
+    def _merge_recipe(self, merged: Merged, recipe: _Base) -> list[tuple[Path, str, Origin]]:
+        """Merge the user's recipe. Its placeholders without a value are returned."""
+        filled = fill(recipe.document, self._filling, plain=recipe.literal)
+        self._placeholders |= filled.names
+        for path, found, remedy in filled.faults:
+            self._problems.state(field(path, Origin.FILE), found, remedy)
+        merge_recipe(merged, filled.document, self._problems)
+        return [(path, name, Origin.FILE) for path, name in filled.unfilled]
+
+    def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
+        """An input that nothing refers to is refused: it would change nothing."""
+        names = used | self._placeholders
+        for name in sorted(inputs):
+            if name not in names:
+                near = self._problems.nearest(name, names)
+                remedy = f"did you mean {near}?" if near else "set it under `overrides`"
+                self._problems.state(
+                    f"recipe.inputs.{path_name([name])}", f"there is no placeholder {{{{{name}}}}}", remedy
+                )
+
+    # The check of the result.
+
+    def _checked(self, document: dict[str, JsonValue], merged: Merged, faulty: set[Path]) -> dict[Path, Origin]:
+        """The source of every leaf. What JSON or YAML cannot hold is a problem, and added to `faulty`."""
+        origins: dict[Path, Origin] = {}
+        problems = self._problems
+        for path, value in leaves(document):
+            origin = origins[path] = merged.origin_at(path)
+            for item in _scalars(value):
+                if isinstance(item, float) and not math.isfinite(item):
+                    faulty.add(path)
+                    problems.wrong(path, origin, item, "JSON cannot represent this number; write a finite one")
+                elif isinstance(item, str) and not item.isascii() and not _is_unicode(item):
+                    problems.state(field(path, origin), "it contains a lone surrogate", "use valid Unicode")
+        return origins
+
+    def _validate(self, document: dict[str, JsonValue], merged: Merged, faulty: set[Path]) -> None:
+        for name, parameter in self._parameters.items():
+            if name in MACHINES:
+                continue
+            for path in merged.named.get(name, ()):
+                if path not in faulty:
+                    self._validate_value(parameter, path, value_at(document, *path), merged)
+        self._relate(document, merged)
+
+    def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
+        if value is None or value == MISSING:
+            if parameter.required:
+                remedy = f"it is required: set {parameter.name} under `values`, or under `inputs`"
+                self._problems.state(field(path, None), "missing", remedy)
+            return
+        mistake = parameter.mistake(value)
+        if mistake is not None:
+            allowed, remedy = mistake
+            self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
+
+    def _relate(self, document: dict[str, JsonValue], merged: Merged) -> None:
+        """Rules between several parameters."""
+
+        def number(name: str) -> float | None:
+            paths = merged.named.get(name)
+            value = value_at(document, *paths[0]) if paths else None
+            return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+        given = self._sources.sequence_length
+        length = ("the recipe's sequence length", number("sequence_length") if given is None else given)
+        for names, (limit, most) in (
+            (("save_steps",), ("max_steps", number("max_steps"))),
+            (("max_prompt_length", "max_response_length"), length),
+            (("dataset_max_len",), length),
+        ):
+            numbers = [one for name in names if (one := number(name)) is not None]
+            if most is not None and len(numbers) == len(names) and sum(numbers) > most:
+                path = merged.named[names[0]][0]
+                words = f"{' + '.join(names)} is" if len(names) > 1 else "found"
+                allowed = f"allowed: at most {limit}, {most:,}"
+                self._problems.state(field(path, merged.origin_at(path)), f"{words} {sum(numbers):,}", allowed)
+
+
+def _is_composed(document: dict[str, JsonValue]) -> bool:
+    """Whether a recipe is only a part of itself: Hydra composes it with the files in its list of defaults."""
+    defaults = document.get("defaults")
+    return isinstance(defaults, list) and any(
+        isinstance(one, str) and one.startswith(("/", "_self_")) for one in defaults
+    )
+
+
+def _keys(document: JsonValue) -> Iterator[tuple[str, Path]]:
+    """Every key with its path, in order."""
+    return ((path[-1], path) for path, _ in everything_in(document) if path and isinstance(path[-1], str))
+
+
+def _scalars(value: JsonValue) -> Iterator[JsonValue]:
+    """The value itself, or every scalar and key in it."""
+    for _, one in everything_in(value):
+        yield from one if isinstance(one, dict) else () if isinstance(one, list) else (one,)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
+    """Whether a document is small and flat enough to be resolved. Not recursive: its depth is the user's."""
+    for nodes, (path, value) in enumerate(everything_in(document)):
+        if len(path) > DEPTH_MAX:
+            found = f"more than {DEPTH_MAX} levels of nesting", "flatten it"
+        elif nodes >= NODES_MAX:
+            found = f"more than {NODES_MAX:,} values", "keep data in S3"
+        elif path and isinstance(key := path[-1], str) and (len(key) > NAME_MAX or not _is_unicode(key)):
+            found = f"a name of {len(key):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
+        elif isinstance(value, int) and abs(value) >= _NUMBER_END:
+            found = "a whole number of more than 400 digits", "write it in quotes"
+        else:
+            continue
+        problems.state(name, *found)
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What *plan* does with a recipe."""

@@ -1,0 +1,1 @@
+"""Where replicas write metrics beside Muster's own page."""

@@ -1,0 +1,1 @@
+"""Values that differ from rank to rank."""

@@ -1,0 +1,1 @@
+"""The values side by side."""

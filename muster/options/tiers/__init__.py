@@ -1,0 +1,1 @@
+"""Places nearer than the bucket where a replica keeps its state."""

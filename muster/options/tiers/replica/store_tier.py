@@ -1,0 +1,61 @@
+"""States in S3, beside the rounds of the run: one object each, written once."""
+
+from __future__ import annotations
+
+from muster.options.tiers.replica.state_file import Bytes
+from muster.options.tiers.replica.tier import Held, Tier, TierError, TierName, superfluous
+from muster.replica.store.transport import ObjectExistsError, Store, StoreError
+from muster.replica.wire import rendezvous_keys
+
+KEPT = 2
+
+
+class StoreTier(Tier):
+    """Survives the instance."""
+
+    name = TierName.S3
+
+    def __init__(self, store: Store, rank: int, part: int, parts: int) -> None:
+        """The states of process `part` of the `parts` of replica `rank`."""
+        self._store = store
+        self._folder = rendezvous_keys.inner_states_of(rank, part, parts)
+        self._is_first, self._of_replica = part == 0, rendezvous_keys.inner_states_of_rank(rank)
+
+    def held(self) -> list[Held]:
+        """See `Tier`."""
+        try:
+            # A tilde sorts after everything that a name has.
+            found = self._store.keys(self._folder, f"{self._folder}~")
+        except StoreError as error:
+            raise TierError(str(error)) from None
+        names = [key.removeprefix(self._folder) for key in found]
+        return [held for name in names if (held := Held.named(name)) is not None]
+
+    def read(self, held: Held) -> Bytes:
+        """See `Tier`."""
+        try:
+            return self._store.read(self._folder + held.name).body
+        except StoreError as error:
+            raise TierError(str(error)) from None
+
+    def write(self, held: Held, body: memoryview) -> None:
+        """See `Tier`."""
+        try:
+            self._store.upload(self._folder + held.name, body)
+        except ObjectExistsError:
+            pass  # this process has written it; the answer was lost
+        except StoreError as error:
+            raise TierError(str(error)) from None
+        old = [self._folder + state.name for state in superfluous(self.held(), held, KEPT)]
+        try:
+            self._store.delete(old)
+        except StoreError as error:
+            raise TierError(str(error)) from None
+
+    def clear(self) -> None:
+        """The first process deletes those of groups of other sizes, too."""
+        folder = self._of_replica if self._is_first else self._folder
+        try:
+            self._store.delete(self._store.keys(folder, f"{folder}~"))
+        except StoreError as error:
+            raise TierError(str(error)) from None

@@ -1,0 +1,1 @@
+"""torchft's front ends over a run's rendezvous."""

@@ -1,0 +1,1 @@
+"""Rules that watch the training of a run."""

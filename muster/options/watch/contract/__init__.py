@@ -1,0 +1,1 @@
+"""The rules, as a spec gives them."""

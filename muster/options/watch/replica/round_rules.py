@@ -1,0 +1,94 @@
+"""What the commits of the last rounds say of a replica: an unusual loss, a slow replica, a slow process of it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from muster.contract.run.commit import Commit, Member
+from muster.options.watch.contract.watch_rules import Loss, Slow
+
+# Of fewer rounds a jump says little: the loss falls quickly at the beginning.
+ROUNDS_MIN = 3
+
+
+def unusual_loss(rule: Loss, value: float | None, recent: Sequence[Commit]) -> str | None:
+    """What is unusual about `value`, the loss that the replica has logged last; None if nothing is.
+
+    Args:
+        recent: the commits of the last rounds, with the losses of all their members.
+    """
+    if value is None:
+        return None
+    name = f"its metric {rule.metric}"
+    if not math.isfinite(value):
+        return f"{name} is {value}"
+    before = [
+        [member.metrics[rule.metric] for member in commit.members if rule.metric in member.metrics] for commit in recent
+    ]
+    rounds = [values for values in before if values]
+    if len(rounds) < ROUNDS_MIN:
+        return None
+    usual = median(value for values in rounds for value in values)
+    # A multiple says nothing of a loss that may be 0 or less.
+    if usual <= 0 or value <= rule.factor * usual:
+        return None
+    times = f"{rule.factor:g} times the median of the last {len(rounds)} rounds"
+    return f"{name}, {value:.6g}, is more than {times}, {usual:.6g}"
+
+
+def slower_than_others(rule: Slow, member: tuple[int, int], recent: Sequence[Commit]) -> str | None:
+    """Why the replica is slow; None if it is not, or if too little is known.
+
+    Args:
+        member: rank and epoch of its claim. An earlier process may have run on another machine.
+        recent: the commits of the last rounds, oldest first.
+    """
+    last = recent[-rule.rounds :]
+    paces = [_paces(commit, member) for commit in last]
+    known = [pace for pace in paces if pace is not None]
+    if len(known) < rule.rounds or any(own <= rule.factor * others for own, others in known):
+        return None
+    own, others = known[-1]
+    times = f"{own / others:.1f} times the median of the others, {others:.3g} s"
+    rounds = "the last round" if rule.rounds == 1 else f"each of the last {rule.rounds} rounds"
+    return f"it takes {own:.3g} s for a sample, {times}; in {rounds} it took more than {rule.factor:g} times as long"
+
+
+def slow_process(rule: Slow, recent: Sequence[Sequence[float]]) -> str | None:
+    """Which process of the replica is slower than its peers; None if none is, or if too little is known.
+
+    Args:
+        recent: for the last rounds, oldest first, the seconds for which each process has worked. Those that wait for
+            each other in every step have the same.
+    """
+    last = recent[-rule.rounds :]
+    if len(last) < rule.rounds or any(len(seconds) < 2 for seconds in last):
+        return None
+    newest = last[-1]
+    slowest = max(range(len(newest)), key=newest.__getitem__)
+    times = [_times(seconds, slowest) for seconds in last]
+    if any(multiple <= rule.factor for multiple in times):
+        return None
+    rounds = "the last round" if rule.rounds == 1 else f"each of the last {rule.rounds} rounds"
+    found = f"process {slowest} of {len(newest)} has worked {newest[slowest]:.3g} s on the last round"
+    more = f"{times[-1]:.1f} times the median of the others"
+    return f"{found}, {more}; in {rounds} it took more than {rule.factor:g} times as long"
+
+
+def _times(seconds: Sequence[float], process: int) -> float:
+    """How many times as long as the median of the others a process has worked."""
+    others = median([*seconds[:process], *seconds[process + 1 :]])
+    return seconds[process] / others if others else 0.0
+
+
+def _paces(commit: Commit, own: tuple[int, int]) -> tuple[float, float] | None:
+    """Seconds per sample of the replica, and the median of the others."""
+    mine = [pace for one in commit.members if (one.rank, one.epoch) == own and (pace := _pace(one)) is not None]
+    others = [pace for one in commit.members if one.rank != own[0] and (pace := _pace(one)) is not None]
+    return (mine[0], median(others)) if mine and others else None
+
+
+def _pace(member: Member) -> float | None:
+    return None if not member.seconds else member.seconds / member.weight
