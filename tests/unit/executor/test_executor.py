@@ -38,7 +38,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.plan import make_plan
-from muster.options.executor.client import GpuError, HandleError, MusterExecutor, ReplicaHandle
+from muster.executor import GpuError, HandleError, MusterExecutor, ReplicaHandle
 from muster.options.executor.client.executor import can_do_without, log_text
 from muster.options.executor.client.handle import run_of
 from muster.options.executor.client.launching import instance_type_of, launch_spec
