@@ -6,6 +6,7 @@ from pathlib import Path
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place, Plan
+from muster.contract.spec.cluster_parts import uses_cluster
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -19,7 +20,6 @@ from muster.control.reporting.announcements import announce_refusal, announce_ru
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, imported, logger, metrics, read_environment, read_event
 from muster.control.runtime.function_settings import PlanEnvironment
-from muster.options.hyperpod.contract.cluster_parts import uses_cluster
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from muster.contract.errors import SpecError as SpecError
     from muster.contract.run.attempt import Attempt as Attempt
     from muster.contract.run.attempt import Transition as Transition
+    from muster.contract.run.cluster_job import ClusterJob as ClusterJob
     from muster.contract.run.ended_run import FailureCount as FailureCount
     from muster.contract.run.finding import Finding as Finding
     from muster.contract.run.job_details import FinalMetric as FinalMetric
@@ -106,8 +107,9 @@ if TYPE_CHECKING:
     from muster.contract.run.result import Result as Result
     from muster.contract.run.run_cost import SpotSaving as SpotSaving
     from muster.contract.run.verdict import Verdict as Verdict
+    from muster.contract.spec.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.spec.spec import Spec as Spec
-    from muster.options.hyperpod.contract.cluster_job import ClusterJob as ClusterJob
+    from muster.contract.spec.watch_rules import Rule as Rule
     from muster.options.recipes.client.recipe import Recipe as Recipe
     from muster.options.recipes.client.recipe import Resolution as Resolution
     from muster.options.recipes.client.recipe_template import RecipeTemplate as RecipeTemplate
@@ -116,9 +118,7 @@ if TYPE_CHECKING:
     from muster.options.recipes.client.recipe_values import RecipeDifference as RecipeDifference
     from muster.options.recipes.client.recipe_values import RecipeSource as RecipeSource
     from muster.options.recipes.client.recipe_values import RecipeValue as RecipeValue
-    from muster.options.recipes.contract.recipe_reference import RunRecipe as RunRecipe
     from muster.options.recipes.contract.resolved_recipe import Origin as Origin
-    from muster.options.watch.contract.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
     from muster.replica.context import Context as Context
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo

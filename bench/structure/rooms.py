@@ -13,9 +13,9 @@ OPTIONS = {
     "torchft": r"torchft",
     "frameworks": r"huggingface|lightning|hydra_plugin",
     "tiers": r"/options/tiers/",
-    "watch": r"/options/watch/",
+    "watch": r"/options/watch/|watch_rules",
     "sinks": r"/options/sinks/",
-    "sweeps of values": r"/options/sweeps/",
+    "sweeps of values": r"sweep_v",
 }
 """Each option with a pattern that its files match, wherever they lie today."""
 _PATTERNS = {name: re.compile(pattern) for name, pattern in OPTIONS.items()}

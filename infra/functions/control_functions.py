@@ -14,6 +14,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from muster.contract.training.clusters import Clusters
 from muster.infra.functions.event_delivery import EventRule
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS
@@ -22,7 +23,6 @@ from muster.infra.functions.triggers import TriggerContext
 from muster.infra.launcher_role import LauncherRole
 from muster.infra.policy import Target, log_group_arn, policy_statements, service_of_account
 from muster.infra.settings.stack_settings import StackSettings
-from muster.options.hyperpod.contract.clusters import Clusters
 from muster.options.hyperpod.infra.cluster_access import CalledBy, make_cluster_access
 from muster.options.hyperpod.infra.notices_queue import NoticesQueue
 from muster.options.hyperpod.infra.pod_role import eks_cluster_arns

@@ -6,6 +6,7 @@ needs a reason.
 
 from __future__ import annotations
 
+from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.triggers import (
@@ -17,7 +18,6 @@ from muster.infra.functions.triggers import (
 )
 from muster.infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
 from muster.options.hyperpod.infra.kubernetes_rules import cluster_jobs, pods, service_accounts
-from muster.options.recipes.contract.recipe_reference import RECIPES
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 SECONDS_MIN = 240

@@ -15,10 +15,10 @@ from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.secret_references import SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.clusters import ClusterName, Clusters
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
 from muster.infra.settings.scheduled_runs import ScheduledRun
-from muster.options.hyperpod.contract.clusters import ClusterName, Clusters
 from muster.options.hyperpod.infra.cluster_table import ClusterTable, clusters_of
 
 NAMED_TABLES = ("schedules", "hyperpod_clusters")

@@ -27,6 +27,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.aws.launcher_sessions import Launcher
@@ -38,7 +39,6 @@ from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 from muster.options.hyperpod.control.cluster_look import note_look
 
 

@@ -11,9 +11,9 @@ from muster.contract.backend import Backend
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec import Spec
+from muster.contract.training.clusters import Clusters
 from muster.control.jobs import Jobs
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.clusters import Clusters
 
 if TYPE_CHECKING:
     from muster.options.hyperpod.control.cluster_apis import ClusterApis

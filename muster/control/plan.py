@@ -14,6 +14,7 @@ from muster.contract.errors import Problem, RunNameTakenError, SpecError, Stated
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.cluster_parts import uses_cluster
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -25,7 +26,6 @@ from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.cluster_parts import uses_cluster
 
 if TYPE_CHECKING:
     from muster.contract.run.lineage import Lineage

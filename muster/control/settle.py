@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from muster.contract.run.result import Result
+from muster.contract.spec.cluster_parts import uses_cluster
 from muster.control.active_run import ActiveRun
 from muster.control.aws.patience import patiently
 from muster.control.control_plane import ControlPlane
@@ -17,7 +18,6 @@ from muster.control.runtime.function import count, logger
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settlement import settle
 from muster.control.stop import stop_remaining
-from muster.options.hyperpod.contract.cluster_parts import uses_cluster
 from muster.options.hyperpod.control.cluster_rights import remove_rights
 
 R = TypeVar("R")

@@ -21,6 +21,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.run.run_cost import held_seconds, usd_of_ended
 from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec import Spec
+from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import with_details
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
@@ -33,7 +34,6 @@ from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.watch_findings import find_findings
-from muster.options.sweeps.contract.sweep_values import values_of
 
 # Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
 # always begins with more than this, so a run with thousands of slow manifests is settled too.

@@ -13,13 +13,13 @@ from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
+from muster.contract.spec.cluster_parts import uses_cluster
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, logger
 from muster.control.runtime.parallel import each_that_succeeds, in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.cluster_parts import uses_cluster
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
 # are uploaded.

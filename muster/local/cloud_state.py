@@ -20,8 +20,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from muster.contract.training.clusters import Clusters
 from muster.local.cloud_errors import NotRunningError
-from muster.options.hyperpod.contract.clusters import Clusters
 
 DEFAULT_STATE = Path(".muster")
 # The one line that the service writes to its standard output when it starts.

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from muster.contract.training.clusters import ENV_LOCAL_CLUSTERS
 from muster.local.cloud_state import CloudState
-from muster.options.hyperpod.contract.clusters import ENV_LOCAL_CLUSTERS
 
 # Variables that lead to another endpoint or change the caller.
 _MISLEADING = (

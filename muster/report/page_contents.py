@@ -13,16 +13,16 @@ from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.run_cost import instance_seconds, usd_so_far
+from muster.contract.spec.cluster_parts import uses_cluster
 from muster.contract.spec.private_values import without_values
+from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
+from muster.contract.spec.sweep_values import values_of
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp, seconds_between
-from muster.options.hyperpod.contract.cluster_parts import uses_cluster
-from muster.options.recipes.contract.recipe_reference import RECIPE_FILE, recipe_folder
-from muster.options.sweeps.contract.sweep_values import values_of
-from muster.options.sweeps.report.sweep_view import sweep_view
 from muster.report.links import console_links, object_link, with_clusters
 from muster.report.page_model import Links, Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
+from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
 from muster.report.words import RunFacts, cluster_facts, facts, problems, verdict
 

@@ -15,11 +15,11 @@ from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.training_pace import end_of, has_stalled
+from muster.contract.spec.recipe_reference import RunRecipe
+from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse
 from muster.contract.training.ranks import show_ranks
-from muster.options.recipes.contract.recipe_reference import RunRecipe
-from muster.options.sweeps.contract.sweep_values import short_names
 from muster.report.fact import Fact
 from muster.report.figures import dollars
 

@@ -8,8 +8,8 @@ from safetensors.numpy import load_file
 
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, Result
+from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.local.faults import LostInstance
-from muster.options.recipes.contract.recipe_reference import RECIPE_FILE, recipe_folder
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed, Run
 from tests.support.workshop import Workshop

@@ -107,8 +107,8 @@ def test_it_describes_every_operation_that_the_code_of_the_functions_names() -> 
             known.setdefault(xform_name(operation), set()).add((service, operation))
     kept = {(service, operation) for service, operations in OPERATIONS.items() for operation in operations}
     named: set[str] = set()
-    for folder in ("muster/control", "lambdas"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
+    for folder in (ROOT / "muster" / "control", ROOT / "lambdas", *ROOT.glob("muster/options/*/control")):
+        for path in sorted(folder.rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Attribute):
                     named.add(node.attr)

@@ -9,12 +9,12 @@ from moto.events.models import EventPattern
 
 from muster.contract.errors import SettingsError
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.clusters import Clusters
 from muster.infra.deploy.pinned_settings import pinned_changes
 from muster.infra.deploy.settings_changes import setting_changes
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform
 from muster.infra.settings.toml_text import toml_text
-from muster.options.hyperpod.contract.clusters import Clusters
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
 from muster.options.hyperpod.infra.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
 from muster.options.hyperpod.infra.cluster_table import ClusterTable

@@ -16,6 +16,8 @@ from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.clusters import Cluster as StackCluster
+from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
@@ -31,8 +33,6 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.clusters import Cluster as StackCluster
-from muster.options.hyperpod.contract.clusters import Clusters
 from muster.options.hyperpod.contract.notices import EndNotice, Notice, NoticeKind
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, cluster_of, notices_of
 from tests.memory.cloud import ACCOUNT, MemoryCloud

@@ -6,10 +6,10 @@ from datetime import timedelta
 from bench.sample_run import sample_run
 from muster.contract import timestamps
 from muster.contract.run.attempt import Attempt, Transition
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 from muster.report.page_contents import PageInput
 from muster.report.page_model import ReplicaView
 

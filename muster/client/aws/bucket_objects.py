@@ -150,7 +150,7 @@ class BucketObjects:
 
     def store_recipe(self, recipe: ResolvedRecipe) -> None:
         """Store a resolved recipe unless a recent copy is there. The function that plans the run checks it."""
-        from muster.options.recipes.contract.recipe_reference import recipe_key  # noqa: PLC0415
+        from muster.contract.spec.recipe_reference import recipe_key  # noqa: PLC0415
 
         self._store(recipe_key(recipe.digest), lambda: recipe.to_yaml().encode())
 

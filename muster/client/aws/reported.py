@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
+from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.training.ranks import parse_ranks
-from muster.options.recipes.contract.recipe_reference import RunRecipe
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef, ExecutionListItemTypeDef

@@ -12,7 +12,7 @@ from muster.client.runs.status_text import final_metrics, metrics_text, model_li
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.run_cost import saving
-from muster.options.sweeps.contract.sweep_values import in_order, short_names, value_text
+from muster.contract.spec.sweep_values import in_order, short_names, value_text
 from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
 
 if TYPE_CHECKING:

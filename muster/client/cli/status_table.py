@@ -10,8 +10,8 @@ from muster.client.cli.output import visible
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import ReplicaLine, headline, model_line, read_back_lines, recipe_line, select
+from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
-from muster.options.sweeps.contract.sweep_values import short_names
 from muster.report.time_split import time_sentences
 
 HEADINGS = ReplicaLine("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False, place="cluster")

@@ -22,21 +22,21 @@ from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.foreign_resources import foreign_resources
+from muster.contract.spec.recipe_reference import RECIPE_CHANNEL, RECIPE_FILE
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 from muster.options.hyperpod.contract.job_document import drafted_job
 from muster.options.recipes.client.recipe_values import PlannedRecipe
-from muster.options.recipes.contract.recipe_reference import RECIPE_CHANNEL, RECIPE_FILE
-from muster.options.sweeps.contract.sweep_values import values_of
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud

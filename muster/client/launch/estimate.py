@@ -13,10 +13,10 @@ from muster.contract.aws.prices import PriceTable
 from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.names import ATTEMPT_MAX
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.run_cost import held_instances
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 
 # An attempt that ended in one of these classes had no instance, so it is not billed.
 _UNBILLED = {FailureClass.CAPACITY, FailureClass.QUOTA, FailureClass.THROTTLE}

@@ -21,6 +21,7 @@ from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.commit import Finish
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.job_details import JobDetails
@@ -32,11 +33,10 @@ from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.run_cost import SpotSaving, saving
 from muster.contract.run.time_use import TimeUse
 from muster.contract.run.training_pace import Pace, end_of, has_stalled
+from muster.contract.spec.recipe_reference import RunRecipe
+from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
-from muster.options.recipes.contract.recipe_reference import RunRecipe
-from muster.options.sweeps.contract.sweep_values import values_of
 from muster.report.time_split import TimeSplit, time_split
 from muster.report.words import commits_text
 

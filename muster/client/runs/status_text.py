@@ -12,12 +12,12 @@ from muster.client.runs.run_state import RunState, elapsed
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.contract import timestamps
 from muster.contract.aws.job_status import BEFORE_INSTANCE, WAITING_FOR_QUOTA, JobStatus
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
-from muster.options.recipes.contract.recipe_reference import RunRecipe
-from muster.options.sweeps.contract.sweep_values import value_text
+from muster.contract.spec.recipe_reference import RunRecipe
+from muster.contract.spec.sweep_values import value_text
 from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 

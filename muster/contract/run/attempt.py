@@ -9,9 +9,9 @@ from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import StoredPart, else_unknown
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_details import JobDetails
 from muster.contract.timestamps import Timestamp
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.names import REPLICAS_MAX, RUN_MAX
 from muster.contract.run.round_values import ROUND_MAX
-from muster.options.watch.contract.watch_rules import Rule
+from muster.contract.spec.watch_rules import Rule
 
 FINDING_BYTES_MAX = 4_096
 """The largest finding that the control plane and clients read."""

@@ -18,6 +18,7 @@ from muster.contract.run.replica_variables import (
     ENV_REGION,
     ENV_RUN,
 )
+from muster.contract.spec.recipe_reference import RECIPE_CHANNEL, recipe_folder
 from muster.contract.spec.spec import Spec
 from muster.contract.training.input_channels import Channel
 from muster.contract.training.model_source import ModelPackageFields
@@ -26,7 +27,6 @@ from muster.contract.training.observation import ObservationFields
 from muster.contract.training.section import members
 from muster.contract.training.source_channels import delivered_channel, delivery_channels
 from muster.contract.training.source_delivery import BOOTSTRAP, BOOTSTRAP_NAME
-from muster.options.recipes.contract.recipe_reference import RECIPE_CHANNEL, recipe_folder
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 

@@ -13,9 +13,9 @@ from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.round_values import DEFAULT_UNIT, UNIT
 from muster.contract.run.verdict import Verdict as Verdict  # noqa: PLC0414 - a part of this document
+from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
-from muster.options.recipes.contract.recipe_reference import RunRecipe
 
 
 class ReplicaOutcome(StrEnum):

@@ -13,8 +13,8 @@ from muster.contract.run.round_values import ROUND_MAX, Metrics
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
+from muster.contract.spec.watch_rules import Watch
 from muster.options.hyperpod.contract.notices import NOTICES
-from muster.options.watch.contract.watch_rules import Watch
 
 if TYPE_CHECKING:
     # A replica reads the document, and has no use for the whole spec.

@@ -12,8 +12,8 @@ from pydantic import Field, JsonValue
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document, digest
 from muster.contract.run.verdict import Verdict
+from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.timestamps import Timestamp
-from muster.options.recipes.contract.recipe_reference import RunRecipe
 
 if TYPE_CHECKING:
     from muster.contract.run.result import Result

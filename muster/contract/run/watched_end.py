@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.exits import ReplicaExit, read_exit
 from muster.contract.run.attempt import Attempt
-from muster.options.watch.contract.watch_rules import Rule
+from muster.contract.spec.watch_rules import Rule
 
 EXITS: dict[Rule, ReplicaExit] = {
     Rule.HANG: ReplicaExit.HANG,

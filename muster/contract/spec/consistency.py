@@ -10,14 +10,14 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.hook import OWN_LOOP, hook_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
+from muster.contract.spec.recipe_reference import RECIPE_CHANNEL
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, HISTORY_MAX, RERUN_EVENTS_MAX, Budget, rerun_events
 from muster.contract.spec.secret_references import ALLOWED, read_reference, references
 from muster.contract.spec.spec_fields import ENVIRONMENT_MAX, SpecFields
 from muster.contract.spec.sweep import sweep_problems
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.input_channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.overrides import Override, rank_problems
-from muster.options.recipes.contract.recipe_reference import RECIPE_CHANNEL
-from muster.options.watch.contract.watch_rules import Watch
 
 
 class InconsistentSpecError(ValueError):

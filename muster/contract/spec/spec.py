@@ -7,11 +7,11 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from muster.contract.errors import StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError, inconsistencies
 from muster.contract.spec.rank_spec import spec_of_rank
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec_fields import STORED, SpecFields
 from muster.contract.spec.sweep import with_sweep_defaults
 from muster.contract.training.resources import AUTO, DEFAULT_INSTANCE_TYPE
-from muster.options.recipes.contract.recipe_reference import RecipeReference
 
 # Step Functions: the input of an execution and of a task has at most 262,144 bytes; the rest is for the names that
 # the workflow puts beside the spec.

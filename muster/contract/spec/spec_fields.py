@@ -13,9 +13,12 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import ContinuationPolicy, OnEarlyFinish, OnReplicaFailure, Rendezvous
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.algorithm_specification import AlgorithmFields
+from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.data_and_output import StorageFields
 from muster.contract.training.model_source import ModelFields, ModelPackageFields
 from muster.contract.training.network_access import AccessFields
@@ -25,9 +28,6 @@ from muster.contract.training.resources import ResourceFields
 from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import LINE, Argument, EnvironmentKey, EnvironmentValue, TagKey, TagValue, Wording
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
-from muster.options.recipes.contract.recipe_reference import RecipeReference
-from muster.options.watch.contract.watch_rules import Watch
 
 RESERVED_TAGS = 6  # of CreateTrainingJob's 50
 RESERVED_ENVIRONMENT = 8  # of its 100 entries; Muster's begin with MUSTER_

@@ -17,9 +17,9 @@ from muster.contract.spec.private_values import is_private, kind_of, without_val
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.text import shortened
+from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.hints import cluster_hint, hint
 from muster.contract.training.values import Wording
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

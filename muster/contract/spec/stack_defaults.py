@@ -7,14 +7,14 @@ from pydantic import Field
 from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.cluster_parts import uses_training_jobs
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.training.clusters import Cluster
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import Image, InstanceType, KmsKeyId, TagKey, TagValue
-from muster.options.hyperpod.contract.cluster_parts import uses_training_jobs
 from muster.options.hyperpod.contract.cluster_places import place_problems, placed
-from muster.options.hyperpod.contract.clusters import Cluster
 
 
 class StackDefaults(StoredDocument):

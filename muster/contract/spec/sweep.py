@@ -18,13 +18,13 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.private_values import kind_of, may_be_secret
+from muster.contract.spec.sweep_values import FIELDS, of_spec
 from muster.contract.training.values import (
     EnvironmentKey,
     EnvironmentValue,
     HyperParameterKey,
     HyperParameterValue,
 )
-from muster.options.sweeps.contract.sweep_values import FIELDS, of_spec
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec_fields import SpecFields

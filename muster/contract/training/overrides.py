@@ -10,12 +10,12 @@ from pydantic import Field
 from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.input_channels import CHANNELS_MAX, Channel
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.ranks import Ranks, parse_ranks
 from muster.contract.training.resources import FALLBACKS_MAX, InstanceCount, Processes
 from muster.contract.training.values import EnvironmentKey, EnvironmentValue, InstanceType, TrainingPlanArn
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
 
 
 class Override(Document):

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from muster.contract.names import PREFIX_MAX
-from muster.options.hyperpod.contract.clusters import Clusters
+from muster.contract.training.clusters import Clusters
 
 
 def _read_clusters(value: object) -> object:

@@ -11,10 +11,10 @@ from pydantic import Field
 from rich.console import Console
 
 from muster.contract.document import Document
+from muster.contract.training.clusters import Cluster
 from muster.local.cloud_state import DEFAULT_STATE
 from muster.local.faults import FaultReport
 from muster.local.local_cloud import LocalCloud
-from muster.options.hyperpod.contract.clusters import Cluster
 
 STATE_HELP = "Directory with the state of the embedded cloud."
 StateOption = Annotated[Path, typer.Option("--state", help=STATE_HELP)]

@@ -19,10 +19,10 @@ from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.contract.layout import MODEL_FOLDER
 from muster.contract.run.run_document import RunDocument
+from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.options.sinks.replica.open_sinks import open_sinks
 from muster.options.sinks.replica.writer import Ending, MetricsWriter, has_hanging_sinks
-from muster.options.watch.contract.watch_rules import Watch
 from muster.options.watch.replica.self_watch import SelfWatch
 from muster.options.watch.replica.training_watch import TrainingWatch
 from muster.replica.context import Context

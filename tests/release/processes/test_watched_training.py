@@ -5,7 +5,7 @@ from pathlib import Path
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import Verdict
-from muster.options.watch.contract.watch_rules import Rule
+from muster.contract.spec.watch_rules import Rule
 from tests.support.deployed import Deployed
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,7 +12,7 @@ import pytest
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.finding import Finding, FindingDocument
-from muster.options.watch.contract.watch_rules import Rule
+from muster.contract.spec.watch_rules import Rule
 from tests.support.deployed import Deployed
 from tests.support.shown_pages import DOCS, Step, blocks, install_stand_ins, steps
 from tests.support.terminal import Terminal, shell_environment, typed

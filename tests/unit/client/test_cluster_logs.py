@@ -12,8 +12,8 @@ from muster.client.logs.log_lines import LogLine, LogQuery
 from muster.client.logs.log_reader import LogReader
 from muster.contract import timestamps
 from muster.contract.run.attempt import Attempt, Transition
+from muster.contract.run.cluster_job import ClusterJob
 from muster.options.hyperpod.client.cluster_logs import ClusterLogs, missing_logs
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 from muster.options.hyperpod.contract.pod_log_lines import line_head, parse_line
 from tests.memory.cloud import MemoryCloud
 from tests.support.memory_client import client_of

@@ -10,8 +10,8 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.record import Decision, Next
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 

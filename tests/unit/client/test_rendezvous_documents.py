@@ -14,8 +14,8 @@ from muster.client.runs.status_text import changes
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import commit_bytes_max
 from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument
+from muster.contract.spec.watch_rules import Rule
 from muster.control.settle import finish_run
-from muster.options.watch.contract.watch_rules import Rule
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support import memory_client
 from tests.support.memory_client import client_of

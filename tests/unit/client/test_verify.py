@@ -13,10 +13,10 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.clusters import Cluster
 from muster.contract.training.network_access import VpcConfig
 from muster.options.hyperpod.client.cluster_api import ClusterAnswer
 from muster.options.hyperpod.client.cluster_checks import ClusterChecks
-from muster.options.hyperpod.contract.clusters import Cluster
 from muster.options.verify.client import run_checks, stack_checks
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome
 from muster.options.verify.client.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise

@@ -18,12 +18,12 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import JobName
 from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.training_pace import Pace
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 from tests.support.round_commits import commit_of, member
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

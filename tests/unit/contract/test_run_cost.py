@@ -6,6 +6,7 @@ import pytest
 
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.run_cost import (
     Rented,
     billed_usd,
@@ -17,7 +18,6 @@ from muster.contract.run.run_cost import (
     usd_so_far,
 )
 from muster.contract.spec.spec_reader import parse_spec
-from muster.options.hyperpod.contract.cluster_job import ClusterJob
 
 RUN = RunLayout("run")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from muster.contract.run.job_request import training_job_request
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.spec_reader import parse_spec
-from muster.options.sweeps.contract.sweep_values import best_rank, short_names, value_text, values_of
+from muster.contract.spec.sweep_values import best_rank, short_names, value_text, values_of
 from tests.support.job_requests import plan_of
 from tests.support.refused_specs import refusal
 

@@ -16,11 +16,11 @@ from muster.contract.layout import STACK_FOLDERS
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
+from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
 from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.control.plan import PlanRequest, make_plan
 from muster.control.runtime import clock
 from muster.options.recipes.contract.expansion import expansion
-from muster.options.recipes.contract.recipe_reference import RecipeReference, recipe_key
 from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness

@@ -15,13 +15,13 @@ from muster.contract.run.run_document import Manifest
 from muster.contract.run.training_pace import Pace
 from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.watch_rules import Rule
 from muster.control import settlement
 from muster.control.active_run import ActiveRun
 from muster.control.early_finish import with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settlement import settle, weigh
-from muster.options.watch.contract.watch_rules import Rule
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import (

@@ -15,9 +15,9 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.finding import Finding, FindingDocument
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.run_document import Manifest, RunDocument
+from muster.contract.spec.watch_rules import Rule
 from muster.control.plan import make_plan
 from muster.control.settlement import settle
-from muster.options.watch.contract.watch_rules import Rule
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import complete, fail, finished, found
 from tests.support.memory_client import client_of

@@ -15,7 +15,7 @@ import pytest
 from muster.contract.exits import ReplicaExit
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.finding import FINDINGS_MAX, Finding, FindingDocument, is_finding
-from muster.options.watch.contract.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
+from muster.contract.spec.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
 from muster.options.watch.replica.findings import Findings
 from muster.options.watch.replica.inquiry import Inquiry, ProcessProgress, hang_text
 from muster.options.watch.replica.round_rules import slow_process, slower_than_others, unusual_loss

@@ -5,9 +5,9 @@ from dataclasses import replace
 from muster.contract.run.commit import Commit
 from muster.contract.run.job_details import FinalMetric, JobDetails
 from muster.contract.run.time_use import TimeUse
-from muster.options.sweeps.report.sweep_view import sweep_view
 from muster.report.page_contents import make_page
 from muster.report.sweep_rounds import SweepRounds, own_rounds_max
+from muster.report.sweep_view import sweep_view
 from muster.report.time_split import summed
 from tests.support.round_commits import commit_of, member
 from tests.support.sample_sweeps import LOST, sample_sweep

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
+from muster.contract.training.clusters import Cluster
 from muster.options.hyperpod.client.cluster_api import ClusterAnswer, ClusterApi, ClusterUnreachableError
-from muster.options.hyperpod.contract.clusters import Cluster
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL, VERSION
 from muster.options.verify.client.check_outcomes import Check, judged
 from muster.options.verify.client.verified_stack import Account, UncheckedError, made

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.cluster_parts import cluster_sections
 from muster.contract.spec.spec import Spec
+from muster.contract.training.cluster_fields import HyperPod
+from muster.contract.training.clusters import Cluster
 from muster.contract.training.overrides import Override
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
-from muster.options.hyperpod.contract.cluster_parts import cluster_sections
-from muster.options.hyperpod.contract.clusters import Cluster
 from muster.options.hyperpod.contract.object_identity import ACCOUNT_HEAD
 
 

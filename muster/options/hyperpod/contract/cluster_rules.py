@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.cluster_parts import ClusterPart, parts_of, uses_cluster
+from muster.contract.training.cluster_fields import Elastic, LogRule, Volume
 from muster.contract.training.input_channels import Channel
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
-from muster.options.hyperpod.contract.cluster_fields import Elastic, LogRule, Volume
-from muster.options.hyperpod.contract.cluster_parts import ClusterPart, parts_of, uses_cluster
 from muster.options.hyperpod.contract.pod_fragments import fragment_problems
 from muster.options.hyperpod.contract.pod_resources import resource_problems
 from muster.options.hyperpod.contract.pod_work import MEMORY_VOLUME, OWN_PATHS, POD_WORK_BYTES_MAX, TREE_VOLUME

@@ -21,9 +21,9 @@ from muster.contract.run.job_request import (
 )
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec import Spec
+from muster.contract.training.cluster_fields import Elastic, HyperPod, LogRule, Topology, Volume
 from muster.contract.training.input_channels import Channel
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
-from muster.options.hyperpod.contract.cluster_fields import Elastic, HyperPod, LogRule, Topology, Volume
 from muster.options.hyperpod.contract.job_schema import SchemaProblem, schema_problems
 from muster.options.hyperpod.contract.notices import NOTICES
 from muster.options.hyperpod.contract.object_identity import (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from muster.contract.errors import Problem, StatedProblem
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
+from muster.contract.training.cluster_fields import HyperPod
 from muster.options.hyperpod.contract.job_schema import member_problems
 
 POD_MEMBERS = (

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from muster.contract.aws.instance_types import EFA, NVIDIA, ClusterInstance, accelerator_resource, cluster_instance
 from muster.contract.errors import Problem, StatedProblem
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
+from muster.contract.training.cluster_fields import HyperPod
 
 _SLICES = 7
 """Of a GPU, which MIG divides."""

@@ -15,8 +15,8 @@ from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
 from muster.contract.run.session_tags import MODEL_FOLDERS, model_tag
+from muster.contract.spec.recipe_reference import recipe_folder
 from muster.options.hyperpod.contract.notices import NOTICES
-from muster.options.recipes.contract.recipe_reference import recipe_folder
 
 POLICY_CHARACTERS_MAX = 2_048
 """STS: of an inline session policy. CreatePodIdentityAssociation takes no longer `policy`."""

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from muster.contract.document import digest
 from muster.contract.errors import MusterError
 from muster.contract.text import shortened
+from muster.contract.training.clusters import Cluster, Clusters
 from muster.control.aws.clients import Clients
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.clusters import Cluster, Clusters
 from muster.options.hyperpod.control.api import KubernetesApi
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError

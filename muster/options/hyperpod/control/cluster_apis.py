@@ -6,9 +6,9 @@ import base64
 
 from botocore.exceptions import ClientError
 
+from muster.contract.training.clusters import Cluster, Clusters
 from muster.control.aws.aws_errors import error_code
 from muster.control.aws.clients import Clients
-from muster.options.hyperpod.contract.clusters import Cluster, Clusters
 from muster.options.hyperpod.control.api import Connection, KubernetesApi
 from muster.options.hyperpod.control.cluster_errors import (
     ClusterGoneError,

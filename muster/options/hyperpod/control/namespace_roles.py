@@ -12,9 +12,9 @@ from functools import partial
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import MusterError
+from muster.contract.training.clusters import ClusterName, DnsLabel, EksName
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.clusters import ClusterName, DnsLabel, EksName
 from muster.options.hyperpod.contract.object_identity import LABEL_STACK
 from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError

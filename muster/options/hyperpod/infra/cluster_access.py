@@ -18,10 +18,10 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from muster.contract.document import digest
+from muster.contract.training.clusters import Cluster
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.policy import Arns, Target, allow
-from muster.options.hyperpod.contract.clusters import Cluster
 from muster.options.hyperpod.infra.kubernetes_rules import Rules
 
 RESOURCE_TYPE = "Custom::MusterClusterAccess"

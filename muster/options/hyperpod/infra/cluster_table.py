@@ -8,9 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.network_access import VpcConfig
-from muster.contract.training.values import Path, Wording
-from muster.options.hyperpod.contract.clusters import (
+from muster.contract.training.clusters import (
     ALLOWED_MAX,
     CLUSTERS_MAX,
     ENV_LOCAL_CLUSTERS,
@@ -20,6 +18,8 @@ from muster.options.hyperpod.contract.clusters import (
     DnsLabel,
     EksName,
 )
+from muster.contract.training.network_access import VpcConfig
+from muster.contract.training.values import Path, Wording
 from muster.options.hyperpod.contract.object_identity import ACCOUNT_HEAD
 
 CLUSTERS_BYTES_MAX = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from muster.contract.aws.instance_types import CLUSTER_INSTANCE_TYPES
+from muster.contract.training.clusters import Cluster, ClusterName, Clusters
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
-from muster.options.hyperpod.contract.clusters import Cluster, ClusterName, Clusters
 
 DEFAULT_CLUSTER = "muster-local"
 DEFAULT_NODES = 4

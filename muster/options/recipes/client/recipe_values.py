@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
+from muster.contract.spec.recipe_reference import Family
 from muster.options.recipes.contract.document_values import leaves
-from muster.options.recipes.contract.recipe_reference import Family
 from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
 

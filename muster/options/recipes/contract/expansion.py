@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from muster.contract.document import digest
 from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
+from muster.contract.spec.recipe_reference import Family, RecipeReference
 from muster.contract.spec.spec_reader import spec_problems
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.completion.draft import Draft
@@ -28,7 +29,6 @@ from muster.options.recipes.contract.rank_recipes import (
     swept_values,
     together,
 )
-from muster.options.recipes.contract.recipe_reference import Family, RecipeReference
 from muster.options.recipes.contract.recipe_request import RecipeRequest, read_request
 from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.resolution import resolve

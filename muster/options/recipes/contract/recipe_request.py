@@ -10,8 +10,8 @@ from pydantic import Field, JsonValue, ValidationError
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
-from muster.options.recipes.contract.recipe_reference import RecipeReference
 
 _Place = Annotated[
     str, Field(min_length=1, max_length=S3_URI_MAX, pattern=LINE), Wording("a file, or s3://bucket/key, on one line")

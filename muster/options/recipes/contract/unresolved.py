@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from muster.contract.errors import Problem, SpecError, all_problems
 from muster.contract.names import REPLICAS_MAX
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.spec_reader import spec_problems, unstorable_problems
 from muster.options.recipes.contract.places import PlaceError, in_s3
-from muster.options.recipes.contract.recipe_reference import RecipeReference
 from muster.options.recipes.contract.recipe_request import RecipeRequest, read_request
 
 _LOCAL = ("file", "base", "override_spec", "checkout")

@@ -11,12 +11,12 @@ from typing import Any
 
 from muster.contract.document import digest
 from muster.contract.errors import OversizedDocumentError, SpecError, StatedProblem
+from muster.contract.spec.recipe_reference import RecipeReference, recipe_key
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import keep
 from muster.options.recipes.contract.model_resolution import EarlierRun, with_found_model
 from muster.options.recipes.contract.recipe_reader import RecipeReader
-from muster.options.recipes.contract.recipe_reference import RecipeReference, recipe_key
 from muster.options.recipes.contract.recipe_text import TEXT_MAX, load_recipe_text
 from muster.options.recipes.contract.unresolved import reference_of, requested_recipe, with_problems_beside
 

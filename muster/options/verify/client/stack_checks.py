@@ -16,8 +16,8 @@ from muster.client.launch.estimate import Quota
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.aws.stock_images import EcrImage
 from muster.contract.run.orphans import YOUNG_SECONDS, is_own, suspects
+from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
-from muster.options.recipes.contract.recipe_reference import RECIPES
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome, check, judged
 from muster.options.verify.client.verified_stack import Account, many
 

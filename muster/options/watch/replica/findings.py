@@ -8,7 +8,7 @@ from threading import Lock
 from muster.contract.errors import MusterError
 from muster.contract.run.finding import FINDINGS_MAX, TEXT_MAX, Finding, FindingDocument
 from muster.contract.run.watched_end import EXITS
-from muster.options.watch.contract.watch_rules import Rule, Watch
+from muster.contract.spec.watch_rules import Rule, Watch
 from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext, log

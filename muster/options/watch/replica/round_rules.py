@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from muster.contract.run.commit import Commit, Member
-from muster.options.watch.contract.watch_rules import Loss, Slow
+from muster.contract.spec.watch_rules import Loss, Slow
 
 # Of fewer rounds a jump says little: the loss falls quickly at the beginning.
 ROUNDS_MIN = 3

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from muster.contract.run.commit import Commit
-from muster.options.watch.contract.watch_rules import Rule, Watch
+from muster.contract.spec.watch_rules import Rule, Watch
 from muster.options.watch.replica.findings import Findings
 from muster.options.watch.replica.round_rules import slow_process, slower_than_others, unusual_loss
 from muster.replica.rounds.claims import Claim

@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 from muster.contract.errors import MusterError
 from muster.contract.run.watched_end import EXITS
-from muster.options.watch.contract.watch_rules import Rule
+from muster.contract.spec.watch_rules import Rule
 from muster.options.watch.replica.findings import Findings, ends_attempt
 from muster.options.watch.replica.inquiry import Inquiry, ProcessProgress, hang_text
 from muster.replica.group.board import BoardError

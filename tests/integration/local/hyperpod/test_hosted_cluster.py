@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract.training.clusters import ENV_LOCAL_CLUSTERS, Clusters
 from muster.local import LocalCloud
 from muster.local.faults import KubernetesError, LostNode, LostNotice
-from muster.options.hyperpod.contract.clusters import ENV_LOCAL_CLUSTERS, Clusters
 from tests.plugins.cluster_stack import CLUSTER
 from tests.support.hyperpod.cluster import FAST, PROGRAMS
 from tests.support.hyperpod.root_api import RootApi

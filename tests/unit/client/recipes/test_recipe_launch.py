@@ -10,8 +10,8 @@ from muster.client.sdk import Muster
 from muster.contract.errors import SpecError
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
+from muster.contract.spec.recipe_reference import recipe_key
 from muster.control.plan import make_plan
-from muster.options.recipes.contract.recipe_reference import recipe_key
 from tests.memory.harness import ControlHarness
 from tests.support.memory_client import muster_of
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from muster.contract.spec.cluster_parts import uses_cluster, uses_training_jobs
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.options.hyperpod.contract.cluster_parts import uses_cluster, uses_training_jobs
+from muster.contract.training.clusters import Cluster
 from muster.options.hyperpod.contract.cluster_rules import launch_name_problems
-from muster.options.hyperpod.contract.clusters import Cluster
 from tests.support.full_specs import channel
 from tests.support.refused_specs import refused_fields
 

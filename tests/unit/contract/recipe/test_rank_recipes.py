@@ -10,9 +10,9 @@ from muster.contract.names import APART_MAX
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.sweep_values import values_of
 from muster.options.recipes.contract.expansion import Expansion, expansion
 from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
-from muster.options.sweeps.contract.sweep_values import values_of
 from tests.support.job_requests import plan_of
 
 RECIPE = """

@@ -5,13 +5,13 @@ from collections import Counter
 from typing import Any
 
 from muster.contract.run.result import Verdict
+from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
 from muster.control.attempt import Launch
 from muster.control.runtime import clock
 from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
-from muster.options.hyperpod.contract.clusters import Clusters
 from muster.options.hyperpod.contract.job_document import cluster_job
 from muster.options.hyperpod.contract.notices import NoticeKind
 from tests.memory.calls import AwsError, Fault

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.backend import Backend
+from muster.contract.spec.recipe_reference import RECIPE_FILE, Family
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.completion.draft import Draft
 from muster.options.recipes.contract.completion.placeholder_values import channel_named
 from muster.options.recipes.contract.document_values import as_text, leaves, mapping_at, text_at, value_at
-from muster.options.recipes.contract.recipe_reference import RECIPE_FILE, Family
 
 _MOUNT = "/opt/ml/input/data/recipe"  # where a container finds the folder with its recipe
 LOCAL_PATH = "sagemaker_recipe_local_path"

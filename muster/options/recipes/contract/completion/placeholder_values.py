@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
+from muster.contract.spec.recipe_reference import Family
 from muster.contract.training.model_source import is_object
 from muster.options.recipes.contract.document_values import mapping_at, text_at
 from muster.options.recipes.contract.override_spec import Parameter
-from muster.options.recipes.contract.recipe_reference import Family
 from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.resolution import parameters_of, placeholders_of
 

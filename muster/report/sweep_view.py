@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from muster.options.sweeps.contract.sweep_values import best_rank, short_names, value_text, values_of
+from muster.contract.spec.sweep_values import best_rank, short_names, value_text, values_of
 from muster.report.page_model import ReplicaView, SweepView
 from muster.report.words import UTILISATION
 

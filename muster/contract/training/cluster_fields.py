@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
+from muster.contract.training.clusters import ClusterName, DnsLabel
 from muster.contract.training.resources import INSTANCES_MAX
 from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
-from muster.options.hyperpod.contract.clusters import ClusterName, DnsLabel
 
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]

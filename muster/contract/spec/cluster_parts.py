@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
 from muster.contract.spec.rank_spec import with_override
+from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.ranks import parse_ranks
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec_fields import SpecFields

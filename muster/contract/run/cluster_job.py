@@ -8,7 +8,7 @@ from pydantic import Field
 
 from muster.contract.backend import Backend
 from muster.contract.document import StoredPart
-from muster.options.hyperpod.contract.cluster_fields import HyperPod
+from muster.contract.training.cluster_fields import HyperPod
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec

@@ -1,1 +1,0 @@
-"""Values that differ from rank to rank."""

@@ -1,1 +1,0 @@
-"""The values side by side."""

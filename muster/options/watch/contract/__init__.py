@@ -1,1 +1,0 @@
-"""The rules, as a spec gives them."""
