@@ -35,7 +35,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a 
 def compiled_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package with a library for this machine."""
     folder = tmp_path_factory.mktemp("package")
-    for name in ("__init__.py", "torch.py", "torchft.py", "contract", "replica"):
+    for name in ("__init__.py", "torch.py", "torchft.py", "contract", "options", "replica"):
         source, target = ROOT / "muster" / name, folder / "muster" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
