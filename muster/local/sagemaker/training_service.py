@@ -50,7 +50,7 @@ class TrainingService:
         host: Host,
         machine: Machine,
         hubs: Hubs,
-        further: Mapping[str, Callable[[Any, Caller], Document]],
+        further: Mapping[str, Callable[[Any, Caller], Document]] | None = None,
     ) -> None:
         """`further`: other operations of SageMaker, by their names."""
         self._host = host
@@ -67,7 +67,7 @@ class TrainingService:
             "ListTrainingJobs": self._list,
             "ListTags": self._list_tags,
             **hubs.operations,
-            **further,
+            **(further or {}),
         }
 
     def call(self, operation: str, request: object, caller: Caller) -> Document:
