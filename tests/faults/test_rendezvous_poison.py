@@ -129,8 +129,15 @@ def test_the_others_wait_for_a_replica_whose_contribution_is_damaged_and_is_cont
     monkeypatch.setattr(agreement, "WAITING_LOGGED_SECONDS", 0.3)
     run = Run(tmp_path, rounds=3)
     damaging = Faults(rewrite=lambda key, body: flipped(30)(body) if key == POISONED else body)
-    others = [run.start(rank) for rank in (0, 2)]
-    sender = run.start(1, faults=damaging).join()
+    sender = run.start(1, faults=damaging)
+
+    def after_its_end(round_: int) -> None:
+        # The sender, which judges its own contribution as sound, would commit the round with three.
+        if round_ == 2:
+            sender.join()
+
+    others = [run.start(0), run.start(2, before_step=after_its_end)]
+    sender.join()
     assert isinstance(sender.error, RendezvousError)
     assert "to round 2 has been damaged: the header's checksum does not match" in str(sender.error)
     peers = [run.start(1, attempt=2), *others]
