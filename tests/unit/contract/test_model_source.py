@@ -1,5 +1,6 @@
 """`model:` in a spec: its forms, what a job gets of it, and where the model of an earlier run or of a hub is."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.model import ModelKind, ModelResult
+from muster.contract.run.model_lookup import EarlierRun, find_model, with_found_model
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.session_tags import model_tag
@@ -15,7 +17,7 @@ from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.model_source import ModelSource, with_model
-from muster.options.recipes.contract.model_resolution import EarlierRun, find_model, with_found_model
+from muster.options.recipes.contract.hub_collection import hub_model
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
 from tests.support.refused_specs import refusal
 
@@ -112,7 +114,7 @@ def test_a_hubs_model_has_its_weights_and_the_reference_of_a_private_hub() -> No
     reader = MemoryReader(hubs={"SageMakerPublicHub": {"llama": weights}, "mine": {"llama": weights}})
 
     def found(**more: Any) -> ModelSource:
-        return find_model(ModelSource(hub="llama", **more), dict[str, EarlierRun]().get, reader)
+        return find_model(ModelSource(hub="llama", **more), None, partial(hub_model, reader=reader))
 
     assert found() == ModelSource(hub="llama", s3=f"s3://hub-files-{ACCOUNT}/llama/v1.2")
     private = found(private_hub="mine", accept_eula=True)
@@ -137,7 +139,7 @@ def test_a_hubs_model_that_cannot_be_used_says_why() -> None:
     ]
     for models, words in documents:
         with pytest.raises(SpecError) as caught:
-            find_model(ModelSource(hub="llama"), None, MemoryReader(hubs={"SageMakerPublicHub": models}))
+            hub_model(ModelSource(hub="llama"), MemoryReader(hubs={"SageMakerPublicHub": models}))
         assert str(caught.value.problems[0]).startswith(f"model.hub: {words}")
 
 
