@@ -29,8 +29,8 @@ from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from muster.contract.run.lineage import Lineage
+    from muster.control.spec_source import PreparedSpec
     from muster.options.hyperpod.control.cluster_apis import ClusterApis
-    from muster.options.recipes.control.recipes import PreparedSpec
 
 # Of the function's minute: after that the workflow tries again.
 _CLUSTER_SECONDS = 20.0
@@ -129,13 +129,11 @@ def _prepared(store: DocumentStore, deployment: Deployment, request: PlanRequest
     given = request.input
     if not isinstance(given, dict) or (given.get("model") is None and given.get("recipe") is None):
         return None
-    # The resolver and YAML would add to the cold start of every plan.
-    from muster.control.aws.function_reader import FunctionReader  # noqa: PLC0415
-    from muster.options.recipes.control.recipes import prepared_spec  # noqa: PLC0415
+    # The models of results, and what reads a recipe, would add to the cold start of every plan.
+    from muster.control.spec_source import Reading, prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
-    reader = FunctionReader(deployment.clients, account, deployment.place.bucket)
-    return prepared_spec(store, given, reader)
+    return prepared_spec(given, Reading(store, deployment.clients, account))
 
 
 def _continued(store: DocumentStore, spec: Spec, run: str, execution_arn: str) -> Lineage:

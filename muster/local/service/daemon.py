@@ -35,6 +35,7 @@ from muster.local.region_partitions import partition_of
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.rate_limiter import RateLimiter
 from muster.local.service.server_config import tls_config
+from muster.options import offers
 from muster.options.hyperpod.local.cluster_settings import clusters_of
 
 if TYPE_CHECKING:
@@ -195,14 +196,15 @@ def _gateway(
     hosted: HostedCluster | None,
 ) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
-    from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
+    from muster.local.sagemaker.training_service import OfferedOperations, TrainingService  # noqa: PLC0415
     from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
-    from muster.options.recipes.local.hubs import Hubs  # noqa: PLC0415 - see _serve
 
     books = Books(machine.faults, calls, RateLimiter(enforced=machine.settings.call_rates))
-    further = None if hosted is None else hosted.operations
-    training = TrainingService(host, machine, Hubs(host.account, directory.hubs), further)
+    further = {} if hosted is None else dict(hosted.operations)
+    for offered in offers("local.sagemaker_operations", OfferedOperations):
+        further |= offered.of(host.account, directory.root)
+    training = TrainingService(host, machine, further)
     admin = AdminApi(state.admin_token, host, training, books, None if hosted is None else hosted.running)
     return Gateway(host.account, training, admin, books)
 
