@@ -16,6 +16,10 @@ WHOLE_TREE = {
     "tests/unit/docs/": "the documents describe every option",
 }
 """Tests that hold the whole tree against itself, each with why it goes with any option."""
+ADDITIONS = {
+    "muster/options/hyperpod/client/checks.py": "verify alone asks for it, and it is written in verify's words",
+}
+"""What one option adds to another one, each with why it goes with an option that it imports."""
 
 
 def option_names() -> list[str]:
@@ -51,7 +55,7 @@ def remove(copy: Path, options: Iterable[str]) -> set[str]:
 def _is_beside(path: str) -> bool:
     """Whether a file goes with an option that it needs: tests, programs beside the core, and public facades."""
     folder, _, name = path.rpartition("/")
-    return path.startswith(_BESIDE) or (folder == "muster" and name != "__init__.py")
+    return path.startswith(_BESIDE) or path in ADDITIONS or (folder == "muster" and name != "__init__.py")
 
 
 @cache

@@ -60,9 +60,7 @@ def train(context: Context, *, library: str, program: Sequence[str], algorithm: 
     """
     known = {name: one for offer in offers("replica.hooks", Hooks) for name, one in offer.libraries.items()}
     if library not in known:
-        raise InputError(
-            [f"hook is {library}, which this installation of Muster lacks: it has {', '.join(known) or 'none'}"]
-        )
+        raise InputError([f"hook is {library}, for which this package of Muster has nothing: leave it out"])
     hooked, settings = known[library], _algorithm(algorithm)
     name = program[1] if program[0] == "-m" else program[0]
     exited: SystemExit | None = None
