@@ -192,9 +192,7 @@ def test_the_replica_package_has_whatever_it_imports_and_whatever_trainers_impor
         inside = {name: archive.read(name).decode() for name in held - {"muster/__init__.py"}}
     modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in held}
     shown = re.findall(r"^from (muster\.\w+) import", read_all("docs/*.md", "README.md"), re.MULTILINE)
-    written = read_all(
-        "muster/client/starter/templates/*.py", "examples/frameworks/*.py", "examples/char_gpt/trainer.py"
-    )
+    written = read_all("muster/**/templates/*.py", "examples/frameworks/*.py", "examples/char_gpt/trainer.py")
     used = {*re.findall(r"from (muster\.\w+) import", written), *shown}
     assert {"muster.huggingface", "muster.lightning", "muster.torch", "muster.torchft"} <= used
     # For the machine that starts runs, not for a replica.
