@@ -17,8 +17,8 @@ from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
+    from muster.contract.run.notices import EndNotice
     from muster.options.hyperpod.contract.job_state import JobState
-    from muster.options.hyperpod.contract.notices import EndNotice
 
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 

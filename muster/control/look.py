@@ -16,6 +16,7 @@ from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
@@ -27,7 +28,6 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
 from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, note_look
 
 # How long the operator may take to see what a pod, or the health check of a node, has reported already.

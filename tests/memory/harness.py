@@ -12,6 +12,7 @@ from unittest.mock import patch
 from urllib.parse import quote_plus
 
 from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
@@ -33,7 +34,6 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import EndNotice, Notice, NoticeKind
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, cluster_of, notices_of
 from tests.memory.cloud import ACCOUNT, MemoryCloud
 from tests.memory.kubernetes import Cluster

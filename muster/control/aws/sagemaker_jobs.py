@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
 
-    from muster.options.hyperpod.contract.notices import EndNotice
+    from muster.contract.run.notices import EndNotice
 
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}

@@ -14,6 +14,7 @@ from muster.contract.aws.failure_classes import FailureClass, classify_cluster_r
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.run.job_details import JobDetails
+from muster.contract.run.notices import EndNotice
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.text import shortened
 from muster.control.jobs import Creation, Job, LaunchRefusedError
@@ -21,7 +22,6 @@ from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 from muster.options.hyperpod.contract.job_document import TYPE_LABEL
 from muster.options.hyperpod.contract.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, all_run, job_state
-from muster.options.hyperpod.contract.notices import EndNotice
 from muster.options.hyperpod.contract.object_identity import (
     GROUP,
     LABEL_RUN,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from muster.contract import timestamps
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.notices import EndNotice
 from muster.contract.run.record import Record, Wait
 from muster.control.jobs import Job
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import EndNotice
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from muster.contract.run.notices import NoticeKind
 from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.options.hyperpod.contract.notices import NoticeKind
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, node_event
 from tests.support.handlers import ENVIRONMENT, Handler, loader
 from tests.support.source_patch import ROOT

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from muster.contract.run.notices import NoticeKind
 from muster.contract.run.result import Verdict
 from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
@@ -13,7 +14,6 @@ from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.hyperpod.contract.job_document import cluster_job
-from muster.options.hyperpod.contract.notices import NoticeKind
 from tests.memory.calls import AwsError, Fault
 from tests.memory.harness import CLUSTER_SPEC, RUN, ControlHarness, budget, node_event, sns_event
 from tests.simulation.lives import manifest_archive
