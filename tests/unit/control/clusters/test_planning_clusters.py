@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract.backend import Backend
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.run.plan import Plan
+from muster.control.active_run import ActiveRun
 from muster.control.plan import make_plan
 from muster.control.stop import StillRunningError
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.options.hyperpod.control.cluster_errors import ClusterUnavailableError
-from muster.options.hyperpod.control.cluster_rights import remove_rights
 from tests.memory.calls import AwsError, Fault, server_error
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
 from tests.support.control_steps import Row
@@ -47,6 +48,10 @@ def allow(harness: ControlHarness, **listed: tuple[str, ...]) -> None:
     cluster = CLUSTER.model_copy(update=listed)
     defaults = harness.deployment.defaults.model_copy(update={"clusters": (cluster,)})
     harness.deployment = replace(harness.deployment, defaults=defaults)
+
+
+def remove_rights(harness: ControlHarness, run: ActiveRun) -> None:
+    harness.plane.backends.service(Backend.HYPERPOD).clear_up(run, budget())
 
 
 def test_the_pods_of_a_run_get_its_rights_once(harness: ControlHarness) -> None:
@@ -190,11 +195,11 @@ def test_rights_stay_while_a_job_is_still_ending(harness: ControlHarness) -> Non
     harness.cluster.run(harness.job())
     run.replica(0).jobs.stop(harness.job())
     with pytest.raises(StillRunningError, match="1 jobs of one"):
-        remove_rights(run, budget())
+        remove_rights(harness, run)
     assert len(harness.cloud.kubernetes.associations) == 1
     harness.cloud.clock.advance(5)
-    remove_rights(run, budget())
-    remove_rights(run, budget())
+    remove_rights(harness, run)
+    remove_rights(harness, run)
     assert harness.cloud.kubernetes.associations == {}
     assert made.run == RUN
 
@@ -250,7 +255,7 @@ def test_an_association_that_was_given_to_others_meanwhile_stays(harness: Contro
     plan(harness)
     [association] = harness.cloud.kubernetes.associations.values()
     association.tags = {"muster:run": RUN, "muster:stack": "prod"}
-    remove_rights(harness.plane.runs.require(RUN), budget())
+    remove_rights(harness, harness.plane.runs.require(RUN))
     assert list(harness.cloud.kubernetes.associations.values()) == [association]
 
 
