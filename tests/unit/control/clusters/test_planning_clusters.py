@@ -93,7 +93,7 @@ def test_an_association_of_another_role_is_replaced(harness: ControlHarness) -> 
 
 def test_an_association_of_another_owner_is_left_and_named(harness: ControlHarness) -> None:
     request = {"clusterName": "eks-one", "namespace": "team-a", "serviceAccount": "muster-one", "roleArn": POD_ROLE}
-    harness.plane.clients.eks.create_pod_identity_association(**request)
+    harness.cloud.client("eks").create_pod_identity_association(**request)
     with pytest.raises(SpecError, match="is not Muster's"):
         try_to_plan(harness)
     [association] = harness.cloud.kubernetes.associations.values()
@@ -218,7 +218,7 @@ def test_the_sweep_takes_away_what_a_plan_left_that_was_never_written(harness: C
 
 def test_the_sweep_leaves_running_runs_young_ones_and_other_stacks_alone(harness: ControlHarness) -> None:
     plan(harness)
-    eks = harness.plane.clients.eks
+    eks = harness.cloud.client("eks")
     base = {"clusterName": "eks-one", "namespace": "team-a", "roleArn": POD_ROLE}
     eks.create_pod_identity_association(
         **base, serviceAccount="muster-other", tags={"muster:run": "other", "muster:stack": "prod"}
