@@ -13,7 +13,7 @@ from muster.contract.errors import Problem, RunNameTakenError, SpecError, Stated
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.cluster_parts import uses_cluster
+from muster.contract.spec.backend_rules import rules_for
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -159,10 +159,8 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
     if spec.name is not None and spec.name != request.execution_name:
         found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
-    if uses_cluster(spec):
-        from muster.options.hyperpod.contract.cluster_rules import launch_name_problems  # noqa: PLC0415 - not without clusters
-
-        problems += launch_name_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
+    for rules in rules_for(spec):
+        problems += rules.launch_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
     problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
