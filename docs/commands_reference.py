@@ -25,7 +25,6 @@ from muster import (
     FailureClass,
     FetchedModel,
     LogLine,
-    RecipeTemplate,
     Replay,
     Result,
     RunStatus,
@@ -37,8 +36,10 @@ from muster.contract.timestamps import Timestamp
 from muster.infra.deploy import deploy_answers
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
+from muster.options.recipes.client import recipe_answers
 from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
 from muster.options.verify.client.check_outcomes import Verification
+from muster.recipes import RecipeTemplate
 
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 
@@ -70,9 +71,9 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "deadletters drop": Dropped,
     "recipe list": RecipeCatalog,
     "recipe show": RecipeTemplate,
-    "recipe resolve": answers.RecipeResolved,
-    "recipe diff": answers.RecipesCompared,
-    "recipe validate": answers.RecipesChecked,
+    "recipe resolve": recipe_answers.RecipeResolved,
+    "recipe diff": recipe_answers.RecipesCompared,
+    "recipe validate": recipe_answers.RecipesChecked,
     "policy": answers.UserPolicy,
     "verify": Verification,
     "local up": local_answers.CloudUp,

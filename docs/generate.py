@@ -14,7 +14,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +30,7 @@ from docs.python_reference import python_reference
 from muster.client.launch.estimate import cost
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document, written_fields
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
 from muster.contract.spec.run_limits import LimitFields
 from muster.contract.spec.spec import SPEC_BYTES_MAX
@@ -48,7 +49,7 @@ from muster.contract.training.values import Wording
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.settings_file import fixed_tables
 from muster.options.hyperpod.infra.cluster_table import ClusterTable
-from muster.options.recipes.contract.recipe_request import WRITTEN_FORMS
+from muster.options.recipes.contract.recipe_request import RecipeRequest
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -66,6 +67,8 @@ _MODULES_BEGIN = "<!-- modules: made by docs/generate.py -->"
 _MODULES_END = "<!-- end of modules -->"
 _CODE = ("muster", "infra", "lambdas")
 _HYPERPOD = "HyperPod"  # a name of AWS
+# What people write, by what a spec holds of it once it is launched.
+_WRITTEN_FORMS: Mapping[type[Document], type[Document]] = {RecipeReference: RecipeRequest}
 
 _HEAD = f"""# The spec
 
@@ -170,7 +173,7 @@ def _sections() -> list[type[Document]]:
 
 def _documents(annotation: Any) -> Iterator[type[Document]]:
     if isinstance(annotation, type) and issubclass(annotation, Document):
-        yield WRITTEN_FORMS.get(annotation, annotation)
+        yield _WRITTEN_FORMS.get(annotation, annotation)
     for argument in get_args(annotation):
         yield from _documents(argument)
 
@@ -315,7 +318,7 @@ def _plain(annotation: type) -> str:
 
 
 def _link(model: type[Document]) -> str:
-    title = _title(WRITTEN_FORMS.get(model, model))
+    title = _title(_WRITTEN_FORMS.get(model, model))
     is_name = title == _HYPERPOD or title[1].isupper()
     return f"[{title if is_name else title[:1].lower() + title[1:]}](#{title.lower().replace(' ', '-')})"
 

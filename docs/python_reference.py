@@ -19,7 +19,7 @@ millisecond, and a container needs only the packages of what it uses.
 | you write | you import from |
 |---|---|
 | a program or a notebook that starts and watches runs | [`muster`](#starting-and-watching-runs) |
-| a program that resolves and compares recipes | [`muster`](#recipes) |
+| a program that resolves and compares recipes | [`muster.recipes`](#musterrecipes) |
 | a trainer in NumPy, JAX or anything with DLPack | [`muster`](#trainers) |
 | a trainer in PyTorch | [`muster.torch`](#mustertorch) |
 | a trainer for Hugging Face's `Trainer` | [`muster.huggingface`](#musterhuggingface) |
@@ -30,8 +30,7 @@ millisecond, and a container needs only the packages of what it uses.
 """
 
 _CLIENTS = ("muster.client.", "muster.contract.", "muster.report.")
-_RECIPES = ("muster.options.recipes.client.", "muster.options.recipes.contract.")
-_FACES = ("torch", "huggingface", "lightning", "torchft", "executor", "local")
+_FACES = ("recipes", "torch", "huggingface", "lightning", "torchft", "executor", "local")
 _SECTIONS = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises", "Yields": "Yields"}
 _ITEM = re.compile(r"^(\*{0,2}[\w., |]+?): (.*)$")
 
@@ -55,10 +54,8 @@ def python_reference(root: Path) -> str:
     shown = [found for found in names if not found.is_error]
     clients = [found for found in shown if found.module.startswith(_CLIENTS)]
     main = [found for found in clients if found.module == "muster.client.sdk"]
-    recipes = [found for found in clients if found.module.startswith(_RECIPES)]
-    answers = [found for found in clients if found not in main and found not in recipes]
+    answers = [found for found in clients if found not in main]
     parts = [_HEAD, "## Starting and watching runs\n", *(_definition(found) for found in main)]
-    parts += ["## Recipes\n", *(_definition(found) for found in recipes)]
     parts += ["## What they answer\n", *(_definition(found) for found in answers)]
     parts += ["## Trainers\n", *(_definition(found) for found in shown if found not in clients)]
     parts += ["## Errors\n", "All can be imported from `muster`.\n", _error_table(names)]

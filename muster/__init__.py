@@ -8,7 +8,8 @@
 
 This package is the public interface: every name in `__all__`. The names load on first use, so that `import muster` is
 quick and a container needs only the packages of what it uses. Trainers written for PyTorch use `muster.torch` and
-`muster.torchft`, those of frameworks `muster.huggingface` and `muster.lightning`.
+`muster.torchft`, those of frameworks `muster.huggingface` and `muster.lightning`; programs that resolve recipes use
+`muster.recipes`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import ClusterShare as ClusterShare
     from muster.client.launch.estimate import Cost as Cost
     from muster.client.launch.estimate import Quota as Quota
+    from muster.client.launch.planned_recipe import PlannedRecipe as PlannedRecipe
+    from muster.client.launch.planned_recipe import RecipeSource as RecipeSource
     from muster.client.logs.log_lines import LogLine as LogLine
     from muster.client.runs.cancellation import Cancellation as Cancellation
     from muster.client.runs.dead_letter import DeadLetter as DeadLetter
@@ -107,18 +110,10 @@ if TYPE_CHECKING:
     from muster.contract.run.result import Result as Result
     from muster.contract.run.run_cost import SpotSaving as SpotSaving
     from muster.contract.run.verdict import Verdict as Verdict
+    from muster.contract.spec.recipe_reference import Origin as Origin
     from muster.contract.spec.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.spec.spec import Spec as Spec
     from muster.contract.spec.watch_rules import Rule as Rule
-    from muster.options.recipes.client.recipe import Recipe as Recipe
-    from muster.options.recipes.client.recipe import Resolution as Resolution
-    from muster.options.recipes.client.recipe_template import RecipeTemplate as RecipeTemplate
-    from muster.options.recipes.client.recipe_template import SpecifiedValue as SpecifiedValue
-    from muster.options.recipes.client.recipe_values import PlannedRecipe as PlannedRecipe
-    from muster.options.recipes.client.recipe_values import RecipeDifference as RecipeDifference
-    from muster.options.recipes.client.recipe_values import RecipeSource as RecipeSource
-    from muster.options.recipes.client.recipe_values import RecipeValue as RecipeValue
-    from muster.options.recipes.contract.resolved_recipe import Origin as Origin
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
     from muster.replica.context import Context as Context
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo

@@ -15,6 +15,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from muster.contract.training.clusters import Clusters
+from muster.contract.training.model_source import PUBLIC_HUB
 from muster.infra.functions.event_delivery import EventRule
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS
@@ -26,7 +27,6 @@ from muster.infra.settings.stack_settings import StackSettings
 from muster.options.hyperpod.infra.cluster_access import CalledBy, make_cluster_access
 from muster.options.hyperpod.infra.notices_queue import NoticesQueue
 from muster.options.hyperpod.infra.pod_role import eks_cluster_arns
-from muster.options.recipes.contract.recipe_reader import PUBLIC_HUB
 
 
 @dataclass(frozen=True)

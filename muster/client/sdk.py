@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import boto3
 
     from muster.client.launch.dry_run import DryRun
+    from muster.client.launch.expanded_spec import ExpandedSpec
     from muster.client.logs.log_lines import LogLine
     from muster.client.runs.cancellation import Cancellation
     from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from muster.contract.run.model import ModelResult
     from muster.contract.run.result import Result
     from muster.contract.spec.spec import Spec
-    from muster.options.recipes.client.expanded_spec import ExpandedSpec
     from muster.report.comparison import Comparison
 
 POLL_SECONDS = 2.0
@@ -172,8 +172,8 @@ class Muster:
         name = checked.name or new_run_name(checked)
         if named := list(launch_name_problems(name, self._cloud.stack.job_prefix, checked)):
             raise SpecError(named)
-        for recipe in {one.digest: one for one in expanded.recipes}.values():
-            self._cloud.objects.store_recipe(recipe)
+        for key, body in expanded.objects.items():
+            self._cloud.objects.store_content(key, body)
         run = self.run(name)
         try:
             run.joined = self._cloud.executions.start(name, execution_input(self._with_source(checked)))
@@ -202,18 +202,17 @@ class Muster:
         from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
-        from muster.options.recipes.client.recipe_values import planned_recipe  # noqa: PLC0415
 
         expanded = self._expanded(spec, changes)
         checked = with_role_arn(self._cloud, expanded.spec)
         context = DeploymentContext.of(self._cloud, checked)
         access = context.defaults.access
         denied = {} if access is None else access.denied(checked, context.place.bucket)
-        return dry_run(checked, context, check_channels(self._cloud, checked, denied), planned_recipe(expanded))
+        return dry_run(checked, context, check_channels(self._cloud, checked, denied), expanded.recipe)
 
     def _expanded(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> ExpandedSpec:
+        from muster.client.launch.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415
         from muster.contract.spec.spec import Spec  # noqa: PLC0415
-        from muster.options.recipes.client.expanded_spec import ExpandedSpec, expanded_spec  # noqa: PLC0415
 
         if isinstance(spec, Spec):
             if spec.model is None and not changes:

@@ -81,11 +81,6 @@ class StateDirectory:
         return self.root / "certificates"
 
     @property
-    def hubs(self) -> Path:
-        """The documents of what is in SageMaker Hub."""
-        return self.root / "hubs"
-
-    @property
     def scratch(self) -> Path:
         """Files that only the running service needs; emptied when it starts, removed when it stops."""
         return self.root / "run"

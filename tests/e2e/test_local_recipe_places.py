@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from muster.client.aws.client_reader import ClientReader
 from muster.client.aws.connection import open_session
 from muster.client.client_errors import RecipePlaceError
 from muster.control.aws.clients import Clients
-from muster.control.aws.function_reader import FunctionReader
 from muster.options.recipes.client.catalog import hub_recipes
+from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.contract.gathering import gather
 from muster.options.recipes.contract.places import PlaceError, S3Place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.control.function_reader import FunctionReader
+from muster.options.recipes.local.sagemaker_operations import HUBS
 from tests.support.workshop import Workshop, turn_to
 
 HUB = "arn:aws:sagemaker:us-east-1:aws:hub/SageMakerPublicHub"
@@ -119,7 +120,7 @@ def test_an_access_point_is_read_by_its_arn(
 def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
     workshop: Workshop, as_user: Callable[..., ClientReader]
 ) -> None:
-    bucket, folder = workshop.bucket, workshop.cloud.directory.hubs
+    bucket, folder = workshop.bucket, workshop.cloud.directory.root / HUBS
     model, private = workshop.name("model"), workshop.name("hub")
     document = json.dumps({"RecipeCollection": [RECIPE], "TrainingArtifactUri": f"s3://{bucket}/weights/"})
     for place in (f"SageMakerPublicHub/Model/{model}", f"{private}/ModelReference/{model}-reference"):

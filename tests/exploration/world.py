@@ -728,6 +728,7 @@ _ENDS = {
     "participants; missing": "no quorum in time",
     "can no longer reach": "no quorum possible",
     "is damaged": "damaged",
+    "has been damaged": "own contribution damaged",
     "its machine may be faulty": "other bits",
 }
 _KINDS = {

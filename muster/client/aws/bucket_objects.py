@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
     from muster.client.launch.source_archive import PackedSource
-    from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
 
 
 # Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
@@ -145,16 +144,10 @@ class BucketObjects:
 
     def store_source(self, source: PackedSource) -> str:
         """Store an archive of source code unless a recent copy is there; returns its URI."""
-        self._store(source.key, source.compressed)
+        self.store_content(source.key, source.compressed)
         return s3_uri(self._connection.stack.bucket, source.key)
 
-    def store_recipe(self, recipe: ResolvedRecipe) -> None:
-        """Store a resolved recipe unless a recent copy is there. The function that plans the run checks it."""
-        from muster.contract.spec.recipe_reference import recipe_key  # noqa: PLC0415
-
-        self._store(recipe_key(recipe.digest), lambda: recipe.to_yaml().encode())
-
-    def _store(self, key: str, body: Callable[[], bytes]) -> None:
+    def store_content(self, key: str, body: Callable[[], bytes]) -> None:
         """Store an object whose key follows from its content, unless a recent copy is there."""
         bucket = self._connection.stack.bucket
         stored = self._stored(key)

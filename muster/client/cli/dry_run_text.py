@@ -10,10 +10,10 @@ from pydantic import JsonValue
 
 from muster.client.backends import client_backends
 from muster.client.cli.columns import columns
+from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
-from muster.options.recipes.client.recipe_values import DIGEST_SHOWN, source_lines
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup, Request

@@ -5,18 +5,12 @@ The fields are a promise to scripts: none is removed, none changes its meaning.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
 from pydantic import Field, JsonValue
 
 from muster.client.runs.event_log import EventLogEntry
 from muster.client.runs.run_list import RunSummary
 from muster.contract.document import Document
 from muster.contract.errors import MusterError, Problem, SettingsError, SpecError
-from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeSource, RecipeValue
-
-if TYPE_CHECKING:
-    from muster.options.recipes.client.recipe import Resolution
 
 
 class StarterWritten(Document):
@@ -111,50 +105,6 @@ def error_detail(error: MusterError) -> ErrorDetail:
     if isinstance(error, SpecError | SettingsError):
         detail = detail.model_copy(update={"problems": error.problems, "more": error.more})
     return detail
-
-
-class RecipeResolved(Document):
-    """A recipe without placeholders and interpolations."""
-
-    name: str = Field(description="what people call the recipe")
-    digest: str = Field(description="SHA-256 of the values, by which the stack's bucket has the recipe")
-    document: dict[str, JsonValue] = Field(description="the values")
-    values: tuple[RecipeValue, ...] = Field(description="every value with its source, in the recipe's order")
-    sources: tuple[RecipeSource, ...] = Field(description="from the weakest to the strongest")
-
-    @classmethod
-    def of(cls, found: Resolution) -> Self:
-        """The answer for a resolution."""
-        return cls(
-            name=found.name,
-            digest=found.digest,
-            document=found.document,
-            values=tuple(found.explain()),
-            sources=tuple(found.sources()),
-        )
-
-
-class RecipesCompared(Document):
-    """Two recipes."""
-
-    a: str = Field(description="the digest of the first one")
-    b: str = Field(description="the digest of the second one")
-    differences: tuple[RecipeDifference, ...] = Field(description="nothing when they are the same")
-
-
-class RecipeChecked(Document):
-    """Whether a recipe can be resolved."""
-
-    source: str
-    digest: str | None = Field(description="of what it is resolved to; null when it cannot be")
-    values: int = Field(default=0, description="how many values it has")
-    error: ErrorDetail | None = Field(description="null when it can be resolved")
-
-
-class RecipesChecked(Document):
-    """Whether recipes can be resolved."""
-
-    recipes: tuple[RecipeChecked, ...] = Field(description="in the order of the command line")
 
 
 class Failed(Document):

@@ -37,8 +37,7 @@ def plan(
     """Show what a spec would start, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
-    from muster.options.recipes.client.expanded_spec import expanded_spec  # noqa: PLC0415
-    from muster.options.recipes.client.recipe_values import planned_recipe  # noqa: PLC0415
+    from muster.client.launch.expanded_spec import expanded_spec  # noqa: PLC0415
 
     document, _, remark = read_spec(spec, changes=changes or ())
     with busy("Asking the stack and the price list" if deployed else "Making the requests"):
@@ -46,7 +45,7 @@ def plan(
             dry = stack.muster().plan(document)
         else:
             expanded = expanded_spec(document, stack.account().session)
-            dry = dry_run(expanded.spec, recipe=planned_recipe(expanded))
+            dry = dry_run(expanded.spec, recipe=expanded.recipe)
     dry = dry.model_copy(update={"remarks": (*filter(None, [remark]), *dry.remarks)})
     if json:
         print_answer(dry)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
@@ -28,6 +30,33 @@ class CommandRow(NamedTuple):
     help: str
     extra: str = ""
     """The extra of the distribution without which the command cannot work."""
+
+
+@dataclass(frozen=True)
+class CommandOffer:
+    """The commands that an option adds: its `OFFER` for the seam `client.commands`."""
+
+    commands: Mapping[str, CommandRow]
+    after: str
+    """The command of the core that they follow in `muster --help`."""
+
+
+def with_offered(table: Mapping[str, CommandRow], offered: Iterable[CommandOffer]) -> dict[str, CommandRow]:
+    """The table with the commands that options add, each after the command of the core that its option names.
+
+    Raises:
+        ValueError: the table has no such command, or it or another option has a command of that name.
+    """
+    rows = list(table.items())
+    # The last offer is set in first, so that offers for one place stand in their order.
+    for offer in reversed(list(offered)):
+        places = [name for name, _ in rows]
+        if offer.after not in table or offer.commands.keys() & set(places):
+            message = f"cannot add the commands {', '.join(offer.commands)} after {offer.after}"
+            raise ValueError(message)
+        at = places.index(offer.after) + 1
+        rows[at:at] = offer.commands.items()
+    return dict(rows)
 
 
 class MissingExtraError(MusterError):

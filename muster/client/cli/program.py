@@ -10,90 +10,87 @@ import typer
 from typer.exceptions import TyperException
 
 from muster.client.cli.exit_codes import ExitCode, exit_code
-from muster.client.cli.lazy_group import CommandRow, LazyGroup
+from muster.client.cli.lazy_group import CommandOffer, CommandRow, LazyGroup, with_offered
 from muster.client.cli.output import asks_for_json, print_error
 from muster.client.client_errors import FileTroubleError, UsageError
 from muster.contract.errors import MusterError
+from muster.options import offers
 
 _LAUNCH, _WATCH, _INSPECT = (f"muster.client.cli.{name}_commands" for name in ("launch", "watch", "inspect"))
 _LOCAL = "muster.local.commands"
 _GARBAGE_THRESHOLD = 200_000  # objects; Python's default is 700
 
 
-class Commands(LazyGroup):
-    """The commands in the order of a run's life, then those of the embedded cloud."""
+_COMMANDS = {
+    "deploy": CommandRow(
+        "muster.infra.deploy.deploy_command:deploy",
+        "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
+        extra="deploy",
+    ),
+    "template": CommandRow(
+        "muster.infra.deploy.template_command:template",
+        "Write the stack as a CloudFormation template with its code, to deploy it without the CDK.",
+        extra="deploy",
+    ),
+    "destroy": CommandRow(
+        "muster.infra.deploy.destroy_command:destroy",
+        "Delete the stack. Its bucket stays, with the results of all runs.",
+    ),
+    "init": CommandRow(
+        "muster.client.cli.init_command:init",
+        "Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks.",
+    ),
+    "plan": CommandRow(
+        f"{_LAUNCH}:plan",
+        "Show what a spec would start, the quota it needs and what it may cost. Creates nothing.",
+    ),
+    "gpus": CommandRow(
+        "muster.client.cli.gpus_command:gpus",
+        "List the instance types with GPUs: memory, price per hour, and with --account quotas.",
+    ),
+    "launch": CommandRow(f"{_LAUNCH}:launch", "Start a run."),
+    "status": CommandRow(f"{_WATCH}:status", "Show a run's status."),
+    "list": CommandRow(f"{_INSPECT}:list_", "Show the runs of the stack, the newest first."),
+    "logs": CommandRow(f"{_WATCH}:logs", "Show what the replicas have written, merged in time order."),
+    "events": CommandRow(f"{_INSPECT}:events", "Show the events of a run, oldest first."),
+    "cancel": CommandRow(f"{_LAUNCH}:cancel", "Stop a run and its jobs, or the run that continues it."),
+    "continue": CommandRow(
+        f"{_LAUNCH}:continue_run", "Continue a run that has ended, as a new run from its last committed round."
+    ),
+    "result": CommandRow(f"{_INSPECT}:result", "Show the result of a run that has ended."),
+    "model": CommandRow(
+        "muster.client.cli.model_command:model",
+        "Fetch the model that a run leaves, and verify it. Files that are already there are not fetched again.",
+    ),
+    "report": CommandRow(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
+    "ui": CommandRow(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
+    "compare": CommandRow(
+        f"{_INSPECT}:compare", "Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."
+    ),
+    "deadletters": CommandRow(
+        "muster.client.cli.dead_letter_commands:app",
+        "Show, replay or drop the events that the functions of the stack did not handle.",
+    ),
+    "policy": CommandRow(
+        "muster.client.cli.policy_command:policy",
+        "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
+    ),
+    "faults": CommandRow(
+        "muster.local.commands.fault_commands:app", "Inject faults into the embedded cloud.", extra="local"
+    ),
+    "local": CommandRow(
+        f"{_LOCAL}.cloud_commands:app",
+        "Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
+        extra="local",
+    ),
+}
+"""The core's commands in the order of a run's life, then those of the embedded cloud."""
 
-    table: ClassVar[dict[str, CommandRow]] = {
-        "deploy": CommandRow(
-            "muster.infra.deploy.deploy_command:deploy",
-            "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
-            extra="deploy",
-        ),
-        "template": CommandRow(
-            "muster.infra.deploy.template_command:template",
-            "Write the stack as a CloudFormation template with its code, to deploy it without the CDK.",
-            extra="deploy",
-        ),
-        "destroy": CommandRow(
-            "muster.infra.deploy.destroy_command:destroy",
-            "Delete the stack. Its bucket stays, with the results of all runs.",
-        ),
-        "init": CommandRow(
-            "muster.client.cli.init_command:init",
-            "Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks.",
-        ),
-        "plan": CommandRow(
-            f"{_LAUNCH}:plan",
-            "Show what a spec would start, the quota it needs and what it may cost. Creates nothing.",
-        ),
-        "recipe": CommandRow(
-            "muster.options.recipes.client.recipe_commands:app",
-            "List, show, resolve, compare and check recipes. Needs no stack, and AWS only for S3 and SageMaker Hub.",
-        ),
-        "gpus": CommandRow(
-            "muster.client.cli.gpus_command:gpus",
-            "List the instance types with GPUs: memory, price per hour, and with --account quotas.",
-        ),
-        "launch": CommandRow(f"{_LAUNCH}:launch", "Start a run."),
-        "status": CommandRow(f"{_WATCH}:status", "Show a run's status."),
-        "list": CommandRow(f"{_INSPECT}:list_", "Show the runs of the stack, the newest first."),
-        "logs": CommandRow(f"{_WATCH}:logs", "Show what the replicas have written, merged in time order."),
-        "events": CommandRow(f"{_INSPECT}:events", "Show the events of a run, oldest first."),
-        "cancel": CommandRow(f"{_LAUNCH}:cancel", "Stop a run and its jobs, or the run that continues it."),
-        "continue": CommandRow(
-            f"{_LAUNCH}:continue_run", "Continue a run that has ended, as a new run from its last committed round."
-        ),
-        "result": CommandRow(f"{_INSPECT}:result", "Show the result of a run that has ended."),
-        "model": CommandRow(
-            "muster.client.cli.model_command:model",
-            "Fetch the model that a run leaves, and verify it. Files that are already there are not fetched again.",
-        ),
-        "report": CommandRow(f"{_INSPECT}:report", "Write a run's page: one HTML file with everything in it."),
-        "ui": CommandRow(f"{_WATCH}:ui", "Serve a run's page on this machine, and keep it up to date until Ctrl-C."),
-        "compare": CommandRow(
-            f"{_INSPECT}:compare", "Compare two runs: specs, durations, costs, rates, reruns, and metrics by round."
-        ),
-        "deadletters": CommandRow(
-            "muster.client.cli.dead_letter_commands:app",
-            "Show, replay or drop the events that the functions of the stack did not handle.",
-        ),
-        "policy": CommandRow(
-            "muster.client.cli.policy_command:policy",
-            "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
-        ),
-        "verify": CommandRow(
-            "muster.options.verify.client.verify_command:verify",
-            "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",
-        ),
-        "faults": CommandRow(
-            "muster.local.commands.fault_commands:app", "Inject faults into the embedded cloud.", extra="local"
-        ),
-        "local": CommandRow(
-            f"{_LOCAL}.cloud_commands:app",
-            "Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
-            extra="local",
-        ),
-    }
+
+class Commands(LazyGroup):
+    """The core's commands and those that options add."""
+
+    table: ClassVar[dict[str, CommandRow]] = with_offered(_COMMANDS, offers("client.commands", CommandOffer))
 
 
 app = typer.Typer(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from muster.client.checks.check_findings import place
 from muster.client.client_errors import SpecFileError, os_reason
 from muster.client.launch.default_source import default_source, unshipped
+from muster.client.launch.expanded_spec import with_files_beside
 from muster.contract.spec.spec_reader import load_spec_text
 
 STANDARD_INPUT = "-"
@@ -50,10 +51,7 @@ def read_spec(path: str, name: str | None = None, changes: Sequence[str] = ()) -
     if name is not None:
         document["name"] = name
     beside = Path() if path == STANDARD_INPUT else Path(path).parent
-    if "recipe" in document:
-        from muster.options.recipes.client.recipe_places import recipe_beside  # noqa: PLC0415
-
-        document["recipe"] = recipe_beside(document["recipe"], beside)
+    document = with_files_beside(document, beside)
     source = document.get("source_dir")
     if isinstance(source, str) and source and not source.startswith("s3://"):
         document["source_dir"] = str(beside / source)

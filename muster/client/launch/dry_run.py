@@ -16,6 +16,7 @@ from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.client_errors import ClientError
 from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, cost, quotas
+from muster.client.launch.planned_recipe import PlannedRecipe
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
@@ -36,7 +37,6 @@ from muster.contract.timestamps import Timestamp
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
-from muster.options.recipes.client.recipe_values import PlannedRecipe
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from muster.client.runs.observer import read_result
 from muster.contract.layout import RunLayout
+from muster.contract.run.model_lookup import EarlierRun, Runs
 from muster.contract.run.plan import Plan
-from muster.options.recipes.contract.model_resolution import EarlierRun, Runs
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud

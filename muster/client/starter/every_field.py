@@ -12,8 +12,10 @@ from typing import get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from muster.contract.document import Document, written_fields
+from muster.contract.spec.open_spec import OpenRecipes
+from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.spec import Spec
-from muster.options.recipes.contract.recipe_request import WRITTEN_FORMS
+from muster.options import offers
 
 _WIDTH = 100
 
@@ -44,7 +46,9 @@ def _section(annotation: object) -> type[Document] | None:
     """The section that a field holds, if any; not a list or a mapping of sections."""
     choices = get_args(annotation) if get_origin(annotation) in {types.UnionType, typing.Union} else (annotation,)
     found = next((item for item in choices if isinstance(item, type) and issubclass(item, Document)), None)
-    return None if found is None else WRITTEN_FORMS.get(found, found)
+    if found is RecipeReference:
+        return next((one.form() for one in offers("contract.open_recipes", OpenRecipes)), found)
+    return found
 
 
 def _default(field: FieldInfo) -> str:

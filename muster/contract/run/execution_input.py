@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, SpecError
+from muster.contract.spec.open_spec import OpenRecipes, is_reference, refuse_unread
 from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
 from muster.contract.spec.spec_reader import parse_spec
+from muster.options import offers
 
 INBOX = "inbox/"
 """A spec that is put under this prefix of the stack's bucket starts a run."""
@@ -28,16 +30,14 @@ def start_input(document: Mapping[Any, Any]) -> StartInput:
     Raises:
         SpecError: with every problem that is known before.
     """
-    if document.get("recipe") is None:
+    recipe = document.get("recipe")
+    if recipe is None or is_reference(recipe):
         spec = parse_spec(document)
         return StartInput(spec.name, execution_input(spec))
-    # Few specs have one, and reading it needs modules that all others do without.
-    from muster.options.recipes.contract.unresolved import check_elsewhere, requested_recipe  # noqa: PLC0415
-
-    if requested_recipe(document) is None:
-        spec = parse_spec(document)
-        return StartInput(spec.name, execution_input(spec))
-    check_elsewhere(document)
+    found = next(offers("contract.open_recipes", OpenRecipes), None)
+    if found is None:
+        refuse_unread("recipe")
+    found.check(document)
     name = document.get("name")
     return StartInput(name if isinstance(name, str) else None, _bounded(document))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -17,6 +18,18 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Family = Literal["nova", "llmft", "evaluation", "general", "trainer"]
 OWN_PROGRAM: frozenset[Family] = frozenset({"nova", "llmft", "evaluation"})
 """The families whose image has the program that reads the recipe; the others bring theirs."""
+
+
+class Origin(StrEnum):
+    """Which source a value of a recipe came from, from the weakest to the strongest."""
+
+    BASE = "base"
+    DEFAULT = "default"  # of the override specification, in place of a placeholder
+    SPEC = "spec"  # its other fields: the channels, the model, the instances, MLflow
+    INPUT = "inputs"
+    FILE = "file"
+    OVERRIDE = "overrides"
+    VALUE = "values"
 
 
 class RunRecipe(StoredPart):

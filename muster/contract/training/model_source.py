@@ -18,6 +18,9 @@ from muster.contract.training.values import LINE, S3Uri, Wording
 MODEL_CHANNEL = "model"
 """The channel of the model: /opt/ml/input/data/model in the container."""
 
+PUBLIC_HUB = "SageMakerPublicHub"
+"""AWS's hub of models, which every account may read."""
+
 _ARN = r"^arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]{9,16}:[0-9]{12}:"
 _HubName = Annotated[
     str,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.names import TRAINING_LOG_GROUP
 from muster.local.faults import QuotaError
-from muster.local.ministack.host import Host
+from muster.local.ministack.host import Account, Host
 from muster.local.ministack.role_sessions import RoleGrant, role_admits, role_session, session_may
 from muster.local.sagemaker import documented_limits, request_validation, service_errors, state_changes
 from muster.local.sagemaker.answer_pages import page, refuse_others
@@ -23,7 +25,6 @@ from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
 from muster.local.sagemaker.service_errors import Caller
 from muster.local.sagemaker.training_job import Change, Job
-from muster.options.recipes.local.hubs import Hubs
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import (
@@ -40,18 +41,21 @@ _CONTAINER_SESSION = "SageMaker"
 _DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
 
 Document = Mapping[str, object]
+Operation = Callable[[Any, Caller], Document]
+
+
+@dataclass(frozen=True)
+class OfferedOperations:
+    """Operations of SageMaker that an option emulates: its `OFFER` for the seam `local.sagemaker_operations`."""
+
+    of: Callable[[Account, Path], Mapping[str, Operation]]
+    """By their names; of an account and region, and the state directory of its embedded cloud."""
 
 
 class TrainingService:
-    """Training jobs of one account and region, and the hubs that it can read."""
+    """Training jobs of one account and region."""
 
-    def __init__(
-        self,
-        host: Host,
-        machine: Machine,
-        hubs: Hubs,
-        further: Mapping[str, Callable[[Any, Caller], Document]] | None = None,
-    ) -> None:
+    def __init__(self, host: Host, machine: Machine, further: Mapping[str, Operation] | None = None) -> None:
         """`further`: other operations of SageMaker, by their names."""
         self._host = host
         self._machine = machine
@@ -59,14 +63,13 @@ class TrainingService:
         self._clients = RoleClients(host.account, machine.endpoint)
         self._credentials = CredentialEndpoint()
         self._events = state_changes.EventDispatcher(self._send, machine.faults)
-        self.operations: dict[str, Callable[[Any, Caller], Document]] = {
+        self.operations: dict[str, Operation] = {
             "CreateTrainingJob": self._create,
             "DescribeTrainingJob": self._describe,
             "StopTrainingJob": self._stop,
             "UpdateTrainingJob": self._update,
             "ListTrainingJobs": self._list,
             "ListTags": self._list_tags,
-            **hubs.operations,
             **(further or {}),
         }
 

@@ -38,6 +38,7 @@ from muster.local.service.fault_book import FaultBook
 from muster.local.service.option_services import Hosted, ServiceParts, option_services
 from muster.local.service.rate_limiter import RateLimiter
 from muster.local.service.server_config import tls_config
+from muster.options import offers
 
 if TYPE_CHECKING:
     from muster.local.ministack.host import Host
@@ -193,14 +194,15 @@ def _gateway(
     hosted: Sequence[Hosted],
 ) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
-    from muster.local.sagemaker.training_service import TrainingService  # noqa: PLC0415
+    from muster.local.sagemaker.training_service import OfferedOperations, TrainingService  # noqa: PLC0415
     from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
-    from muster.options.recipes.local.hubs import Hubs  # noqa: PLC0415 - see _serve
 
     books = Books(machine.faults, calls, RateLimiter(enforced=machine.settings.call_rates))
     further = {name: operation for one in hosted for name, operation in one.operations.items()}
-    training = TrainingService(host, machine, Hubs(host.account, directory.hubs), further)
+    for offered in offers("local.sagemaker_operations", OfferedOperations):
+        further |= offered.of(host.account, directory.root)
+    training = TrainingService(host, machine, further)
     admin = AdminApi(state.admin_token, host, training, books, [one.running for one in hosted])
     return Gateway(host.account, training, admin, books, tuple(option_services().values()))
 

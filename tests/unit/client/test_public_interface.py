@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 import muster
 from muster.client.cli import lazy_group
-from muster.client.cli.lazy_group import EXTRAS, LazyCommand, MissingExtraError
+from muster.client.cli.lazy_group import EXTRAS, CommandOffer, CommandRow, LazyCommand, MissingExtraError, with_offered
 from muster.client.cli.program import Commands
 
 # Modules import what their annotations name only where they use it, or for type checkers: users find it here.
@@ -112,3 +112,12 @@ def test_a_command_without_its_extra_is_one_error_before_it_is_imported(monkeypa
     for command, extra in (("deploy", "deploy"), ("template", "deploy"), ("local", "local")):
         with pytest.raises(MissingExtraError, match=rf"{EXTRAS[extra][0]}.* pip install 'muster-train\[{extra}\]'"):
             LazyCommand(command, Commands.table[command]).make_context(command, [])
+
+
+def test_commands_of_options_follow_the_one_that_they_name_and_replace_none() -> None:
+    row, table = CommandRow("module:name", "Do it."), dict.fromkeys(("plan", "launch"), CommandRow("core:name", "Do."))
+    offered = [CommandOffer({"recipe": row}, after="plan"), CommandOffer({"sweep": row, "grid": row}, after="plan")]
+    assert list(with_offered(table, offered)) == ["plan", "recipe", "sweep", "grid", "launch"]
+    for wrong in (CommandOffer({"launch": row}, after="plan"), CommandOffer({"new": row}, after="recipe")):
+        with pytest.raises(ValueError, match="cannot add the commands"):
+            with_offered(table, [offered[0], wrong])

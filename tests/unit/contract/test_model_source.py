@@ -8,6 +8,7 @@ from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
 from muster.contract.run.lineage import Lineage
 from muster.contract.run.model import ModelKind, ModelResult
+from muster.contract.run.model_lookup import EarlierRun, find_model, with_found_model
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.session_tags import model_tag
@@ -15,8 +16,6 @@ from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.model_source import ModelSource, with_model
-from muster.options.recipes.contract.model_resolution import EarlierRun, find_model, with_found_model
-from tests.support.recipe_readers import ACCOUNT, MemoryReader
 from tests.support.refused_specs import refusal
 
 SPEC = {"replicas": 2, "entrypoint": ["train"], "image": "image"}
@@ -105,40 +104,6 @@ def test_a_place_beside_a_run_must_be_the_one_that_is_found() -> None:
     run = _earlier(_replica(0), model=MODEL)
     assert _found(run, s3=MODEL.uri) == MODEL.uri
     assert "the model of one is s3://bucket/output/one/model/" in _refusal(run, s3="s3://bucket/output/two/model/")
-
-
-def test_a_hubs_model_has_its_weights_and_the_reference_of_a_private_hub() -> None:
-    weights = {"TrainingArtifactUri": "s3://hub-files-{customer_id}/llama/v1.2"}
-    reader = MemoryReader(hubs={"SageMakerPublicHub": {"llama": weights}, "mine": {"llama": weights}})
-
-    def found(**more: Any) -> ModelSource:
-        return find_model(ModelSource(hub="llama", **more), dict[str, EarlierRun]().get, reader)
-
-    assert found() == ModelSource(hub="llama", s3=f"s3://hub-files-{ACCOUNT}/llama/v1.2")
-    private = found(private_hub="mine", accept_eula=True)
-    assert private.hub_content_arn == "arn:mine/llama"
-    channel = private.channel() or {}
-    assert channel["data_source"] == {
-        "s3_data_source": {
-            # A folder, although its name has a dot.
-            "s3_uri": f"s3://hub-files-{ACCOUNT}/llama/v1.2/",
-            "model_access_config": {"accept_eula": True},
-            "hub_access_config": {"hub_content_arn": "arn:mine/llama"},
-        }
-    }
-
-
-def test_a_hubs_model_that_cannot_be_used_says_why() -> None:
-    gated = {"TrainingArtifactUri": "s3://x/y/", "GatedBucket": True}
-    documents: list[tuple[dict[str, dict[str, object]], str]] = [
-        ({"llama": gated}, "llama is a gated model"),
-        ({"llama": {}}, "llama in SageMakerPublicHub has no weights"),
-        ({}, "there is no model named 'llama' in SageMakerPublicHub"),
-    ]
-    for models, words in documents:
-        with pytest.raises(SpecError) as caught:
-            find_model(ModelSource(hub="llama"), None, MemoryReader(hubs={"SageMakerPublicHub": models}))
-        assert str(caught.value.problems[0]).startswith(f"model.hub: {words}")
 
 
 def test_a_model_becomes_the_channel_of_a_spec_once() -> None:

@@ -1,11 +1,16 @@
 """Gathering: what is read for a request, in which order, and everything that is wrong with it, at once."""
 
 import json
+from functools import partial
+from typing import Any
 
 import pytest
 
 from muster.contract.errors import SpecError
+from muster.contract.run.model_lookup import find_model
+from muster.contract.training.model_source import ModelSource
 from muster.options.recipes.contract.gathering import INFRASTRUCTURE_KEYS, gather
+from muster.options.recipes.contract.hub_collection import hub_model
 from muster.options.recipes.contract.places import S3Place, in_s3, s3_place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
@@ -207,3 +212,37 @@ def test_a_hub_that_cannot_be_read_is_a_problem_for_each_file_or_one_of_the_docu
         "recipe.hub: s3://hub-files/template.yaml does not exist",
         "recipe.hub: s3://hub-files/params.json does not exist",
     ]
+
+
+def test_a_hubs_model_has_its_weights_and_the_reference_of_a_private_hub() -> None:
+    weights = {"TrainingArtifactUri": "s3://hub-files-{customer_id}/llama/v1.2"}
+    reader = MemoryReader(hubs={"SageMakerPublicHub": {"llama": weights}, "mine": {"llama": weights}})
+
+    def found(**more: Any) -> ModelSource:
+        return find_model(ModelSource(hub="llama", **more), None, partial(hub_model, reader=reader))
+
+    assert found() == ModelSource(hub="llama", s3=f"s3://hub-files-{ACCOUNT}/llama/v1.2")
+    private = found(private_hub="mine", accept_eula=True)
+    assert private.hub_content_arn == "arn:mine/llama"
+    channel = private.channel() or {}
+    assert channel["data_source"] == {
+        "s3_data_source": {
+            # A folder, although its name has a dot.
+            "s3_uri": f"s3://hub-files-{ACCOUNT}/llama/v1.2/",
+            "model_access_config": {"accept_eula": True},
+            "hub_access_config": {"hub_content_arn": "arn:mine/llama"},
+        }
+    }
+
+
+def test_a_hubs_model_that_cannot_be_used_says_why() -> None:
+    gated = {"TrainingArtifactUri": "s3://x/y/", "GatedBucket": True}
+    documents: list[tuple[dict[str, dict[str, object]], str]] = [
+        ({"llama": gated}, "llama is a gated model"),
+        ({"llama": {}}, "llama in SageMakerPublicHub has no weights"),
+        ({}, "there is no model named 'llama' in SageMakerPublicHub"),
+    ]
+    for models, words in documents:
+        with pytest.raises(SpecError) as caught:
+            hub_model(ModelSource(hub="llama"), MemoryReader(hubs={"SageMakerPublicHub": models}))
+        assert str(caught.value.problems[0]).startswith(f"model.hub: {words}")

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import muster.contract.run
 import muster.contract.spec
 import muster.options.hyperpod.contract
-import muster.options.recipes.contract
 import muster.options.tiers.replica
 import muster.replica.rounds
 import muster.replica.store
@@ -33,7 +32,7 @@ from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
 ROOMS = (
-    *(muster.options.hyperpod.contract, muster.options.recipes.contract, muster.contract.run, muster.contract.spec),
+    *(muster.options.hyperpod.contract, muster.contract.run, muster.contract.spec),
     *(muster.replica.rounds, muster.replica.store, muster.options.tiers.replica, muster.replica.wire),
 )
 # A newer version has added a field to each part of a document.

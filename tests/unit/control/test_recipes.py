@@ -210,7 +210,7 @@ def test_a_recipe_of_any_rank_that_is_another_is_refused(harness: ControlHarness
 
 def test_a_plan_without_interpolations_to_resolve_imports_no_omegaconf() -> None:
     program = (
-        "import sys, muster.options.recipes.control.recipes, muster.control.aws.function_reader\n"
+        "import sys, muster.options.recipes.control.spec_source, muster.options.recipes.control.function_reader\n"
         "print('omegaconf' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 from pydantic import JsonValue
 
 from muster.client.client_errors import OptionError
+from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.errors import SpecError
 from muster.options.recipes.client.recipe_places import Fields, NamedRecipe, named_recipe, with_override
 from muster.options.recipes.client.recipe_values import (
     RecipeDifference,
-    RecipeSource,
     RecipeValue,
     path_text,
     recipe_differences,
@@ -152,7 +152,7 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
         SpecError: as `Recipe.load`.
         ClientError: AWS cannot be reached or refuses.
     """
-    from muster.client.aws.client_reader import ClientReader, private_hub  # noqa: PLC0415
+    from muster.options.recipes.client.client_reader import ClientReader, private_hub  # noqa: PLC0415
     from muster.options.recipes.contract.gathering import gather  # noqa: PLC0415
     from muster.options.recipes.contract.recipe_request import read_request  # noqa: PLC0415
 

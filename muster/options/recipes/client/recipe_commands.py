@@ -128,7 +128,7 @@ def resolve(
     if out is not None:
         _write(out, found.to_yaml())
     if json:
-        from muster.client.cli.json_answers import RecipeResolved  # noqa: PLC0415
+        from muster.options.recipes.client.recipe_answers import RecipeResolved  # noqa: PLC0415
 
         print_answer(RecipeResolved.of(found))
     elif out is not None:
@@ -161,12 +161,12 @@ def diff(
     one, other = (_load(base.named(source), account).resolve(inputs=given) for source in (a, b))
     found = one.differences(other)
     if json:
-        from muster.client.cli.json_answers import RecipesCompared  # noqa: PLC0415
+        from muster.options.recipes.client.recipe_answers import RecipesCompared  # noqa: PLC0415
 
         print_answer(RecipesCompared(a=one.digest, b=other.digest, differences=tuple(found)))
     else:
+        from muster.client.launch.planned_recipe import DIGEST_SHOWN  # noqa: PLC0415
         from muster.options.recipes.client.recipe_tables import difference_lines  # noqa: PLC0415
-        from muster.options.recipes.client.recipe_values import DIGEST_SHOWN  # noqa: PLC0415
 
         names = [f"{name}, digest {recipe.digest[:DIGEST_SHOWN]}" for name, recipe in ((a, one), (b, other))]
         _print(difference_lines(names, found, line_width()))
@@ -183,7 +183,8 @@ def validate(
     json: Json = False,
 ) -> None:
     """Check that recipes can be resolved. Lists every problem of each, with its path and its source."""
-    from muster.client.cli.json_answers import RecipeChecked, RecipesChecked, error_detail  # noqa: PLC0415
+    from muster.client.cli.json_answers import error_detail  # noqa: PLC0415
+    from muster.options.recipes.client.recipe_answers import RecipeChecked, RecipesChecked  # noqa: PLC0415
 
     overrides, inputs = values.given_overrides(), values.given_inputs()
     worst, checked = ExitCode.OK, []

@@ -8,17 +8,18 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.client.cli.columns import columns
+from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
+from muster.contract.spec.recipe_reference import Origin
 from muster.contract.text import shortened
-from muster.options.recipes.client.recipe_values import DIGEST_SHOWN, source_lines
 from muster.options.recipes.contract.recipe_text import is_plain
-from muster.options.recipes.contract.resolved_recipe import Origin
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from muster.client.cli.json_answers import RecipeChecked
+    from muster.client.launch.planned_recipe import RecipeSource
+    from muster.options.recipes.client.recipe_answers import RecipeChecked
     from muster.options.recipes.client.recipe_template import RecipeTemplate, SpecifiedValue
-    from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeSource, RecipeValue
+    from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeValue
     from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal

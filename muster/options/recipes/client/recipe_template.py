@@ -9,13 +9,13 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import Document
 from muster.contract.errors import RecipeError
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.client.recipe_values import path_text
 from muster.options.recipes.contract.document_values import leaves
 from muster.options.recipes.contract.override_spec import Parameter
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.resolution import load_source, parameters_of, placeholders_of
-from muster.options.recipes.contract.resolved_recipe import Origin
 
 
 class SpecifiedValue(Document):

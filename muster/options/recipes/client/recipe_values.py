@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.document import Document
-from muster.contract.spec.recipe_reference import Family
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import leaves
 from muster.options.recipes.contract.recipe_sources import RecipeSources
-from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import Path, ResolvedRecipe
 
-if TYPE_CHECKING:
-    from muster.options.recipes.client.expanded_spec import ExpandedSpec
-
-DIGEST_SHOWN = 12
-"""Hexadecimal digits of a digest, as people compare it."""
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -30,14 +26,6 @@ class RecipeValue(Document):
     origin: Origin = Field(description="the source that it came from")
 
 
-class RecipeSource(Document):
-    """A source of a recipe."""
-
-    origin: Origin
-    place: str = Field(description="the file or URI; of a value that was given directly, how it was given")
-    values: int = Field(description="how many of the recipe's values came from it")
-
-
 class RecipeDifference(Document):
     """A value that two recipes do not share."""
 
@@ -45,37 +33,6 @@ class RecipeDifference(Document):
     change: Literal["added", "removed", "changed"] = Field(description="from the first recipe to the second one")
     a: JsonValue = Field(description="the value in the first recipe; null where it has none")
     b: JsonValue = Field(description="the value in the second recipe; null where it has none")
-
-
-class PlannedRecipe(Document):
-    """The recipe of a spec, resolved."""
-
-    name: str = Field(description="what people call the recipe")
-    family: Family = Field(description="what runs it")
-    digest: str = Field(description="of its values, and with `sweep` of those of all ranks")
-    sources: tuple[RecipeSource, ...] = Field(
-        description="from the weakest to the strongest; with `sweep` those of rank 0"
-    )
-
-
-def planned_recipe(expanded: ExpandedSpec) -> PlannedRecipe | None:
-    """The recipe that a spec was expanded from, if any."""
-    reference = expanded.spec.recipe
-    if reference is None or expanded.sources is None:
-        return None
-    sources = tuple(recipe_sources(expanded.recipes[0], expanded.sources))
-    return PlannedRecipe(name=reference.name, family=reference.family, digest=reference.digest, sources=sources)
-
-
-def source_lines(sources: Sequence[RecipeSource]) -> Iterator[str]:
-    """A line for each source: how many values came from it, and where it is."""
-    counts = [f"{source.values:,}" for source in sources]
-    names = max((len(source.origin) for source in sources), default=0)
-    figures = max(map(len, counts), default=0)
-    for source, count in zip(sources, counts, strict=True):
-        # A place may be longer than the terminal: it is the only part that can be, so it stands last.
-        place = "" if source.place == source.origin else f"  {source.place}"
-        yield f"  {source.origin:<{names}}  {count:>{figures}}{place}"
 
 
 def path_text(path: Path) -> str:

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 
 from muster.contract.document import digest
 from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
-from muster.contract.spec.recipe_reference import Family, RecipeReference
+from muster.contract.spec.open_spec import problems_beside
+from muster.contract.spec.recipe_reference import Family, Origin, RecipeReference
 from muster.contract.spec.spec_reader import spec_problems
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.completion.draft import Draft
@@ -32,8 +33,7 @@ from muster.options.recipes.contract.rank_recipes import (
 from muster.options.recipes.contract.recipe_request import RecipeRequest, read_request
 from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.resolution import resolve
-from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
-from muster.options.recipes.contract.unresolved import problems_beside
+from muster.options.recipes.contract.resolved_recipe import Path, ResolvedRecipe
 
 RESULTS = "base_results_dir"
 """A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.

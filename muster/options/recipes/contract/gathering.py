@@ -5,7 +5,6 @@ The reading itself is a `RecipeReader`'s. All places are tried, so that all prob
 
 from __future__ import annotations
 
-import difflib
 import json
 import posixpath
 from collections.abc import Callable
@@ -18,12 +17,14 @@ from muster.options.recipes.contract.hub_collection import (
     CollectedRecipe,
     HubModel,
     UnfitError,
+    find_content,
+    own_place,
     read_document,
     select,
     tokens_of,
 )
 from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
-from muster.options.recipes.contract.recipe_reader import PUBLIC_HUB, TEXT_BYTES_MAX, HubContent, RecipeReader
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
 from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 
@@ -175,27 +176,6 @@ class _Gathering:
             part = f".{error.field}" if isinstance(error, UnfitError) else ""
             self.problems.append(error.problem(f"recipe.{name}{part}"))
             return None
-
-
-def own_place(uri: str, reader: RecipeReader) -> str:
-    """A URI of a hub's document, with the account that reads it."""
-    return uri.replace(CUSTOMER_ID, reader.account_id()) if CUSTOMER_ID in uri else uri
-
-
-def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> HubContent:
-    """The model in the private hub, else in SageMakerPublicHub.
-
-    Raises:
-        PlaceError: it is in neither, or a hub may not be read.
-    """
-    hubs = list(dict.fromkeys(hub for hub in (private_hub, PUBLIC_HUB) if hub is not None))
-    for hub in hubs:
-        if (content := reader.hub_content(hub, model)) is not None:
-            return content
-    near = difflib.get_close_matches(model, [name for hub in hubs for name in reader.hub_models(hub)], n=1, cutoff=0.6)
-    remedy = f"did you mean {near[0]}?" if near else "use its name in the hub (HubContentName)"
-    statement = f"there is no model named {model!r} in {' or '.join(hubs)}"
-    raise PlaceError(statement, remedy)
 
 
 def _local(place: str) -> str:

@@ -5,14 +5,17 @@ The hub's document is written by others, so of a recipe only what is well formed
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from muster.options.recipes.contract.places import PlaceError
+from muster.contract.errors import SpecError
+from muster.contract.training.model_source import PUBLIC_HUB, ModelSource
+from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError
 from muster.options.recipes.contract.recipe_catalog import CatalogEntry
-from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.recipe_reader import HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe
 
 DOCUMENT_MAX = 327_680  # DescribeHubContent: HubContentDocument
@@ -118,6 +121,52 @@ def _recipe(item: dict[str, object]) -> CollectedRecipe:
 def _text(item: dict[str, object], name: str) -> str:
     value = item.get(name)
     return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
+
+
+def own_place(uri: str, reader: RecipeReader) -> str:
+    """A URI of a hub's document, with the account that reads it."""
+    return uri.replace(CUSTOMER_ID, reader.account_id()) if CUSTOMER_ID in uri else uri
+
+
+def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> HubContent:
+    """The model in the private hub, else in SageMakerPublicHub.
+
+    Raises:
+        PlaceError: it is in neither, or a hub may not be read.
+    """
+    hubs = list(dict.fromkeys(hub for hub in (private_hub, PUBLIC_HUB) if hub is not None))
+    for hub in hubs:
+        if (content := reader.hub_content(hub, model)) is not None:
+            return content
+    near = difflib.get_close_matches(model, [name for hub in hubs for name in reader.hub_models(hub)], n=1, cutoff=0.6)
+    remedy = f"did you mean {near[0]}?" if near else "use its name in the hub (HubContentName)"
+    statement = f"there is no model named {model!r} in {' or '.join(hubs)}"
+    raise PlaceError(statement, remedy)
+
+
+def hub_model(source: ModelSource, reader: RecipeReader, default_hub: str | None = None) -> ModelSource:
+    """The source, which names a model of a hub, with the place of its weights.
+
+    Raises:
+        SpecError: there is no such model, or it cannot be used.
+    """
+    try:
+        return _hub_model(source, source.hub or "", reader, default_hub)
+    except PlaceError as error:
+        raise SpecError([error.problem("model.hub")]) from None
+
+
+def _hub_model(source: ModelSource, name: str, reader: RecipeReader, default_hub: str | None) -> ModelSource:
+    content = find_content(reader, name, source.private_hub or default_hub)
+    model = read_document(content)
+    if model.weights is None:
+        statement = f"{name} in {content.hub} has no weights for training (TrainingArtifactUri)"
+        raise PlaceError(statement, "choose another model, or name its weights: {s3: URI}")
+    if model.gated and source.accept_eula is not True:
+        statement, remedy = f"{name} is a gated model", "read its licence; then set accept_eula: true in model"
+        raise PlaceError(statement, remedy)
+    arn = None if content.hub == PUBLIC_HUB else content.arn
+    return source.model_copy(update={"s3": own_place(model.weights, reader), "hub_content_arn": arn})
 
 
 class UnfitError(PlaceError):

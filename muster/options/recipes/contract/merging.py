@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, Literal, referred_part
 from muster.options.recipes.contract.expressions.placeholders import copied
 from muster.options.recipes.contract.recipe_problems import Problems, path_name
 from muster.options.recipes.contract.recipe_problems import field as field_name
-from muster.options.recipes.contract.resolved_recipe import Origin, Path
+from muster.options.recipes.contract.resolved_recipe import Path
 
 _SHOWN = 8
 _SAME_MAX = 256

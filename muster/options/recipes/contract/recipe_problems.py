@@ -10,8 +10,9 @@ from pydantic import JsonValue
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.private_values import PROGRAM_FIELDS, kind_of, may_be_secret
+from muster.contract.spec.recipe_reference import Origin
 from muster.contract.text import shortened
-from muster.options.recipes.contract.resolved_recipe import Origin, Path
+from muster.options.recipes.contract.resolved_recipe import Path
 
 _PART_SHOWN = 64
 _TEXT_SHOWN = 80

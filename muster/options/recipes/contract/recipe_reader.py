@@ -12,7 +12,6 @@ TEXT_BYTES_MAX = 1024 * 1024
 """Of each text of a recipe: the largest public one has 60 KB."""
 CHECKOUT_FILES_MAX = 20_000
 """Files of a checkout that are looked at; that of the public recipes has 1,700."""
-PUBLIC_HUB = "SageMakerPublicHub"
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
-from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
+from muster.options.recipes.contract.places import PlaceError, in_s3
 
+_LOCAL = ("file", "base", "override_spec", "checkout")
 _Place = Annotated[
     str, Field(min_length=1, max_length=S3_URI_MAX, pattern=LINE), Wording("a file, or s3://bucket/key, on one line")
 ]
@@ -65,10 +66,6 @@ class RecipeRequest(Document):
     )
 
 
-WRITTEN_FORMS: Mapping[type[Document], type[Document]] = {RecipeReference: RecipeRequest}
-"""What people write, by what a spec holds of it once it is launched."""
-
-
 def read_request(value: object) -> RecipeRequest:
     """The request in the field `recipe` of a spec; a text alone is the file.
 
@@ -89,3 +86,37 @@ def read_request(value: object) -> RecipeRequest:
     except ValidationError as error:
         found = [replace(one, field=f"recipe.{one.field}") for one in problems_of(error, RecipeRequest)]
         raise SpecError(found) from None
+
+
+def check_elsewhere(document: Mapping[Any, Any]) -> None:
+    """Check a spec that is resolved elsewhere, where the files of this machine are not.
+
+    Raises:
+        SpecError: with every problem that is known without the recipe.
+    """
+    from muster.contract.spec.open_spec import problems_beside, with_problems_beside  # noqa: PLC0415
+    from muster.contract.spec.spec_reader import unstorable_problems  # noqa: PLC0415
+
+    try:
+        request = read_request(document["recipe"])
+    except SpecError as error:
+        raise with_problems_beside(error, document) from None
+    problems = [*unstorable_problems({"recipe": document["recipe"]}), *_local_problems(request)]
+    problems += problems_beside(document)
+    if problems:
+        raise SpecError(problems)
+
+
+def _local_problems(request: RecipeRequest) -> list[Problem]:
+    problems: list[Problem] = []
+    for name in _LOCAL:
+        place = getattr(request, name)
+        try:
+            if place is None or in_s3(place):
+                continue
+        except PlaceError as error:
+            problems.append(error.problem(f"recipe.{name}"))
+            continue
+        remedy = "name an object in S3, or start the run with `muster launch`, which reads files"
+        problems.append(Problem(f"recipe.{name}", f"{place!r}, a local file", remedy))
+    return problems

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
 from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, fill, placeholder_names
@@ -28,7 +29,7 @@ from muster.options.recipes.contract.recipe_text import (
     load_recipe_text,
     recipe_yaml,
 )
-from muster.options.recipes.contract.resolved_recipe import Origin, Path, ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import Path, ResolvedRecipe
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 # Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pydantic import JsonValue
 
 from muster.contract.document import digest
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.recipe_text import LITERAL, recipe_yaml
 
 Path = tuple[str | int, ...]
 """A place in a recipe: keys, and indices of lists."""
-
-
-class Origin(StrEnum):
-    """Which source a value came from, from the weakest to the strongest."""
-
-    BASE = "base"
-    DEFAULT = "default"  # of the override specification, in place of a placeholder
-    SPEC = "spec"  # its other fields: the channels, the model, the instances, MLflow
-    INPUT = "inputs"
-    FILE = "file"
-    OVERRIDE = "overrides"
-    VALUE = "values"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muster.contract.training.model_source import PUBLIC_HUB
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.answer_pages import page, refuse_others
 from muster.local.sagemaker.request_validation import operation_model
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from muster.local.ministack.host import Account
     from muster.local.sagemaker.service_errors import Caller
 
-PUBLIC_HUB = "SageMakerPublicHub"
 VERSION = "1.0.0"
 """Of every content: a folder holds one version of each."""
 _SCHEMA = "2.4.0"

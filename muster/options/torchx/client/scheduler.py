@@ -39,11 +39,11 @@ from torchx.workspace.api import WorkspaceMixin
 from muster.client.checks.source_check import check_source
 from muster.client.cli.output import print_error
 from muster.client.client_errors import UnknownRunError, os_reason
+from muster.client.launch.expanded_spec import with_files_beside
 from muster.client.runs.continued_runs import generations, latest
 from muster.client.sdk import Muster
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.spec.yaml_text import load_yaml
-from muster.options.recipes.client.recipe_places import recipe_beside
 from muster.options.torchx.client.app_states import app_state, listed_state, replica_state
 from muster.options.torchx.client.application_spec import (
     TAG_ROLE,
@@ -321,4 +321,4 @@ def _further(file: str | None) -> Fields:
     if not isinstance(found, dict):
         message = f"spec: {file} does not contain a mapping; name a file with fields of a spec."
         raise OptionsError(message)
-    return {**found, "recipe": recipe_beside(found["recipe"], Path(file).parent)} if "recipe" in found else found
+    return with_files_beside(found, Path(file).parent)

@@ -38,7 +38,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas."""
-    from muster.options.recipes.client.expanded_spec import expanded_spec  # noqa: PLC0415
+    from muster.client.launch.expanded_spec import expanded_spec  # noqa: PLC0415
     from muster.options.verify.client.check_outcomes import summary_lines  # noqa: PLC0415
     from muster.options.verify.client.own_run import promise_line  # noqa: PLC0415
     from muster.options.verify.client.verification import Verifier, Wishes  # noqa: PLC0415

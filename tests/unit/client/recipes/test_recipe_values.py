@@ -12,12 +12,13 @@ from muster.client.aws.reported import Execution
 from muster.client.cli.status_table import status_lines
 from muster.client.runs.notebook import run_html
 from muster.client.runs.run_status import Observation, RunStatus, run_status
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.client.local_files import LocalFiles
 from muster.options.recipes.client.recipe_values import recipe_differences, recipe_sources, recipe_values
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
-from muster.options.recipes.contract.resolved_recipe import Origin, ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
 
 DOCUMENT: dict[str, Any] = {
     "run": {"name": "first", "extra": {}},

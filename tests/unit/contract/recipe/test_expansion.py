@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from muster.contract.errors import SpecError
 from muster.contract.run.execution_input import execution_input, start_input
+from muster.contract.spec.open_spec import is_reference
+from muster.contract.spec.recipe_reference import Origin
 from muster.contract.spec.spec_reader import parse_spec
 from muster.options.recipes.contract.expansion import expansion
+from muster.options.recipes.contract.recipe_request import check_elsewhere, read_request
 from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.recipe_text import recipe_yaml
-from muster.options.recipes.contract.resolved_recipe import Origin
-from muster.options.recipes.contract.unresolved import check_elsewhere, requested_recipe
 from tests.support.full_specs import channel, s3
 
 LLMFT = """
@@ -204,13 +205,11 @@ def test_what_a_recipe_cannot_be_run_with_names_its_field() -> None:
 
 
 def test_a_text_is_the_file_and_an_expanded_spec_asks_for_nothing() -> None:
-    request = requested_recipe(SPEC)
-    assert request is not None
-    assert request.file == "tiny.yaml"
-    assert requested_recipe({"replicas": 1}) is None
-    assert requested_recipe(expand(SPEC, sources())) is None
+    assert read_request(SPEC["recipe"]).file == "tiny.yaml"
+    assert not is_reference(SPEC["recipe"])
+    assert is_reference(expand(SPEC, sources())["recipe"])
     with pytest.raises(SpecError) as caught:
-        requested_recipe({**SPEC, "recipe": {"fil": "x"}, "volume_gb": 0})
+        check_elsewhere({**SPEC, "recipe": {"fil": "x"}, "volume_gb": 0})
     assert [one.field for one in caught.value.problems] == ["recipe.fil", "volume_gb"]
     with pytest.raises(SpecError, match="muster launch"):
         parse_spec(SPEC)

@@ -51,8 +51,10 @@ def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[
 
 NOT_WITHOUT_CLUSTERS = {
     *(f"muster.options.hyperpod.contract.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
-    *(f"muster.options.hyperpod.control.{name}" for name in ("api", "cluster_apis", "cluster_jobs", "eks")),
-    "muster.control.look",
+    *(
+        f"muster.options.hyperpod.control.{name}"
+        for name in ("api", "cluster_apis", "cluster_clients", "cluster_jobs", "heeding")
+    ),
 }
 
 

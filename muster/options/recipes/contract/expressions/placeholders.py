@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import everything_in
 from muster.options.recipes.contract.expressions.interpolation import Literal, literal
 from muster.options.recipes.contract.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
-from muster.options.recipes.contract.resolved_recipe import Origin, Path
+from muster.options.recipes.contract.resolved_recipe import Path
 
 _PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
 _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")

@@ -1,4 +1,4 @@
-"""Where the model of a spec is: what an earlier run has left, or what a hub has. The reading is the caller's."""
+"""Where the model of a spec is: what an earlier run has left, or what a hub has. The looking up is the caller's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
 from muster.contract.run.session_tags import model_tag
 from muster.contract.training.model_source import ModelFields, ModelSource, with_model
-from muster.options.recipes.contract.gathering import find_content, own_place
-from muster.options.recipes.contract.hub_collection import read_document
-from muster.options.recipes.contract.places import PlaceError
-from muster.options.recipes.contract.recipe_reader import PUBLIC_HUB, RecipeReader
 
 _LISTED_MAX = 4
 
@@ -32,15 +28,15 @@ class EarlierRun:
 
 Runs = Callable[[str], EarlierRun | None]
 """The run of a name; None where there is none."""
+Hubs = Callable[[ModelSource], ModelSource]
+"""The source, which names a model of a hub, with its place. Raises a SpecError where the model cannot be found."""
 
 
-def find_model(
-    source: ModelSource, runs: Runs | None, reader: RecipeReader | None = None, default_hub: str | None = None
-) -> ModelSource:
+def find_model(source: ModelSource, runs: Runs | None, hubs: Hubs | None = None) -> ModelSource:
     """The source with the place of its model.
 
     A run's model is looked up even where the place is known: it decides what the replicas may read. Without `runs` no
-    run is looked up, and without a `reader` no hub is asked.
+    run is looked up, and without `hubs` no hub is asked.
 
     Raises:
         SpecError: the model cannot be found; with every problem.
@@ -50,17 +46,12 @@ def find_model(
         raise SpecError(problems)
     if source.run is not None and runs is not None:
         return _of_run(source, source.run, runs)
-    if source.hub is not None and source.s3 is None and reader is not None:
-        try:
-            return _of_hub(source, source.hub, reader, default_hub)
-        except PlaceError as error:
-            raise SpecError([error.problem("model.hub")]) from None
+    if source.hub is not None and source.s3 is None and hubs is not None:
+        return hubs(source)
     return source
 
 
-def with_found_model(
-    document: Mapping[Any, Any], runs: Runs | None, reader: RecipeReader | None = None, default_hub: str | None = None
-) -> dict[Any, Any]:
+def with_found_model(document: Mapping[Any, Any], runs: Runs | None, hubs: Hubs | None = None) -> dict[Any, Any]:
     """A spec's document with what its field `model` means; the document as it is where it names none.
 
     Raises:
@@ -73,7 +64,7 @@ def with_found_model(
         return dict(document)
     if fields.model is None:
         return dict(document)
-    return with_model(document, find_model(fields.model, runs, reader, default_hub))
+    return with_model(document, find_model(fields.model, runs, hubs))
 
 
 def _of_run(source: ModelSource, name: str, runs: Runs) -> ModelSource:
@@ -131,19 +122,6 @@ def _check_own(uri: str, name: str, run: EarlierRun) -> None:
     if model_tag(uri) is None:
         remedy = "copy it to a folder whose name has letters, digits and _ . = - alone, and name that: {s3: URI}"
         _refuse(f"the replicas cannot be allowed to read {uri}", remedy)
-
-
-def _of_hub(source: ModelSource, name: str, reader: RecipeReader, default_hub: str | None) -> ModelSource:
-    content = find_content(reader, name, source.private_hub or default_hub)
-    model = read_document(content)
-    if model.weights is None:
-        statement = f"{name} in {content.hub} has no weights for training (TrainingArtifactUri)"
-        raise PlaceError(statement, "choose another model, or name its weights: {s3: URI}")
-    if model.gated and source.accept_eula is not True:
-        statement, remedy = f"{name} is a gated model", "read its licence; then set accept_eula: true in model"
-        raise PlaceError(statement, remedy)
-    arn = None if content.hub == PUBLIC_HUB else content.arn
-    return source.model_copy(update={"s3": own_place(model.weights, reader), "hub_content_arn": arn})
 
 
 def _refuse(statement: str, remedy: str) -> NoReturn:
