@@ -83,9 +83,9 @@ def open_stack(cluster: ClusterSettings | None = None, code: tuple[Path, ...] = 
     """
     with tempfile.TemporaryDirectory() as folder:
         path, began = Path(folder), time.monotonic()
-        with LocalCloud.start(
-            path / "cloud", Settings(port=0, end_with_parent=True, hyperpod=cluster, code=code)
-        ) as cloud:
+        services = {} if cluster is None else {"hyperpod": cluster}
+        settings = Settings(port=0, end_with_parent=True, services=services, code=code)
+        with LocalCloud.start(path / "cloud", settings) as cloud:
             cloud_seconds = time.monotonic() - began
             outputs = deploy(
                 cloud.environment(),

@@ -63,7 +63,8 @@ class Stage:
         Raises:
             MusterError: a part could not be started.
         """
-        settings = Settings(port=0, code=(ROOT,), end_with_parent=True, hyperpod=self._cluster)
+        services = {} if self._cluster is None else {"hyperpod": self._cluster}
+        settings = Settings(port=0, code=(ROOT,), end_with_parent=True, services=services)
         stack, outputs, log = (
             self._stack_settings(),
             self.folder / "deploy" / "outputs.json",

@@ -12,11 +12,11 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
+from muster.contract.run.notices import NOTICES
 from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 from muster.infra.policy import allow_publishing
 from muster.infra.settings.stack_settings import BucketTable
-from muster.options.hyperpod.contract.notices import NOTICES
 
 # Replicas delete what no round needs any more. What they leave may be needed by a continuation, whenever it comes, so
 # none of it expires: it moves to a class of storage that costs half as much and is read like any other. Longer than a

@@ -13,6 +13,7 @@ from constructs import Construct
 
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
+from muster.contract.run.notices import NOTICES
 from muster.contract.run.session_tags import MODEL_FOLDERS, TAG_LINEAGE, TAG_MODEL, TAG_RUN, principal_tag
 from muster.contract.spec.recipe_reference import recipe_folder
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -20,7 +21,6 @@ from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.encryption import use_key
 from muster.infra.policy import Statement, Target, log_group_arn, policy_statements, read, service_of_account, write
 from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
-from muster.options.hyperpod.contract.notices import NOTICES
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
 METRIC_NAMESPACE = TRAINING_LOG_GROUP

@@ -33,7 +33,7 @@ _deployment = Deployment(
     ReplicaPackage(Path(__file__).parents[1] / PACKAGE_FILE),
     _plane.clients,
     _settings.max_concurrent_replicas,
-    lambda: _plane.backends.apis,
+    _plane.backends,
     _settings.pod_role_arn,
 )
 

@@ -39,14 +39,7 @@ LONGEST_FIRST = (
 )
 """Files and folders by the time that they take: a worker that begins a long file last keeps the others waiting."""
 
-pytest_plugins = [
-    "tests.plugins.cloud",
-    "tests.plugins.cluster_stack",
-    "tests.plugins.commands",
-    "tests.plugins.peaks",
-    "tests.plugins.service_models",
-    "tests.plugins.stack",
-]
+pytest_plugins = [f"tests.plugins.{path.stem}" for path in sorted(HERE.glob("plugins/[a-z]*.py"))]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -83,10 +83,13 @@ def flat_folders(sources: Sources) -> list[Finding]:
 
 
 def repeated_names(sources: Sources) -> list[Finding]:
-    """File names that two or more product modules share; `__init__.py` and `__main__.py` do not count."""
+    """File names that two or more product modules share.
+
+    `__init__.py` and `__main__.py` do not count, nor where options offer something: the seam gives the module its name.
+    """
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path, _ in product_modules(sources):
-        if base_name(path) not in ENTRY_POINTS:
+    for path, text in product_modules(sources):
+        if base_name(path) not in ENTRY_POINTS and "\nOFFER" not in text:
             places[base_name(path)].append(path)
     return [
         Finding(paths[0], 1, f"{name} also in {', '.join(paths[1:])}", len(paths))

@@ -1,4 +1,4 @@
-"""Circles of imports: modules that import each other, over however many steps."""
+"""Imports that should not be: circles over however many steps, and imports of options from the core."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ def import_cycles(sources: Sources) -> list[Finding]:
         Finding(paths[min(circle)], 1, " ".join(sorted(circle)), len(circle))
         for circle in _components(graph)
         if len(circle) > 1
+    ]
+
+
+def imported_options(sources: Sources) -> list[Finding]:
+    """Each module of an option that a module of the core imports; `muster/*.py` are the options' public names."""
+    modules = frozenset(module_name(path) for path, _ in product_modules(sources))
+    options = {name for name in modules if name.startswith("muster.options.")}
+    core = ((path, text) for path, text in product_modules(sources) if not path.startswith("muster/options/"))
+    return [
+        Finding(path, 1, name)
+        for path, text in core
+        if path.count("/") > 1 or not path.startswith("muster/") or path == "muster/__init__.py"
+        for name in sorted(imported_modules(text, modules) & options)
     ]
 
 

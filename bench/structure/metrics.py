@@ -8,7 +8,7 @@ from functools import partial
 
 from bench.structure.definitions import function_lengths, long_functions, many_parameters, uses_of_any
 from bench.structure.files import file_lines, flat_folders, repeated_names, short_files, small_modules
-from bench.structure.imports import import_cycles
+from bench.structure.imports import import_cycles, imported_options
 from bench.structure.repeats import repeated_lines
 from bench.structure.rooms import CORE, is_embedded_cloud, room_of
 from bench.structure.sources import Finding, Sources, read_sources
@@ -69,6 +69,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("longest-function", "longest function", "lines", 85, None, function_lengths, extreme=True),
     Metric("parameters", "functions with more than 5 parameters", "functions", 32, "<= 15", many_parameters),
     Metric("cycles", "circles of imports", "circles", 8, "<= 0", import_cycles),
+    Metric("options", "core reachable without options: its imports of them", "imports", 0, "<= 0", imported_options),
     Metric("repeated-names", "base names that occur twice or more", "names", 48, "<= 12", repeated_names),
     Metric("flat-folders", "most files flat in one folder", "files", 37, None, flat_folders, extreme=True),
     Metric("small-modules", "one-importer modules under 30 lines", "modules", 40, None, small_modules),

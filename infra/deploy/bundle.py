@@ -33,7 +33,7 @@ from muster.infra.settings.stack_settings import Platform
 _PARTS = ("contract", "control", "report")  # the packages that the functions run, with those parts of each option
 _DATA = ("report/assets", "contract/aws")  # the page's parts, instance types
 _OPTIONS = "options"
-_HANDLERS = "muster/lambdas/"
+_HANDLERS = "lambdas"
 _REQUIREMENTS = "lambdas/requirements.txt"
 _REPLICA_PACKAGES = ("contract", "replica")
 _REPLICA_DATA = ("replica/kernel", "contract/aws")  # the kernel's source and libraries; instance types
@@ -63,7 +63,12 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
         install(requirements, target, dependencies)
     sources = {
         _name(path, package): path
-        for path in [*_modules(package, ("__init__.py", "lambdas")), *_parts(package, _PARTS), *_data(package, _DATA)]
+        for path in [
+            *_modules(package, ("__init__.py", _HANDLERS)),
+            *sorted(package.glob(f"{_OPTIONS}/*/{_HANDLERS}/[a-z]*.py")),
+            *_parts(package, _PARTS),
+            *_data(package, _DATA),
+        ]
     }
     parts = (part for name, path in sources.items() for part in (name.encode(), path.read_bytes()))
     replica_package = build_replica_package(package, folder)
@@ -110,10 +115,11 @@ def _name(path: Path, package: Path) -> str:
     """A file's name in an archive.
 
     The handlers are `lambdas.plan.handler`, as in stacks of every version: Lambda changes a function's code in one call
-    and its handler's name in another, and between them a function with a new name would not start.
+    and its handler's name in another, and between them a function with a new name would not start. Those of options
+    lie beside them.
     """
-    name = f"muster/{path.relative_to(package).as_posix()}"
-    return name.removeprefix("muster/") if name.startswith(_HANDLERS) else name
+    name = path.relative_to(package).as_posix()
+    return f"{_HANDLERS}/{path.name}" if path.parent.name == _HANDLERS else f"muster/{name}"
 
 
 def _modules(package: Path, names: tuple[str, ...]) -> Iterator[Path]:

@@ -31,6 +31,7 @@ from muster.client.client_errors import (
     UnknownRunError,
     WaitTimeoutError,
 )
+from muster.contract.backend import Backend
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.verdict import Verdict
@@ -432,9 +433,9 @@ class Run:
             ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
+        from muster.client.backends import client_backends  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
-        from muster.options.hyperpod.client.cluster_logs import ClusterLogs  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank
@@ -453,8 +454,10 @@ class Run:
         )
         if query.is_empty:
             return iter(())
-        clusters = ClusterLogs(self._cloud, execution, ranks)
-        reader = LogReader(self._cloud, query, clusters, lambda: clusters.missing(self._observer))
+        reader = LogReader(self._cloud, query)
+        if execution.clusters and (backend := client_backends().get(Backend.HYPERPOD)) is not None:
+            others = backend.logs(self._cloud, execution, ranks)
+            reader = LogReader(self._cloud, query, others, lambda: others.missing(self._observer))
         if tail is not None:
             last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:

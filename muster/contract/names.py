@@ -23,6 +23,8 @@ RUN_MAX = JOB_NAME_MAX - PREFIX_MAX - len(f"--r{REPLICAS_MAX - 1}-a{ATTEMPT_MAX}
 
 TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 """The log group of all training jobs of an account."""
+CLUSTER_LOG_GROUPS = "/aws/sagemaker/Clusters/"
+"""A HyperPod cluster's log group is `{CLUSTER_LOG_GROUPS}{name}/{id}`; the id is the last part of its ARN."""
 CONTAINER = "algo-"
 """SageMaker names a log stream after the job, a slash, and the container, which begins like this."""
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt, shortages
-from muster.contract.run.job_request import own_tags, training_job_request
+from muster.contract.run.job_request import own_tags
 from muster.contract.run.last_lines import without_secrets
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
@@ -23,11 +22,9 @@ from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.store import DocumentStore
 from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
-from muster.control.jobs import Job, Jobs, LaunchRefusedError
+from muster.control.jobs import Job, Jobs
 from muster.control.roll_up_writer import write_entry
 from muster.control.runtime.parallel import in_parallel
-
-_REASON_MAX = 1_024
 
 
 @dataclass(frozen=True)
@@ -189,25 +186,16 @@ class ActiveReplica:
         """
         if job.is_gone:
             return True
-        is_proven = attempt.has_proven_job and job.state is None
+        is_proven = attempt.has_proven_job and job.tags is None
         return is_proven or self.owns(self.jobs.tags(job.arn) if job.tags is None else job.tags, attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
-        """The CreateTrainingJob request of the last of `attempts`, or the document of its job on a cluster.
+        """The request for the job of the last of `attempts`.
 
         Raises:
-            LaunchRefusedError: the schema of such a job refuses the document.
+            LaunchRefusedError: its service would refuse it.
         """
-        plan, number, short = self.run.plan, attempts[-1].attempt, shortages(attempts)
-        if self.spec.backend is Backend.TRAINING_JOB:
-            return training_job_request(plan, self.rank, number, short)
-        # Not where a stack has no clusters: it would add to every cold start.
-        from muster.options.hyperpod.contract.job_document import ClusterJobError, cluster_job  # noqa: PLC0415
-
-        try:
-            return cluster_job(plan, self.rank, number, short)
-        except ClusterJobError as error:
-            raise LaunchRefusedError(FailureClass.INVALID_REQUEST, str(error)[:_REASON_MAX]) from None
+        return self.jobs.request(self.run.plan, self.rank, attempts[-1].attempt, shortages(attempts))
 
 
 class Runs:

@@ -39,7 +39,6 @@ from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
-from muster.options.hyperpod.control.cluster_look import note_look
 
 
 class AttemptRequest(TokenRequest):
@@ -210,7 +209,7 @@ def _launch(
         raise
     if created.is_new:
         note_launch(replica, current)
-        note_look(replica, created.job)
+        jobs.note(replica, created.job)
         _obey_fence(replica, current.job)
         return Launch.CREATED
     job = jobs.find(current.job)
@@ -245,13 +244,13 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
             "Start the run with another name."
         )
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
-    job = replica.jobs.explained(job, None)
+    job = replica.jobs.explained(job)
     seen = job.applied_to(current, stopping=False)
     # The call that created the job may have failed before it recorded the launch.
     note_launch(replica, seen)
     if job.end is not None:
         return seen
-    note_look(replica, job)
+    replica.jobs.note(replica, job)
     _obey_fence(replica, job.name)
     return Launch.ADOPTED
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from muster.contract.backend import Backend
+from muster.contract.errors import ConfigurationError
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
+from muster.contract.spec.cluster_parts import parts_of
 from muster.contract.spec.spec import Spec
-from muster.contract.training.clusters import Clusters
 from muster.control.jobs import Jobs
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
-    from muster.options.hyperpod.control.cluster_apis import ClusterApis
-    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
+    from collections.abc import Mapping
+
+    from muster.contract.run.attempt import Attempt
+    from muster.control.active_run import ActiveRun
+    from muster.control.aws.clients import Clients
+    from muster.control.control_plane import ControlPlane
+    from muster.control.react import Reaction
+    from muster.control.runtime.function_settings import FunctionEnvironment
 
 
 class PlacedJob(NamedTuple):
@@ -27,15 +35,62 @@ class PlacedJob(NamedTuple):
     job: ActiveJob
 
 
-class Backends:
-    """All services of a stack: the training jobs of its account and region, and the namespaces of its clusters."""
+class JobService(Protocol):
+    """A service beside SageMaker's training jobs that runs jobs of replicas, for one function of one stack."""
 
-    def __init__(self, training: Callable[[], Jobs], clusters: Clusters, apis: Callable[[], ClusterApis]) -> None:
-        """`training` and `apis` open the services when one is first used."""
+    patience: TimeBudget
+    """How long throttled calls are tried again."""
+
+    clearing: str
+    """What `clear_up` does, in words."""
+
+    def of(self, spec: Spec) -> Jobs:
+        """The jobs in the place that the planned `spec` of a rank names, always as the same object."""
+
+    def every(self) -> Collection[Jobs]:
+        """Those in all places of the stack."""
+
+    def prepare(self, plan: Plan, role_arn: str | None) -> None:
+        """Let the jobs of a run be created, before its plan is written; `role_arn`: the stack's role for them.
+
+        Raises:
+            SpecError: a place cannot be used.
+        """
+
+    def heed(self, plane: ControlPlane, event: Mapping[str, object], budget: TimeBudget) -> list[Reaction] | None:
+        """What was done about an event of EventBridge; None where it is not about this service."""
+
+    def conclude(self, plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
+        """See the ends of a stopped run's jobs that no event reports. An error here is not one of the stop."""
+
+    def last_lines(self, attempt: Attempt, count: int) -> list[str]:
+        """The last `count` lines of the log of an attempt that has ended."""
+
+    def clear_up(self, run: ActiveRun, budget: TimeBudget) -> None:
+        """Take back what `prepare` has made, once no job of the run is left."""
+
+    def sweep(
+        self, plane: ControlPlane, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
+    ) -> None:
+        """Take back what is left of runs that are not among `live_runs`, unless it is young."""
+
+
+@dataclass(frozen=True)
+class ServiceOffer:
+    """A backend of an option (the seam `control.backend`). Opening it is cheap: it imports what a call needs."""
+
+    backend: Backend
+    open: Callable[[Clients, FunctionEnvironment], JobService]
+
+
+class Backends:
+    """All services of a stack: the training jobs of its account and region, and those that options offer."""
+
+    def __init__(self, training: Callable[[], Jobs], clients: Clients, settings: FunctionEnvironment) -> None:
+        """`training` opens the training jobs when they are first used."""
         self._open_training = training
-        self.clusters = clusters
-        self._open_apis = apis
-        self._namespaces: dict[tuple[str, str], ClusterJobs] = {}
+        self._clients = clients
+        self._settings = settings
         self._patience = TimeBudget(-math.inf)
 
     @cached_property
@@ -44,9 +99,29 @@ class Backends:
         return self._open_training()
 
     @cached_property
-    def apis(self) -> ClusterApis:
-        """The APIs of the clusters."""
-        return self._open_apis()
+    def services(self) -> Mapping[Backend, JobService]:
+        """The other services."""
+        # Most runs have training jobs alone.
+        from muster.options import offers  # noqa: PLC0415
+
+        found = {
+            one.backend: one.open(self._clients, self._settings) for one in offers("control.backend", ServiceOffer)
+        }
+        for service in found.values():
+            service.patience = self._patience
+        return found
+
+    def service(self, backend: Backend) -> JobService:
+        """The service of a backend that is not SageMaker's training jobs.
+
+        Raises:
+            ConfigurationError: this installation of Muster lacks it.
+        """
+        found = self.services.get(backend)
+        if found is None:
+            message = f"This installation of Muster has no backend {backend}: deploy the stack with one that has it."
+            raise ConfigurationError(message)
+        return found
 
     @property
     def patience(self) -> TimeBudget:
@@ -57,26 +132,12 @@ class Backends:
     def patience(self, budget: TimeBudget) -> None:
         self._patience = budget
         self.training.patience = budget
-        for jobs in list(self._namespaces.values()):
-            jobs.patience = budget
+        for service in vars(self).get("services", {}).values():
+            service.patience = budget
 
     def of(self, spec: Spec) -> Jobs:
         """The service that runs the jobs of a replica; `spec` is that of its rank, as it was planned."""
-        asked = spec.hyperpod
-        if spec.backend is Backend.TRAINING_JOB or asked is None:
-            return self.training
-        return self.namespace(asked.cluster or "", asked.namespace or "")
-
-    def namespace(self, cluster: str, namespace: str) -> ClusterJobs:
-        """The jobs in a namespace of a cluster, always as the same object."""
-        found = self._namespaces.get((cluster, namespace))
-        if found is None:
-            from muster.options.hyperpod.control.cluster_jobs import ClusterJobs  # noqa: PLC0415 - not without clusters
-
-            found = ClusterJobs(self.apis, cluster, namespace)
-            found.patience = self._patience
-            found = self._namespaces.setdefault((cluster, namespace), found)
-        return found
+        return self.training if spec.backend is Backend.TRAINING_JOB else self.service(spec.backend).of(spec)
 
     def of_rank(self, plan: Plan, rank: int) -> Jobs:
         """The service that runs the jobs of replica `rank`."""
@@ -90,12 +151,11 @@ class Backends:
         used = (self.of_rank(plan, rank) for rank in range(plan.spec.replicas))
         return list({id(jobs): jobs for jobs in used}.values())
 
+    def beside_training(self, spec: Spec) -> list[JobService]:
+        """The services other than SageMaker's training jobs that ranks of `spec` use."""
+        used = {part.spec.backend for part in parts_of(spec)} - {Backend.TRAINING_JOB}
+        return [self.service(backend) for backend in sorted(used)]
+
     def every(self) -> list[Jobs]:
         """All services of the stack."""
-        places = ((cluster.name, namespace) for cluster in self.clusters.clusters for namespace in cluster.namespaces)
-        return [self.training, *(self.namespace(*place) for place in places)]
-
-    def of_cluster(self, name: str) -> list[ClusterJobs]:
-        """The jobs in all namespaces of a cluster; none where the stack does not have it."""
-        cluster = self.clusters.named(name)
-        return [] if cluster is None else [self.namespace(name, namespace) for namespace in cluster.namespaces]
+        return [self.training, *(jobs for service in self.services.values() for jobs in service.every())]

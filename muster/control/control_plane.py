@@ -23,7 +23,6 @@ from muster.control.runtime.time_budget import TimeBudget
 if TYPE_CHECKING:
     from muster.control.continuation_start import ContinuationStart
     from muster.control.stored_run_queue import RunQueue
-    from muster.options.hyperpod.control.cluster_apis import ClusterApis
 
 
 class ControlPlane:
@@ -70,12 +69,7 @@ class ControlPlane:
     @cached_property
     def backends(self) -> Backends:
         """All services that run jobs of replicas."""
-        return Backends(lambda: self.jobs, self.settings.clusters, self._cluster_apis)
-
-    def _cluster_apis(self) -> ClusterApis:
-        from muster.options.hyperpod.control.cluster_apis import ClusterApis  # noqa: PLC0415 - not without clusters
-
-        return ClusterApis(self.clients, self.settings.clusters)
+        return Backends(lambda: self.jobs, self.clients, self.settings)
 
     @cached_property
     def runs(self) -> Runs:

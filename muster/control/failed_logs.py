@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.contract import timestamps
+from muster.contract.backend import Backend
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.last_lines import LINES, Unread, kept_lines, to_read
 from muster.contract.run.result import ReplicaResult
@@ -33,21 +33,19 @@ def _of(unread: Unread, replicas: Sequence[ReplicaResult]) -> Attempt:
 
 def _read(run: ActiveRun, unread: Unread, attempt: Attempt) -> tuple[str, ...]:
     try:
-        written = _written(run, attempt)
+        written = _written(run, unread.rank, attempt)
     except Exception:
         logger.warning("the log of a job is left out of the result", extra={"job": unread.job}, exc_info=True)
         return ()
     return kept_lines(written, run.plan.spec.of_rank(unread.rank).environment)
 
 
-def _written(run: ActiveRun, attempt: Attempt) -> list[str]:
-    """The last lines of an attempt; none where the settings do not say where those of its cluster are."""
-    if attempt.cluster is None:
+def _written(run: ActiveRun, rank: int, attempt: Attempt) -> list[str]:
+    """The last lines of an attempt of replica `rank`."""
+    backend = run.plan.spec.of_rank(rank).backend
+    if backend is Backend.TRAINING_JOB:
         return run.logs.last_lines(attempt.job, LINES)
-    cluster = run.backends.clusters.named(attempt.cluster.cluster)
-    if cluster is None or cluster.log_group is None or attempt.ended_at is None:
-        return []
-    return run.logs.last_pod_lines(cluster.log_group, attempt.job, timestamps.parse(attempt.ended_at), LINES)
+    return run.backends.service(backend).last_lines(attempt, LINES)
 
 
 def _with_lines(replica: ReplicaResult, found: dict[tuple[int, int], tuple[str, ...]]) -> ReplicaResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pydantic import JsonValue
@@ -13,19 +13,18 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.orphans import ActiveJob
-from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
-    from muster.options.hyperpod.contract.job_state import JobState
-    from muster.options.hyperpod.contract.notices import EndNotice
+    from muster.contract.run.plan import Plan
+    from muster.control.active_run import ActiveReplica
 
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as its service shows it. The status is text, because SageMaker may add statuses."""
+    """A job as its service shows it, in SageMaker's form. The status is text, because SageMaker may add statuses."""
 
     name: str
     arn: str
@@ -39,10 +38,8 @@ class Job:
     billable_seconds: int | None
     """None for a job on a cluster, whose nodes are paid for in any case."""
     details: JobDetails = field(default_factory=JobDetails)
-    state: JobState | None = None
-    """What a cluster says of it; None for a training job, whose events carry its history."""
     tags: Mapping[str, str] | None = None
-    """Those that came with it; None for a training job, whose tags are asked for."""
+    """Those that came with it, where a name can be given again; None for a training job, whose tags are asked for."""
     is_gone: bool = False
     """Whether it is not there any more: this is what its absence means."""
 
@@ -63,25 +60,7 @@ class Job:
             "details": self.details if self.end else None,
         }
         seen = attempt.model_copy(update=update)
-        end = self.end
-        if self.state is not None:
-            # Not for training jobs: it would add to every cold start.
-            from muster.options.hyperpod.contract.job_history import with_state  # noqa: PLC0415
-            from muster.options.hyperpod.contract.job_state import (  # noqa: PLC0415
-                IMAGE_ERROR,
-                STARTUP_DEADLINE,
-                waits_for_image,
-            )
-
-            seen = with_state(seen, self.state, clock.now())
-            if (
-                end is not None
-                and end.secondary == STARTUP_DEADLINE
-                and any(waits_for_image(step.message) for step in attempt.history[-1:])
-            ):
-                # Its pods are gone by now; an earlier look has seen why they waited.
-                end = replace(end, secondary=IMAGE_ERROR)
-        return seen if end is None else seen.ended(end, self.changed_at, stopping=stopping)
+        return seen if self.end is None else seen.ended(self.end, self.changed_at, stopping=stopping)
 
 
 class Creation(NamedTuple):
@@ -114,6 +93,13 @@ class Jobs(Protocol):
     def place(self) -> str:
         """Where they are, for messages."""
 
+    def request(self, plan: Plan, rank: int, attempt: int, shortages: int) -> dict[str, JsonValue]:
+        """What `create` takes for the attempt `attempt` of replica `rank`; `shortages` (`contract.run.attempt`).
+
+        Raises:
+            LaunchRefusedError: the service would refuse it.
+        """
+
     def create(self, request: dict[str, JsonValue]) -> Creation:
         """Create a job. Not new where one of that name exists already (Muster's or not).
 
@@ -126,11 +112,11 @@ class Jobs(Protocol):
     def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
         """The job of that name, or None. `patience` replaces that of all calls."""
 
-    def explained(self, job: Job, notice: EndNotice | None) -> Job:
-        """`job` with the reason of its failure, where only its pods and its end notice know it."""
+    def explained(self, job: Job) -> Job:
+        """`job` with the reason of its failure, where `find` does not look for it."""
 
-    def is_running(self, job: Job) -> bool:
-        """Whether all pods of a job on a cluster run, as far as the cluster knows."""
+    def note(self, replica: ActiveReplica, job: Job | None) -> None:
+        """Write what a look has found into the replica's record, where no event of the service carries it."""
 
     def vanished(self, name: str) -> Job | None:
         """What it means that no job has this name any more, whose attempt was seen to have one. None: it is a lag."""

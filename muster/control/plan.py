@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from muster.contract.errors import Problem, RunNameTakenError, SpecError, Stated
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.cluster_parts import uses_cluster
+from muster.contract.spec.backend_rules import rules_for
 from muster.contract.spec.foreign_resources import foreign_resources
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
@@ -25,15 +24,11 @@ from muster.control.aws.clients import Clients
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
-from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from muster.contract.run.lineage import Lineage
+    from muster.control.backends import Backends
     from muster.control.spec_source import PreparedSpec
-    from muster.options.hyperpod.control.cluster_apis import ClusterApis
-
-# Of the function's minute: after that the workflow tries again.
-_CLUSTER_SECONDS = 20.0
 
 
 class PlanRequest(BaseModel):
@@ -57,9 +52,9 @@ class Deployment:
     package: ReplicaPackage
     clients: Clients
     replica_cap: int | None = None
-    apis: Callable[[], ClusterApis] | None = None
-    """Opens the APIs of the stack's clusters."""
+    backends: Backends | None = None
     pod_role_arn: str | None = None
+    """The role of jobs that are no training jobs."""
 
 
 def make_plan(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> Plan:
@@ -102,22 +97,11 @@ def _planned(store: DocumentStore, deployment: Deployment, request: PlanRequest)
     run = run_name(request.execution_name)
     lineage = None if spec.resume_from is None else _continued(store, spec, run, request.execution_arn)
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
-    _prepare_clusters(deployment, plan)
+    if deployment.backends is not None:
+        # Before the run has a plan: what is refused here is not planned.
+        for service in deployment.backends.beside_training(spec):
+            service.prepare(plan, deployment.pod_role_arn)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
-
-
-def _prepare_clusters(deployment: Deployment, plan: Plan) -> None:
-    """Let the run's jobs be created on its clusters, before it has a plan: what is refused there is not planned.
-
-    Raises:
-        SpecError: a cluster cannot be used.
-    """
-    if deployment.apis is None or not uses_cluster(plan.spec):
-        return
-    from muster.options.hyperpod.control.run_identity import RunIdentities  # noqa: PLC0415 - not without clusters
-
-    identities = RunIdentities(deployment.apis(), deployment.place.job_prefix)
-    identities.prepare(plan, deployment.pod_role_arn, TimeBudget.of(_CLUSTER_SECONDS))
 
 
 def _prepared(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
@@ -173,10 +157,8 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
     if spec.name is not None and spec.name != request.execution_name:
         found = f"{spec.name!r} in an execution named {request.execution_name!r}"
         problems.append(Problem("name", found, "leave it out, or use the same name for the execution"))
-    if uses_cluster(spec):
-        from muster.options.hyperpod.contract.cluster_rules import launch_name_problems  # noqa: PLC0415 - not without clusters
-
-        problems += launch_name_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
+    for rules in rules_for(spec):
+        problems += rules.launch_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
     problems += defaults.problems(spec, deployment.place.role_arn)
     if spec.source_dir is not None and not spec.delivered:
         remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"

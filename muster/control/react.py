@@ -36,6 +36,8 @@ from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 
+JOB_EVENT = "SageMaker Training Job State Change"
+"""The type of EventBridge's events about training jobs."""
 _TERMINAL = {status.value for status in JobStatus if status.is_terminal}
 # Per attempt: repeated interruptions must not let the record grow without limit.
 _HISTORY_MAX = 200

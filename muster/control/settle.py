@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from muster.contract.run.result import Result
-from muster.contract.spec.cluster_parts import uses_cluster
 from muster.control.active_run import ActiveRun
 from muster.control.aws.patience import patiently
 from muster.control.control_plane import ControlPlane
@@ -18,7 +18,6 @@ from muster.control.runtime.function import count, logger
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settlement import settle
 from muster.control.stop import stop_remaining
-from muster.options.hyperpod.control.cluster_rights import remove_rights
 
 R = TypeVar("R")
 
@@ -91,8 +90,8 @@ def finish_run(
         steps.do("mark its end as announced", run.documents.mark_announced)
     if verified is None:
         verified = steps.do("stop the jobs that are left", lambda: stop_remaining(run, steps.budget))
-    if verified and uses_cluster(run.plan.spec):
-        verified = steps.do("take the rights of its pods away", lambda: remove_rights(run, steps.budget))
+    for service in run.backends.beside_training(run.plan.spec) if verified else ():
+        verified = steps.do(service.clearing, partial(service.clear_up, run, steps.budget)) and verified
     continued_by = None
     if verified:
         continued_by = steps.answer("continue the run", lambda: plane.continuation_start.start_next(run, result))

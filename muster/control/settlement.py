@@ -202,7 +202,7 @@ def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attemp
     if job is None:
         return current
     if job.end is not None:
-        job = replica.jobs.explained(job, None)
+        job = replica.jobs.explained(job)
     return replica.without_secrets(job.applied_to(current, stopping=stopping))
 
 

@@ -13,12 +13,11 @@ from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
-from muster.contract.spec.cluster_parts import uses_cluster
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
-from muster.control.runtime.function import count, logger
-from muster.control.runtime.parallel import each_that_succeeds, in_another_order, in_parallel
+from muster.control.runtime.function import count
+from muster.control.runtime.parallel import in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
@@ -30,7 +29,6 @@ LISTING_SECONDS = 60.0
 # ListTrainingJobs is eventually consistent: one empty list may miss a job that was just created.
 _EMPTY_CHECKS = 2
 _REASON_MAX = 1_024
-_CONCLUSION_SECONDS = 30.0
 
 
 class StopRequest(BaseModel):
@@ -63,30 +61,9 @@ def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> b
         count("QuorumLost")
         plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
     stop_jobs(run, budget)
-    _conclude_on_clusters(plane, run, budget)
+    for service in run.backends.beside_training(run.plan.spec):
+        service.conclude(plane, run, budget)
     return True
-
-
-def _conclude_on_clusters(plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
-    """Wait a little for the ends of jobs on clusters: nothing reports that of a job whose pods have never run.
-
-    An error here is not one of the stop: the re-arm finds the same ends.
-    """
-    if not uses_cluster(run.plan.spec):
-        return
-    from muster.options.hyperpod.control.cluster_look import look_until_ended  # noqa: PLC0415 - not without clusters
-
-    errors: list[str] = []
-    seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)
-
-    def conclude(replica: ActiveReplica) -> None:
-        record = replica.record().record
-        if replica.spec.backend is Backend.HYPERPOD and record is not None and record.decision is None:
-            look_until_ended(plane, replica, record.current, seconds)
-
-    each_that_succeeds(conclude, run.replicas, errors, lambda replica: f"replica {replica.rank}")
-    if errors:
-        logger.warning("ends on clusters are left to the re-arm", extra={"errors": errors})
 
 
 class StillRunningError(Exception):

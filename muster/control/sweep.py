@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,7 +27,6 @@ from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import each_that_succeeds, in_another_order
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.control.cluster_rights import sweep_rights
 
 R = TypeVar("R")
 
@@ -90,8 +90,9 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     unfenced = found.unknown | {_name(one) for one in missed} - set(fenced)
     orphans = _tried(lambda: jobs.stop(suspects, share, unfenced), StoppedOrphans(), errors)
     settled = _complete(plane, missed, budget, errors)
-    if plane.settings.clusters.clusters:
-        _tried(lambda: sweep_rights(plane, executions.live_runs, request.young_seconds, errors), None, errors)
+    for service in plane.backends.services.values():
+        clear = partial(service.sweep, plane, executions.live_runs, request.young_seconds, errors)
+        _tried(clear, None, errors)
     return Swept(settled, orphans.stopped, orphans.foreign, tuple(errors), orphans.left)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from muster.options.hyperpod.local.cluster_settings import ClusterSettings
+from muster.local.service.option_services import option_services
 
 DEFAULT_PORT = 4570
 DEFAULT_REGION = "us-east-1"
@@ -37,7 +38,16 @@ class Settings(BaseModel):
     """Functions that run at once, each in a process; further invocations are queued."""
     call_rates: bool = True
     """Whether calls are throttled by the rates of `call_rates.py`, or only by those that are set later."""
-    hyperpod: ClusterSettings | None = None
-    """A HyperPod cluster; none without it."""
+    services: Mapping[str, SerializeAsAny[BaseModel]] = Field(default_factory=dict)
+    """Settings of the services that options add, by name, as `{"hyperpod": ClusterSettings()}`: only these run."""
     end_with_parent: bool = False
     """Stop when the standard input is closed: when the process that started the service has ended."""
+
+    @field_validator("services", mode="before")
+    @classmethod
+    def _known_services(cls, found: Mapping[str, object]) -> dict[str, BaseModel]:
+        offered = option_services()
+        if unknown := sorted(found.keys() - offered):
+            message = f"no option adds {', '.join(unknown)}; there are: {', '.join(offered) or 'none'}"
+            raise ValueError(message)
+        return {name: offered[name].settings.model_validate(values) for name, values in found.items()}

@@ -6,8 +6,7 @@ from urllib.parse import quote
 
 from muster.contract.aws.partitions import console_base
 from muster.contract.layout import split_s3_uri
-from muster.contract.names import TRAINING_LOG_GROUP
-from muster.options.hyperpod.contract.pod_log_lines import LOG_GROUPS
+from muster.contract.names import CLUSTER_LOG_GROUPS, TRAINING_LOG_GROUP
 from muster.report.page_model import Links
 
 # The console's own encoding.
@@ -35,7 +34,7 @@ def with_clusters(links: Links, execution_arn: str) -> Links:
     clusters = {
         "cluster": f"{base}/sagemaker/home?region={region}#/cluster-management/{{cluster}}",
         # The name of a log group ends with the id of its cluster, which is not known here.
-        "cluster_logs": f"{groups}{quote(LOG_GROUPS, safe='').replace('%', '$25')}{{cluster}}",
+        "cluster_logs": f"{groups}{quote(CLUSTER_LOG_GROUPS, safe='').replace('%', '$25')}{{cluster}}",
     }
     return links.model_copy(update=clusters)
 

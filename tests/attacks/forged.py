@@ -9,10 +9,11 @@ from muster.client.logs.log_lines import LogEvent, LogQuery
 from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit, parse_commit
 from muster.contract.run.model import ModelManifest
-from muster.control.look import heed_notices
+from muster.contract.run.notices import Notice
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import Notice
+from muster.options.hyperpod.client.cluster_logs import read_pod_line
 from muster.options.hyperpod.contract.pod_log_lines import STREAMS, line_head, parse_line
+from muster.options.hyperpod.control.heeding import heed_notices
 from tests.attacks.attempts import Tries, Try
 from tests.memory.harness import CLUSTER_SPEC, ControlHarness
 
@@ -89,7 +90,7 @@ def logs() -> Tries:
         message = json.dumps({"log": line, "kubernetes": {"pod_name": writer or "none"}})
         yield Try(f"line of {writer!r} as {job}", parse_line(message) is not None)
         other = f"{line_head('muster-attacker-r0-a1', 0)}{line}"
-        found = list(query.lines([LogEvent("1", 1, f"{STREAMS}/i-1", other)]))
+        found = list(query.lines([read_pod_line(LogEvent("1", 1, f"{STREAMS}/i-1", other))]))
         yield Try(f"a head of {job} behind the own one", bool(found))
     stream = f"{jobs[0]}/algo-1-1700000000"
     yield Try("a line of its own", bool(list(query.lines([LogEvent("1", 1, stream, "x")]))), is_own=True)

@@ -10,8 +10,8 @@ import pytest
 from muster import Backend, Muster, Run, RunStatus
 from muster.contract.run.result import Result, Verdict
 from muster.local.faults import LostNode
+from muster.options.hyperpod.client.checks import ClusterChecks
 from muster.options.hyperpod.client.cluster_api import ClusterApi
-from muster.options.hyperpod.client.cluster_checks import ClusterChecks
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome
 from muster.options.verify.client.verified_stack import Account
 from tests.plugins.cluster_stack import CLUSTER, ClusterStack

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from tests.exploration.defects import DEFECTS, find
@@ -34,12 +35,11 @@ def main() -> bool:
     parser.add_argument("--show", type=int, metavar="SEED", help="show one schedule")
     parser.add_argument("--front-end", choices=FRONT_ENDS, help="train all schedules with this one")
     options = parser.parse_args()
-    with simulated():
-        if options.show is not None:
-            return _show(options.show, options.front_end)
-        if options.schedules == "defects":
-            found = (find(defect, range(SCHEDULES_MAX)) for defect in DEFECTS.values())
-            return told_defects(list(DEFECTS), found)
+    if options.show is not None:
+        return _show(options.show, options.front_end)
+    if options.schedules == "defects":
+        with ProcessPoolExecutor(options.workers, initializer=_freeze) as pool:
+            return told_defects(list(DEFECTS), pool.map(_found, DEFECTS))
     seeds = range(options.seed, options.seed + int(options.schedules))
     tally = tallied(partial(_explore, front_end=options.front_end), seeds, options.workers, _freeze)
     # Some transitions are of one front end alone.
@@ -51,6 +51,11 @@ def _freeze() -> None:
     import tests.exploration.torchft_trainer  # noqa: F401, PLC0415
 
     gc.freeze()
+
+
+def _found(defect: str) -> tuple[int, str] | None:
+    with simulated():
+        return find(DEFECTS[defect], range(SCHEDULES_MAX))
 
 
 def _explore(seeds: Sequence[int], front_end: str | None) -> Tally:

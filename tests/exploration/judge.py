@@ -196,6 +196,8 @@ def _is_explained_failure(world: World, message: str) -> bool:
     if "is damaged" in message:
         # The only complete snapshot is damaged in the bucket: it cannot be loaded until a newer one is complete.
         return any(key.startswith((rendezvous_keys.SNAPSHOTS, rendezvous_keys.REDUCED)) for key in setting.poisoned)
+    if "has been damaged" in message:
+        return any(key.startswith(rendezvous_keys.CONTRIBUTIONS) for key in setting.poisoned)
     return False
 
 
@@ -215,7 +217,7 @@ def _unfinished(world: World) -> list[str]:
     """No process waits for ever, and every rank that was not lost for good trains to the end.
 
     Except where the only complete snapshot is damaged in the bucket: a rank that has to load it is lost. And except
-    where a rank has no rerun left because a round needs a contribution that is unusable.
+    where a rank has no rerun left because a round needs a contribution that is unusable: the others wait for it.
     """
     if world.seen["ended: damaged"]:
         return []
@@ -226,8 +228,10 @@ def _unfinished(world: World) -> list[str]:
         for process in lasts.values()
         if process.ended and not process.killed and not ended_well(world.processes, process.rank)
     ]
-    if not world.setting.reruns or (_lacks_quorum(world) and any(_is_hopeless(process) for process in unfinished)):
+    if not world.setting.reruns:
         return waiting
+    if _lacks_quorum(world) and any(_is_hopeless(process) for process in unfinished):
+        return []
     return waiting + [f"rank {process.rank} never ends well: {process.error!r}" for process in unfinished]
 
 

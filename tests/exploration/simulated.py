@@ -52,7 +52,7 @@ class Folder:
         self.adopt((round_, self._contributor.epoch), state)
 
     def adopt(self, saved: State, state: bytes | memoryview) -> None:
-        kept = kept_beside(self._states, saved, self._kept - 1)
+        kept = kept_beside(self._states, saved, self._kept - 1, self._contributor.counted(saved[0] - 1))
         for other in self._states.keys() - kept:
             del self._states[other]
         self._states[saved] = bytes(state)

@@ -19,8 +19,8 @@ import numpy as np
 from greenlet import getcurrent
 
 from muster.contract.run.commit import Commit
+from muster.contract.run.notices import NOTICES, Notice, NoticeKind
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.options.hyperpod.contract.notices import NOTICES, Notice, NoticeKind
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.group.inner_group import InnerGroup
@@ -728,6 +728,7 @@ _ENDS = {
     "participants; missing": "no quorum in time",
     "can no longer reach": "no quorum possible",
     "is damaged": "damaged",
+    "has been damaged": "own contribution damaged",
     "its machine may be faulty": "other bits",
 }
 _KINDS = {

@@ -11,6 +11,7 @@ import pytest
 from muster.replica.codecs.base import Dither, Payload
 from muster.replica.codecs.plain import Fp32
 from muster.replica.replica_errors import DivergedError, RendezvousError
+from muster.replica.rounds import agreement
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_header, encode
 from muster.replica.wire.headers import ContributionHeader
@@ -120,6 +121,29 @@ def test_a_poisoned_contribution_excludes_its_sender_from_the_round(
     assert (run.commit(3).excluded_before, run.commit(3).excluded_total) == (excluded, 1)
     assert [item.rank for item in excluded] == [1]
     assert reason in excluded[0].reason
+
+
+def test_the_others_wait_for_a_replica_whose_contribution_is_damaged_and_is_contributed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "WAITING_LOGGED_SECONDS", 0.3)
+    run = Run(tmp_path, rounds=3)
+    damaging = Faults(rewrite=lambda key, body: flipped(30)(body) if key == POISONED else body)
+    sender = run.start(1, faults=damaging)
+
+    def after_its_end(round_: int) -> None:
+        # The sender, which judges its own contribution as sound, would commit the round with three.
+        if round_ == 2:
+            sender.join()
+
+    others = [run.start(0), run.start(2, before_step=after_its_end)]
+    sender.join()
+    assert isinstance(sender.error, RendezvousError)
+    assert "to round 2 has been damaged: the header's checksum does not match" in str(sender.error)
+    peers = [run.start(1, attempt=2), *others]
+    with all_ended(peers):
+        assert len({peer.parameters() for peer in peers}) == 1
+    assert [_members(run, round_) for round_ in (1, 2, 3)] == [[0, 1, 2]] * 3
 
 
 def test_more_poisoned_contributions_than_one_amendment_names_are_all_left_out(tmp_path: Path) -> None:

@@ -143,6 +143,14 @@ def test_of_the_states_of_a_round_the_one_that_counts_is_loaded(tmp_path: Path) 
     assert {checkpoints.load(4) for checkpoints in loaded.values()} == {before}
 
 
+def test_the_state_that_counts_outlives_later_processes_of_its_round(tmp_path: Path) -> None:
+    Checkpoints(tmp_path, "trainer", contributor=Claimed(1)).save(5, b"counts")
+    Checkpoints(tmp_path, "trainer", contributor=Claimed(2, 1)).save(5, b"too late")
+    for epoch in (3, 4):
+        Checkpoints(tmp_path, "trainer", contributor=Claimed(epoch, 1)).save(6, b"of an open round")
+    assert Checkpoints(tmp_path, "trainer", contributor=Claimed(5, 1)).load(5) == (5, b"counts")
+
+
 def test_states_that_an_earlier_version_saved_are_read_and_then_replaced(tmp_path: Path) -> None:
     for earlier in ("trainer-00000001.ckpt", "trainer-0.ckpt"):
         folder = tmp_path / earlier

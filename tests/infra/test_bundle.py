@@ -24,7 +24,7 @@ from muster.infra.deploy.bundle import build_bundle, build_replica_package
 from muster.infra.deploy.bundled_models import OPERATIONS
 from muster.infra.deploy.function_dependencies import BundleError
 from muster.infra.settings.stack_settings import Platform
-from tests.support.handlers import ENVIRONMENT
+from tests.support.handlers import ENVIRONMENT, HANDLERS
 from tests.support.template import ROOT
 
 MIB = 1024 * 1024
@@ -137,7 +137,7 @@ def test_it_is_small_enough_to_start_fast_and_built_for_where_it_runs(aws: Path,
 
 def test_every_handler_imports_from_the_bundle_alone(unpacked: Path) -> None:
     # -S: the virtual environment cannot help.
-    handlers = ", ".join(f"lambdas.{path.stem}" for path in sorted((ROOT / "lambdas").glob("[a-z]*.py")))
+    handlers = ", ".join(f"lambdas.{name}" for name in HANDLERS)
     program = (
         f"import sys; sys.path.insert(0, {str(unpacked)!r}); import {handlers}, boto3, pydantic;"
         f"print({{m.__file__.startswith({str(unpacked)!r}) for m in ({handlers}, boto3, pydantic)}})"
@@ -192,9 +192,7 @@ def test_the_replica_package_has_whatever_it_imports_and_whatever_trainers_impor
         inside = {name: archive.read(name).decode() for name in held - {"muster/__init__.py"}}
     modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in held}
     shown = re.findall(r"^from (muster\.\w+) import", read_all("docs/*.md", "README.md"), re.MULTILINE)
-    written = read_all(
-        "muster/client/starter/templates/*.py", "examples/frameworks/*.py", "examples/char_gpt/trainer.py"
-    )
+    written = read_all("muster/**/templates/*.py", "examples/frameworks/*.py", "examples/char_gpt/trainer.py")
     used = {*re.findall(r"from (muster\.\w+) import", written), *shown}
     assert {"muster.huggingface", "muster.lightning", "muster.torch", "muster.torchft"} <= used
     # For the machine that starts runs, not for a replica.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,6 +12,8 @@ from unittest.mock import patch
 from urllib.parse import quote_plus
 
 from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.backend import Backend
+from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
 from muster.contract.run.result import Result
@@ -25,7 +27,6 @@ from muster.control.aws.executions import Executions
 from muster.control.aws.launcher_sessions import Launcher
 from muster.control.aws.task_tokens import caught_error, workflow_state
 from muster.control.control_plane import ControlPlane
-from muster.control.look import heed_cluster, heed_notices
 from muster.control.plan import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
 from muster.control.replica_package import ReplicaPackage
@@ -33,8 +34,9 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import EndNotice, Notice, NoticeKind
-from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, cluster_of, notices_of
+from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, notices_of
+from muster.options.hyperpod.control.cluster_clients import ClusterClients
+from muster.options.hyperpod.control.heeding import heed_notices
 from tests.memory.cloud import ACCOUNT, MemoryCloud
 from tests.memory.kubernetes import Cluster
 from tests.memory.workflow import Answer
@@ -62,18 +64,13 @@ class MemoryClients(Clients):
     def __init__(self, cloud: MemoryCloud, services: tuple[Service, ...] = get_args(Service)) -> None:
         # Clients keeps each client in the attribute of its name: one that is there already is not made.
         # That of the logs is made when it is used, by whatever function.
-        # So is that of EKS.
-        opened = {name: cloud.client(name) for name in (*services, "logs", "eks")}
+        opened = {name: cloud.client(name) for name in (*services, "logs")}
         vars(self).update(opened, cloud=cloud)
 
-    def cluster_transport(self, endpoint: str, authority: str) -> Any:
-        """The API of a cluster."""
-        assert authority == "PEM"
-        return self.cloud.kubernetes.transport(endpoint)
-
-    def cluster_token(self, eks_cluster: str) -> str:
-        """A new token."""
-        return str(self.cloud.kubernetes.token(eks_cluster))
+    def part(self, kind: Callable[[Clients], Any]) -> Any:
+        """What calls clusters, in memory."""
+        assert kind is ClusterClients
+        return MemoryClusterClients(self.cloud)
 
     def sagemaker_in(self, credentials: CredentialsTypeDef) -> Any:
         """SageMaker in a session."""
@@ -84,6 +81,23 @@ class MemoryClients(Clients):
         # It would be made during an event, which costs time.
         assert name not in get_args(Service) or name in found, f"the function did not open a client of {name}"
         return super().__getattribute__(name)
+
+
+class MemoryClusterClients:
+    """With what a function calls the clusters of an AWS in memory."""
+
+    def __init__(self, cloud: MemoryCloud) -> None:
+        self._cloud = cloud
+        self.eks = cloud.client("eks")
+
+    def transport(self, endpoint: str, authority: str) -> Any:
+        """The API of a cluster."""
+        assert authority == "PEM"
+        return self._cloud.kubernetes.transport(endpoint)
+
+    def token(self, eks_cluster: str) -> str:
+        """A new token."""
+        return str(self._cloud.kubernetes.token(eks_cluster))
 
 
 class ControlHarness:
@@ -115,7 +129,7 @@ class ControlHarness:
             StackDefaults(clusters=stack_clusters),
             ReplicaPackage(PACKAGE),
             self.plane.clients,
-            apis=lambda: self.plane.backends.apis,
+            backends=self.plane.backends,
             pod_role_arn=POD_ROLE if clusters else None,
         )
         self._retries = itertools.count()
@@ -222,9 +236,10 @@ class ControlHarness:
     def heed(self, event: dict[str, Any], seconds: float = 280.0) -> list[str]:
         """Let react get an event of a topic, or of HyperPod; what it did about it."""
         budget = TimeBudget.of(seconds)
-        if (cluster := cluster_of(event)) is not None:
-            return [reaction.what for reaction in heed_cluster(self.plane, cluster, budget)]
-        return [one.what for one in heed_notices(self.plane, notices_of(event, self.cloud.bucket), budget)]
+        reactions = self.plane.backends.service(Backend.HYPERPOD).heed(self.plane, event, budget)
+        if reactions is None:
+            reactions = heed_notices(self.plane, notices_of(event, self.cloud.bucket), budget)
+        return [reaction.what for reaction in reactions]
 
     def deliver(self) -> list[str]:
         """Let react see every event of a training job that is on its way; what it did about each."""

@@ -53,7 +53,7 @@ class ClusterStack:
 @pytest.fixture(scope="session")
 def cluster_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """An embedded cloud with a HyperPod cluster for the whole session; tests keep apart by names."""
-    settings = fast_settings(hyperpod=CLUSTER, code=(PROGRAMS, ROOT))
+    settings = fast_settings(services={"hyperpod": CLUSTER}, code=(PROGRAMS, ROOT))
     with LocalCloud.start(tmp_path_factory.mktemp("cluster_cloud"), settings) as running:
         yield running
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.notices import NOTICES
 from muster.contract.training.clusters import Cluster, Clusters
-from muster.options.hyperpod.contract.notices import NOTICES
 from tests.memory.harness import node_event, sns_event
 from tests.memory.kubernetes import phase
 from tests.simulation.lives import Fate, Life, job_parts, manifest_archive

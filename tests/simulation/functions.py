@@ -28,6 +28,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel
 
 import muster.control
+import muster.options.hyperpod.control
 from muster.client.aws import recorded_runs
 from muster.client.runs import run_list, run_progress
 from muster.contract.document import StoredDocument
@@ -43,6 +44,7 @@ from tests.memory.cloud import ACCOUNT, REGION
 from tests.simulation.defects import ROOT, source
 from tests.simulation.kernel import Activity, Killed
 from tests.simulation.transitions import of_answer
+from tests.support.handlers import handler_path
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -293,7 +295,7 @@ class _Handler(NamedTuple):
 
 @cache
 def _handler(name: str) -> _Handler:
-    path = f"lambdas/{name}.py"
+    path = handler_path(name)
     tree = ast.parse(source(path))
     shared = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom | ast.ClassDef)]
     # Their annotations are texts, as in the module.
@@ -347,18 +349,28 @@ class SimulatedClients:
     def drop_connections(self) -> None:
         """Nothing: it has none."""
 
+    def part(self, _kind: Any) -> SimulatedClusterClients:
+        return SimulatedClusterClients(self._world)
+
+    def sagemaker_in(self, credentials: Any) -> Any:
+        return self._world.cloud.client("sagemaker", credentials["AccessKeyId"])
+
+
+class SimulatedClusterClients:
+    """With what a function calls clusters."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
     @property
     def eks(self) -> Any:
         return self._world.cloud.client("eks")
 
-    def cluster_transport(self, endpoint: str, authority: str) -> Any:
+    def transport(self, endpoint: str, _authority: str) -> Any:
         return self._world.cloud.transport(endpoint)
 
-    def cluster_token(self, eks_cluster: str) -> str:
+    def token(self, eks_cluster: str) -> str:
         return self._world.cloud.kubernetes.token(eks_cluster)
-
-    def sagemaker_in(self, credentials: Any) -> Any:
-        return self._world.cloud.client("sagemaker", credentials["AccessKeyId"])
 
 
 # --- in place of the machine ------------------------------------------------------------------------
@@ -537,7 +549,10 @@ def installed(world: World) -> Iterator[None]:
 @cache
 def _modules(*_: object) -> tuple[Any, ...]:
     """The modules of the control plane that log, count or draw: all are imported now."""
-    for found in pkgutil.walk_packages(muster.control.__path__, "muster.control."):
-        importlib.import_module(found.name)
-    found = [module for name, module in list(sys.modules.items()) if name.startswith("muster.control")]
+    parts = [muster.control, muster.options.hyperpod.control]
+    for part in parts:
+        for one in pkgutil.walk_packages(part.__path__, f"{part.__name__}."):
+            importlib.import_module(one.name)
+    heads = tuple(part.__name__ for part in parts)
+    found = [module for name, module in list(sys.modules.items()) if name.startswith(heads)]
     return tuple(module for module in found if {"logger", "metrics", "random"} & vars(module).keys())

@@ -33,6 +33,7 @@ def groups() -> list[Group]:
             paths=["tests/faults/test_rendezvous_interleavings.py", "tests/torch/test_explored_torchft.py"],
             environment=SEEDS,
         ),
+        Group("options", ["tests.options"]),
         Group("hangs", ["tests.simulation", "hangs"]),
         Group("simulation-defects", ["tests.simulation", "defects"]),
         Group("exploration-defects", ["tests.exploration", "defects"]),

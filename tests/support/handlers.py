@@ -12,6 +12,7 @@ from muster.control.aws.clients import Clients, Service
 from muster.control.runtime.function import metrics
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.memory.harness import LAUNCHER_ROLE, ROLE, ControlHarness, MemoryClients
+from tests.support.source_patch import ROOT
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
 ENVIRONMENT = {
@@ -24,6 +25,18 @@ ENVIRONMENT = {
     "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE,
     "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
 }
+
+_PATHS = sorted([*ROOT.glob("lambdas/[a-z]*.py"), *ROOT.glob("muster/options/*/lambdas/[a-z]*.py")])
+HANDLERS = {
+    path.stem: "muster." + ".".join(path.with_suffix("").relative_to(ROOT).parts).removeprefix("muster.")
+    for path in _PATHS
+}
+"""The modules of all handlers, by the names of their functions."""
+
+
+def handler_path(name: str) -> str:
+    """The file of a handler."""
+    return next(str(path.relative_to(ROOT)) for path in _PATHS if path.stem == name)
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ def loader(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Callable
     def load(name: str, **variables: str) -> Handler:
         for variable, value in {**harness.environment, **ENVIRONMENT, **variables}.items():
             monkeypatch.setenv(variable, value)
-        spec = importlib.util.find_spec(f"muster.lambdas.{name}")
+        spec = importlib.util.find_spec(HANDLERS[name])
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from botocore.config import Config
 
@@ -17,8 +17,10 @@ from muster.client.aws.workflow_executions import WorkflowExecutions
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession
-    from muster.client.aws.log_events import HyperPodClusters, LogEvents
+    from muster.client.aws.log_events import LogEvents
     from muster.client.aws.recorded_runs import EndedDays, RollUps
+
+P = TypeVar("P")
 
 
 class Cloud:
@@ -41,6 +43,7 @@ class Cloud:
         self.jobs = TrainingJobs(connection)
         self.objects = BucketObjects(connection)
         self.dead_letters = DeadLetterQueue(connection)
+        self._parts: dict[object, object] = {}
 
     # What few commands use is imported when it is used.
     @cached_property
@@ -58,18 +61,17 @@ class Cloud:
         return EndedDays(self.objects)
 
     @cached_property
-    def clusters(self) -> HyperPodClusters:
-        """The HyperPod clusters of the account."""
-        from muster.client.aws.log_events import HyperPodClusters  # noqa: PLC0415
-
-        return HyperPodClusters(self.connection)
-
-    @cached_property
     def logs(self) -> LogEvents:
         """The lines in CloudWatch Logs."""
         from muster.client.aws.log_events import LogEvents  # noqa: PLC0415
 
         return LogEvents(self.connection)
+
+    def part(self, kind: Callable[[Connection], P]) -> P:
+        """What an option asks of AWS, made with this connection; always the same object."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self.connection)
+        return cast("P", self._parts[kind])
 
     @property
     def stack(self) -> Stack:

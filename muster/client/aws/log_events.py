@@ -1,4 +1,4 @@
-"""Calls to CloudWatch Logs, within the rate that it allows; and where the logs of a HyperPod cluster are."""
+"""Calls to CloudWatch Logs, within the rate that it allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.logs.log_lines import LogEvent, LogSource
-from muster.options.hyperpod.contract.pod_log_lines import LOG_GROUPS
 
 # FilterLogEvents: 5 calls per second in an account and region.
 _CALLS_PER_SECOND = 5.0
@@ -49,7 +48,7 @@ class _Pattern(TypedDict, total=False):
 
 
 class LogEvents:
-    """The log events of jobs. All training jobs of an account share one log group; each cluster has one of its own."""
+    """The log events of jobs. All training jobs of an account share one log group."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -86,28 +85,3 @@ class LogEvents:
                 # SageMaker creates the log group with the first job of an account, a log agent with the first line.
                 if error_code(error) != "ResourceNotFoundException":
                     raise
-
-
-class HyperPodClusters:
-    """The clusters of the account, each asked for once. Their Kubernetes API is never called from here."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._log_groups: dict[str, str | None] = {}
-
-    def log_group(self, cluster: str) -> str | None:
-        """The log group of the cluster of this name; None where there is no such cluster."""
-        if cluster not in self._log_groups:
-            self._log_groups[cluster] = self._find(cluster)
-        return self._log_groups[cluster]
-
-    def _find(self, cluster: str) -> str | None:
-        with translated():
-            try:
-                found = self._connection.sagemaker.describe_cluster(ClusterName=cluster)
-            except AwsError as error:
-                if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
-                    raise
-                return None
-        # arn:aws:sagemaker:REGION:ACCOUNT:cluster/ID, with an id that is not the name.
-        return f"{LOG_GROUPS}{cluster}/{found['ClusterArn'].rpartition('/')[2]}"

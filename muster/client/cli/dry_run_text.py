@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from muster.client.backends import client_backends
 from muster.client.cli.columns import columns
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
-from muster.options.hyperpod.contract.pod_bootstrap import POD_COMMAND
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup, Request
     from muster.client.launch.estimate import ClusterShare, Cost, Quota
-
-
-# The program in one line of JSON would fill a screen.
-_PROGRAM = POD_COMMAND[-1]
-_BOOTSTRAP = "<Muster's bootstrap: muster plan --json shows it>"
 
 
 def dry_run_text(dry: DryRun, *, requests: bool = False) -> str:
@@ -52,6 +47,7 @@ def _dry_run_lines(dry: DryRun, *, requests: bool) -> Iterator[str]:
         yield "Needed of clusters:"
         yield from (f"  {_share(share)}" for share in dry.clusters)
     yield from _cost_lines(dry.cost)
+    long = {text: short for backend in client_backends().values() for text, short in backend.shortened().items()}
     for group in dry.groups:
         ranks = _ranks(group)
         differ = "in the rank and the values of the sweep" if dry.sweep else "in the rank only"
@@ -60,18 +56,18 @@ def _dry_run_lines(dry: DryRun, *, requests: bool) -> Iterator[str]:
         end = ":" if requests else "."
         yield f"The {what} of rank {ranks[0]}{others}, {_size(group)}{_where(group)}{end}"
         if requests:
-            yield json.dumps(_shortened(dry.requests[ranks[0]]), indent=2)
+            yield json.dumps(_shortened(dry.requests[ranks[0]], long), indent=2)
     if not requests:
         yield "`muster plan --requests` shows the requests themselves."
 
 
-def _shortened(request: JsonValue) -> JsonValue:
-    """A request without the text of the program that starts Muster in a pod."""
+def _shortened(request: JsonValue, long: Mapping[str, str]) -> JsonValue:
+    """A request with other words for `long` texts."""
     if isinstance(request, dict):
-        return {name: _shortened(value) for name, value in request.items()}
+        return {name: _shortened(value, long) for name, value in request.items()}
     if isinstance(request, list):
-        return [_shortened(item) for item in request]
-    return _BOOTSTRAP if request == _PROGRAM else request
+        return [_shortened(item, long) for item in request]
+    return long.get(request, request) if isinstance(request, str) else request
 
 
 def _named(names: list[str], kind: str, where: str = "") -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from muster.client.cli.json_answers import StarterWritten
 from muster.client.cli.option_groups import Json
 from muster.client.cli.output import print_answer
 from muster.client.client_errors import FilesExistError, SpecWriteError, UsageError, os_reason
-from muster.client.starter.frameworks import Framework, Kind
+from muster.client.starter.frameworks import PYTORCH, Kind, all_starters
 from muster.client.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 _REPLICAS = 4
+if TYPE_CHECKING:
+    Framework = str
+else:
+    # Which ones there are depends on the options; Typer shows the members of an enumeration as the choices.
+    Framework = StrEnum("Framework", {name: name for name in all_starters()})
 
 
 def init(
@@ -68,7 +74,7 @@ def init(
         wish = _asked()
     else:
         wish = Wish(
-            framework=framework or Framework.PYTORCH,
+            framework=framework or PYTORCH,
             kind=kind or Kind.FUNCTION,
             data=data,
             replicas=_REPLICAS if replicas is None else replicas,
@@ -91,18 +97,17 @@ def init(
 
 def _asked() -> Wish:
     """What the user answers, question by question."""
-    from muster.client.starter.frameworks import STARTERS  # noqa: PLC0415
     from muster.client.starter.starter_files import Wish  # noqa: PLC0415
 
     typer.echo("What do the replicas run?")
     typer.echo("  function  a function with which all replicas train one model")
     typer.echo("  script    a program that each replica runs by itself")
     kind = Kind(_choice("Kind", Kind, Kind.FUNCTION.value))
-    framework = Framework.PYTORCH
+    framework = PYTORCH
     if kind is Kind.FUNCTION:
-        for name, starter in STARTERS.items():
+        for name, (starter, _) in all_starters().items():
             typer.echo(f"  {name:<12} {starter.words}")
-        framework = Framework(_choice("Framework", Framework, Framework.PYTORCH.value))
+        framework = _choice("Framework", all_starters(), PYTORCH)
     data = typer.prompt("Data in S3 (s3://bucket/prefix/, or nothing for made-up data)", default="", show_default=False)
     replicas = typer.prompt("Replicas", default=_REPLICAS, type=int)
     return Wish(framework=framework, kind=kind, data=data.strip() or None, replicas=replicas)

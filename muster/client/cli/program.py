@@ -75,10 +75,6 @@ _COMMANDS = {
         "muster.client.cli.policy_command:policy",
         "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
     ),
-    "verify": CommandRow(
-        "muster.options.verify.client.verify_command:verify",
-        "Check the stack, the account and what Muster assumes of AWS, with a run of two small replicas.",
-    ),
     "faults": CommandRow(
         "muster.local.commands.fault_commands:app", "Inject faults into the embedded cloud.", extra="local"
     ),

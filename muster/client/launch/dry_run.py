@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
+from muster.client.backends import client_backend, client_backends
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
@@ -36,7 +37,6 @@ from muster.contract.timestamps import Timestamp
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.contract.training.overrides import override_of
 from muster.contract.training.ranks import show_ranks
-from muster.options.hyperpod.contract.job_document import drafted_job
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
@@ -199,8 +199,7 @@ def dry_run(
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, prices),
-            *_paid_anyway(ranks),
-            *_without_queue(ranks),
+            *(remark for backend in client_backends().values() for remark in backend.remarks(ranks)),
             *_lost_with_instance(ranks),
             *_needs_between_instances(ranks),
             *_kept_for_a_rerun(complete),
@@ -236,32 +235,10 @@ def _open_model(spec: Spec) -> list[str]:
 
 def _request(plan: Plan, rank: int) -> Request:
     """What the first attempt of a rank sends."""
-    if plan.spec.of_rank(rank).backend is Backend.HYPERPOD:
-        return drafted_job(plan, rank, attempt=1)
-    return training_job_request(plan, rank, attempt=1)
-
-
-def _paid_anyway(ranks: Iterable[Spec]) -> list[str]:
-    """What the cost of replicas on clusters means."""
-    if not any(spec.backend is Backend.HYPERPOD for spec in ranks):
-        return []
-    words = "the instances of a cluster are paid for whether a job runs on them or not: the cost counts the hours for"
-    return [f"{words} which the run holds them, at the price of a training job"]
-
-
-def _without_queue(ranks: Iterable[Spec]) -> list[str]:
-    """What asks Kueue for something without a queue of Kueue's."""
-    asked = [one for spec in ranks if spec.backend is Backend.HYPERPOD and (one := spec.hyperpod) is not None]
-    fields = [
-        f"hyperpod.{field}"
-        for field in ("priority", "topology")
-        if any(getattr(one, field) is not None for one in asked if one.queue is None)
-    ]
-    if not fields:
-        return []
-    verb = "has" if len(fields) == 1 else "have"
-    words = f"{' and '.join(fields)} {verb} no effect without hyperpod.queue"
-    return [f"{words}, unless the cluster gives jobs a queue by default"]
+    backend = plan.spec.of_rank(rank).backend
+    if backend is Backend.TRAINING_JOB:
+        return training_job_request(plan, rank, attempt=1)
+    return client_backend(backend).request(plan, rank)
 
 
 def _lost_with_instance(ranks: Iterable[Spec]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -14,7 +14,6 @@ from muster.client.client_errors import OptionError
 from muster.contract import names, timestamps
 from muster.contract.document import Document
 from muster.contract.names import CONTAINER
-from muster.options.hyperpod.contract.pod_log_lines import STREAMS, parse_line
 
 DEEP_SECONDS = 300
 """While following, a line is missed that CloudWatch Logs delivers later than this behind newer ones."""
@@ -30,6 +29,8 @@ class LogEvent(NamedTuple):
     at_ms: int
     stream: str
     message: str
+    job: str | None = None
+    """The job that has written it; empty: none. None: the stream is named after a training job."""
 
 
 class LogSource(NamedTuple):
@@ -38,6 +39,8 @@ class LogSource(NamedTuple):
     group: str
     stream_prefix: str
     pattern: str = ""
+    read: Callable[[LogEvent], LogEvent] | None = None
+    """Finds the job and the text of an event; None: of training jobs."""
 
 
 class LogLine(Document):
@@ -85,11 +88,6 @@ class LogQuery:
         """Where the lines of training jobs are."""
         return LogSource(names.TRAINING_LOG_GROUP, self.stream_prefix)
 
-    def source_in(self, group: str) -> LogSource:
-        """Where the lines of pods are in the log group of a cluster: those that contain the names of the jobs."""
-        # FilterLogEvents: a regular expression stands between per cent signs.
-        return LogSource(group, STREAMS, f"%{self.stream_prefix}%")
-
     @property
     def since_ms(self) -> int | None:
         """The start, in milliseconds since 1970."""
@@ -132,10 +130,8 @@ class LogQuery:
 
 def _job_and_text(event: LogEvent) -> tuple[str, str]:
     """The job that has written a line, and the line."""
-    if event.stream.startswith(STREAMS):
-        # Of a cluster: the stream is a node's.
-        line = parse_line(event.message)
-        return ("", "") if line is None else (line.job, line.text)
+    if event.job is not None:
+        return event.job, event.message
     # SageMaker names a stream after the job, the container and a number: {job}/algo-1-1700000000.
     job, _, container = event.stream.partition("/")
     return job if container.startswith(CONTAINER) else "", event.message.rstrip("\n")

@@ -1,6 +1,6 @@
 """Reading a run's lines from CloudWatch Logs, once or until the run ends.
 
-One FilterLogEvents call searches the streams of all training jobs, in time order; one more those of each cluster. A
+One FilterLogEvents call searches the streams of all training jobs, in time order; one more each other log group. A
 line can arrive after newer ones of other replicas, so a follower rereads the last seconds at every poll, and the last
 minutes every minute or so. It recognises what it has seen by the events' ids.
 """
@@ -14,11 +14,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from muster.client.aws.cloud import Cloud
 from muster.client.client_errors import OUTAGE_SECONDS, ClientError, OutageError
 from muster.client.logs.log_lines import DEEP_SECONDS, LogEvent, LogLine, LogQuery, LogSource, Merge
+
+if TYPE_CHECKING:
+    from muster.client.runs.observer import Observer
 
 POLL_SECONDS = 1.0
 # FilterLogEvents: 5 calls per second in an account and region, shared by all its users.
@@ -29,49 +32,54 @@ _LOOK_BACK_MS = 5_000
 _DEEP_MS = DEEP_SECONDS * 1000
 _DEEP_EVERY = 60  # polls: such a poll reads minutes of lines again, which delays new ones
 _QUIET_POLLS = 2  # after the end: the log agent's last batch arrives after the job's end
-_MISSING_EVERY = 20  # polls without a line of a pod, after which the run is looked at
+_MISSING_EVERY = 20  # polls without a line of another backend, after which the run is looked at
 # For the last lines: the last minute is read first, then growing slices before it, for runs that write little.
 _SLICE_MS = 60_000
 _SLICES_GROW = 8
 _BATCH = 1_000  # events of several log groups that are merged at once
 
 
-class Clusters(Protocol):
-    """The clusters of the replicas whose lines are read."""
+class OtherLogs(Protocol):
+    """The logs of those of the asked replicas that are no training jobs."""
 
-    @property
-    def are_all(self) -> bool:
-        """Whether none of them is a training job."""
+    are_all: bool
+    """Whether none of the asked replicas is a training job."""
 
-    def groups(self) -> Collection[str]:
-        """The log groups of the clusters, as far as they are known."""
+    def sources(self, query: LogQuery) -> Collection[LogSource]:
+        """Where their lines are, as far as that is known."""
+
+    def missing(self, observer: Observer) -> ClientError | None:
+        """What to say where no line was found: why there is none, if one should have come by now."""
 
 
-class _NoClusters:
+class _NoOthers:
     are_all = False
 
-    def groups(self) -> Collection[str]:
+    def sources(self, query: LogQuery) -> Collection[LogSource]:  # noqa: ARG002 - the protocol's
         return ()
+
+    def missing(self, observer: Observer) -> None:
+        pass
 
 
 class LogReader:
-    """Reads the lines of a query. `missing` says why a cluster has none, if one should have come by now."""
+    """Reads the lines of a query. `missing` says why `others` have none, if one should have come by now."""
 
     def __init__(
         self,
         cloud: Cloud,
         query: LogQuery,
-        clusters: Clusters | None = None,
+        others: OtherLogs | None = None,
         missing: Callable[[], ClientError | None] = lambda: None,
     ) -> None:
         self._cloud, self._query = cloud, query
-        self._clusters = clusters or _NoClusters()
+        self._others: OtherLogs = others or _NoOthers()
         self._missing = missing
-        self._has_pods = False
+        self._has_others = False
 
     def since(self, at: datetime) -> LogReader:
         """A reader of the lines from `at` on."""
-        return LogReader(self._cloud, replace(self._query, since=at), self._clusters, self._missing)
+        return LogReader(self._cloud, replace(self._query, since=at), self._others, self._missing)
 
     def read_lines(self) -> Iterator[LogLine]:
         """The lines that exist now, in time order.
@@ -100,7 +108,7 @@ class LogReader:
         return found
 
     def _complain(self) -> None:
-        if self._clusters.groups() and self._has_pods:
+        if self._others.sources(self._query) and self._has_others:
             return
         if (error := self._missing()) is not None:
             raise error
@@ -114,8 +122,8 @@ class LogReader:
 
     def _pages(self, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
         """The events of all log groups in time order, some at a time."""
-        groups = [self._query.source_in(group) for group in sorted(self._clusters.groups())]
-        sources = groups if self._clusters.are_all else [self._query.source, *groups]
+        others = self._others.sources(self._query)
+        sources = [*others] if self._others.are_all else [self._query.source, *others]
         if sources == [self._query.source]:
             yield from self._cloud.logs.pages(sources[0], since_ms, until_ms)
             return
@@ -125,11 +133,13 @@ class LogReader:
             yield batch
 
     def _events(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[LogEvent]:
-        is_cluster = source.pattern != ""
         for event in chain.from_iterable(self._cloud.logs.pages(source, since_ms, until_ms)):
-            self._has_pods = self._has_pods or is_cluster
-            # Ids are unique in a log group.
-            yield event._replace(id=f"{source.group} {event.id}") if is_cluster else event
+            if source.read is None:
+                yield event
+            else:
+                self._has_others = True
+                # Ids are unique in a log group.
+                yield source.read(event)._replace(id=f"{source.group} {event.id}")
 
     def follow_lines(self, has_ended: Callable[[], bool]) -> Iterator[LogLine]:
         """The lines that exist and new ones, until `has_ended` and none arrive any more, or until `query.until`.
@@ -150,7 +160,7 @@ class LogReader:
                 for page in self._pages(since, query.until_ms):
                     fresh += merge.add(page)
                     yield from query.lines(merge.release())
-                if self._clusters.are_all and polls % _MISSING_EVERY == _MISSING_EVERY - 1:
+                if self._others.are_all and polls % _MISSING_EVERY == _MISSING_EVERY - 1:
                     self._complain()
                 seen_at = time.monotonic()
             except OutageError:

@@ -20,8 +20,8 @@ from muster.client.aws.dead_letter_queue import QueueMessage
 from muster.contract import timestamps
 from muster.contract.document import Document
 from muster.contract.names import JobName, run_name
+from muster.contract.run.notices import NOTICES, Notice
 from muster.contract.run.run_events import RUN_REQUESTED, SOURCE
-from muster.options.hyperpod.contract.notices import NOTICES, Notice
 
 _JOB_EVENT = "SageMaker Training Job State Change"
 _CLUSTER_EVENTS = "SageMaker HyperPod Cluster"

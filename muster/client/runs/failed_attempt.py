@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +12,7 @@ from pydantic import Field
 from muster.client.client_errors import ClientError
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
@@ -84,19 +85,6 @@ def failure_lines(failures: Iterable[FailedAttempt]) -> Iterator[str]:
         yield "  no log: its job never started the program" if command is None else f"  more: {command}"
 
 
-class _InCluster:
-    """The log group of one cluster."""
-
-    are_all = True
-
-    def __init__(self, cloud: Cloud, cluster: str) -> None:
-        self._cloud, self._cluster = cloud, cluster
-
-    def groups(self) -> Collection[str]:
-        found = self._cloud.clusters.log_group(self._cluster)
-        return () if found is None else (found,)
-
-
 class _Read(NamedTuple):
     at: datetime
     lines: tuple[str, ...]
@@ -135,6 +123,7 @@ class FailedLogs:
 
     def _lines(self, unread: Unread, attempt: Attempt, ended_at: str) -> tuple[str, ...]:
         # Of a run without failures nothing is read, and none of the modules for it is needed.
+        from muster.client.backends import client_backends  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
 
@@ -147,8 +136,10 @@ class FailedLogs:
             attempts={unread.attempt},
             since=began - _MARGIN,
         )
-        place = None if attempt.cluster is None else _InCluster(self._cloud, attempt.cluster.cluster)
-        written = LogReader(self._cloud, query, place).last_lines(LINES, ended + _MARGIN)
+        place, others = attempt.cluster, None
+        if place is not None and (backend := client_backends().get(Backend.HYPERPOD)) is not None:
+            others = backend.attempt_logs(self._cloud, self._run, unread.rank, place.cluster)
+        written = LogReader(self._cloud, query, others).last_lines(LINES, ended + _MARGIN)
         texts = (
             line.message if line.process is None else f"[{line.rank}.{line.process}] {line.message}" for line in written
         )

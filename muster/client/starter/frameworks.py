@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
+from muster.options import offers
 
-class Framework(StrEnum):
-    """How the option of `muster init` spells them."""
-
-    NUMPY = "numpy"
-    PYTORCH = "pytorch"
-    HUGGINGFACE = "huggingface"
-    LIGHTNING = "lightning"
-    TORCHFT = "torchft"
+PYTORCH = "pytorch"
+"""Of a user who names none."""
+LOOP = {"rounds": 20, "steps_per_round": 50}
+"""The arguments of a trainer with a loop of its own."""
 
 
 class Kind(StrEnum):
@@ -33,17 +32,26 @@ class Starter:
     """What the images of AWS for PyTorch do not have, in the versions that Muster is tested with."""
 
 
-_ROUNDS = {"rounds": 20, "steps_per_round": 50}
-STARTERS: dict[Framework, Starter] = {
-    Framework.NUMPY: Starter("arrays and a loop of your own", _ROUNDS),
-    Framework.PYTORCH: Starter("a PyTorch loop of your own", _ROUNDS),
-    Framework.HUGGINGFACE: Starter(
-        "the Trainer of transformers",
-        {"max_steps": 200, "steps_per_round": 20},
-        ("accelerate==1.15.0", "transformers==5.23.0"),
-    ),
-    Framework.LIGHTNING: Starter(
-        "Lightning's Trainer", {"max_steps": 1_000, "steps_per_round": 50}, ("lightning==2.6.6",)
-    ),
-    Framework.TORCHFT: Starter("torchft's DiLoCo", _ROUNDS, ("torchft-nightly==2026.10.26",)),
-}
+@dataclass(frozen=True)
+class Starters:
+    """Trainers by the names of their frameworks; what an option offers at the seam `client.starter`."""
+
+    starters: Mapping[str, Starter]
+    package: str
+    """Its folder `templates` has FRAMEWORK_training.py for each."""
+
+
+CORE = Starters(
+    {"numpy": Starter("arrays and a loop of your own", LOOP), PYTORCH: Starter("a PyTorch loop of your own", LOOP)},
+    package="muster.client.starter",
+)
+
+
+@cache
+def all_starters() -> dict[str, tuple[Starter, str]]:
+    """Each framework's starter, and the package with its template: the core's first, then those of options."""
+    return {
+        name: (starter, offer.package)
+        for offer in (CORE, *offers("client.starter", Starters))
+        for name, starter in offer.starters.items()
+    }

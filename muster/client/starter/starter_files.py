@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from muster.client.starter.every_field import every_field
-from muster.client.starter.frameworks import STARTERS, Framework, Kind
+from muster.client.starter.frameworks import CORE, PYTORCH, Kind, all_starters
 from muster.client.starter.own_code import OwnCode
 from muster.contract.spec.spec_reader import parse_spec
 
@@ -22,7 +22,7 @@ PROGRAM_FILE = "program.py"
 class Wish:
     """What a user chose."""
 
-    framework: Framework = Framework.PYTORCH
+    framework: str = PYTORCH
     kind: Kind = Kind.FUNCTION
     data: str | None = None
     replicas: int = 4
@@ -50,14 +50,16 @@ def starter_files(wish: Wish) -> dict[str, str]:
 
 def _code(wish: Wish) -> dict[str, str]:
     if wish.kind is Kind.SCRIPT:
-        return {PROGRAM_FILE: _template("own_program.py")}
-    requirements = STARTERS[wish.framework].requirements
-    made = {TRAINING_FILE: _template(f"{wish.framework}_training.py")}
-    return {**made, "requirements.txt": "".join(f"{line}\n" for line in requirements)} if requirements else made
+        return {PROGRAM_FILE: _template(CORE.package, "own_program.py")}
+    starter, package = all_starters()[wish.framework]
+    made = {TRAINING_FILE: _template(package, f"{wish.framework}_training.py")}
+    if starter.requirements:
+        made["requirements.txt"] = "".join(f"{line}\n" for line in starter.requirements)
+    return made
 
 
-def _template(name: str) -> str:
-    return files("muster.client.starter").joinpath("templates", name).read_text(encoding="utf-8")
+def _template(package: str, name: str) -> str:
+    return files(package).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _spec_lines(wish: Wish) -> Iterator[str]:
@@ -94,7 +96,7 @@ def _program(wish: Wish) -> Iterator[str]:
         yield 'arguments: [--steps, "200"]'
     else:
         yield f"trainer: {own.trainer if own is not None else f'{_MODULE}:train'}"
-        starter = [f"{name}: {value}" for name, value in STARTERS[wish.framework].kwargs.items()]
+        starter = [f"{name}: {value}" for name, value in all_starters()[wish.framework][0].kwargs.items()]
         lines = starter if own is None else own.kwargs
         needed = any(not line.startswith("#") for line in lines)
         yield from ["kwargs:" if needed else "# kwargs:"] if lines else []

@@ -9,12 +9,12 @@ from pydantic import Field, JsonValue, field_validator
 from muster.contract.backend import Backend
 from muster.contract.document import StoredDocument
 from muster.contract.layout import s3_uri
+from muster.contract.run.notices import NOTICES
 from muster.contract.run.round_values import ROUND_MAX, Metrics
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
-from muster.options.hyperpod.contract.notices import NOTICES
 
 if TYPE_CHECKING:
     # A replica reads the document, and has no use for the whole spec.

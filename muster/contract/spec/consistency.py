@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.backend_rules import backend_problems
 from muster.contract.spec.hook import OWN_LOOP, hook_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
@@ -48,17 +48,7 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
             remedy = "choose a key that begins with neither aws: nor muster:"
             yield StatedProblem(f"tags.{key}", "this key is reserved", remedy)
     yield from _override_problems(spec)
-    if _names_clusters(spec):
-        # Not for other specs: every function reads one, and it would add to every cold start.
-        from muster.options.hyperpod.contract.cluster_rules import cluster_problems  # noqa: PLC0415
-
-        yield from cluster_problems(spec)
-
-
-def _names_clusters(spec: SpecFields) -> bool:
-    """Whether anything in the spec is about clusters."""
-    parts: list[SpecFields | Override] = [spec, *spec.overrides.values()]
-    return any(part.backend is Backend.HYPERPOD or part.hyperpod is not None for part in parts)
+    yield from backend_problems(spec)
 
 
 def _training_job_problems(spec: SpecFields) -> Iterator[Problem]:

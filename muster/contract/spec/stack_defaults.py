@@ -7,6 +7,7 @@ from pydantic import Field
 from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.backend_rules import rules_for
 from muster.contract.spec.cluster_parts import uses_training_jobs
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
@@ -14,7 +15,6 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.clusters import Cluster
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import Image, InstanceType, KmsKeyId, TagKey, TagValue
-from muster.options.hyperpod.contract.cluster_places import place_problems, placed
 
 
 class StackDefaults(StoredDocument):
@@ -39,8 +39,8 @@ class StackDefaults(StoredDocument):
         problems: list[Problem] = []
         if self.access is not None:
             problems += [*self.access.role_problems(spec, replica_role), *self.access.secret_problems(spec)]
-        if deployed:
-            problems += place_problems(spec, self.clusters or ())
+        for rules in rules_for(spec) if deployed else ():
+            problems += rules.place_problems(spec, self.clusters or ())
         if spec.image or self.image or spec.algorithm_name:
             return problems
         statement = "the spec sets none and the stack has no default"
@@ -62,8 +62,8 @@ class StackDefaults(StoredDocument):
         completed = spec.model_copy(update={name: value for name, value in update.items() if value})
         if self.kms_key_id is not None and uses_training_jobs(spec):
             completed = _encrypted(completed, self.kms_key_id)
-        if self.clusters:
-            completed = placed(completed, self.clusters)
+        for rules in rules_for(spec) if self.clusters else ():
+            completed = rules.placed(completed, self.clusters or ())
         # model_copy validates nothing, so the merged document is read as if the user had written it.
         return completed if completed == spec else parse_spec(completed.model_dump(mode="json", exclude_unset=True))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import botocore.session
 from botocore.client import BaseClient
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
 
-    from muster.options.hyperpod.control.cluster_https import Transport
-    from muster.options.hyperpod.control.eks import EksClient
+P = TypeVar("P")
 
 # With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
 # tries again, because a workflow waits at a lower cost than a function.
@@ -72,7 +72,7 @@ class Clients:
                 client.close()
 
     @cached_property
-    def _session(self) -> botocore.session.Session:
+    def session(self) -> botocore.session.Session:
         """That of botocore: no function uses what boto3 adds (resources, transfers of files), and it costs 50 ms."""
         return botocore.session.get_session()
 
@@ -129,26 +129,19 @@ class Clients:
         client: CloudWatchLogsClient = self._client("logs", _CONFIG_FOR_LOGS)
         return client
 
-    @cached_property
-    def eks(self) -> EksClient:
-        """EKS. Opened when it is used: only functions of stacks with clusters need it, for runs that use them."""
-        client: EksClient = self._client("eks", _CONFIG)
-        return client
+    def client(self, service: str) -> Any:
+        """A client of a service that only an option calls, created when it is first used."""
+        opened = vars(self)
+        if service not in opened:
+            opened[service] = self._client(service, _CONFIG)
+        return opened[service]
 
-    def cluster_transport(self, endpoint: str, authority: str) -> Transport:
-        """HTTPS to the Kubernetes API of a cluster; `authority` is the certificate of its own authority, as PEM."""
-        from muster.options.hyperpod.control.cluster_https import HttpsTransport  # noqa: PLC0415 - not without clusters
-
-        return HttpsTransport(endpoint, authority)
-
-    def cluster_token(self, eks_cluster: str) -> str:
-        """A new token of this function's role for the Kubernetes API of a cluster. It is a credential."""
-        from muster.options.hyperpod.contract.cluster_token import cluster_token  # noqa: PLC0415 - not without clusters
-
-        return cluster_token(self._session, eks_cluster)
+    def part(self, kind: Callable[[Clients], P]) -> P:
+        """What an option calls with, made of these clients; a test has its own instead."""
+        return kind(self)
 
     def _client(self, service: str, config: Config, **credentials: Any) -> Any:
-        return self._session.create_client(service, config=config, **credentials)
+        return self.session.create_client(service, config=config, **credentials)
 
     @cached_property
     def sts(self) -> STSClient:

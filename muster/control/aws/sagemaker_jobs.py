@@ -16,6 +16,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName, run_job_prefix
 from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
+from muster.contract.run.job_request import training_job_request
 from muster.contract.run.orphans import ActiveJob
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
 from muster.control.aws.patience import patiently
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
 
-    from muster.options.hyperpod.contract.notices import EndNotice
+    from muster.contract.run.plan import Plan
+    from muster.control.active_run import ActiveReplica
 
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
@@ -55,6 +57,10 @@ class TrainingJobs:
         self._sagemaker = sagemaker
         self.patience = TimeBudget(-math.inf)
         """How long a throttled call is tried again, except `create`: the workflow waits for that at a lower cost."""
+
+    def request(self, plan: Plan, rank: int, attempt: int, shortages: int) -> dict[str, JsonValue]:
+        """The CreateTrainingJob request of an attempt."""
+        return training_job_request(plan, rank, attempt, shortages)
 
     def create(self, request: dict[str, JsonValue]) -> Creation:
         """Send CreateTrainingJob. Not new where a job of that name exists already (Muster's or not).
@@ -101,13 +107,12 @@ class TrainingJobs:
             details=job_details(cast("Mapping[str, object]", found)),
         )
 
-    def explained(self, job: Job, notice: EndNotice | None) -> Job:  # noqa: ARG002 - the protocol's
+    def explained(self, job: Job) -> Job:
         """The job as it is: SageMaker says why it has failed."""
         return job
 
-    def is_running(self, job: Job) -> bool:  # noqa: ARG002 - the protocol's
-        """False: a training job has no pods."""
-        return False
+    def note(self, replica: ActiveReplica, job: Job | None) -> None:
+        """Nothing: SageMaker's events carry the history of its jobs."""
 
     def vanished(self, name: str) -> Job | None:  # noqa: ARG002 - the protocol's
         """None: SageMaker keeps training jobs."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
 from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
 from muster.local.cloud_state import StateDirectory
@@ -23,12 +24,14 @@ from muster.local.commands.command_answers import (
     ShellStateOption,
     StateOption,
     busy,
+    field_option,
     print_answer,
+    with_parameters,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.local.local_cloud import LocalCloud, stop
 from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
-from muster.options.hyperpod.local.cluster_settings import DEFAULT_CLUSTER, DEFAULT_NODES, NODES_MAX
+from muster.local.service.option_services import option_services
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,13 +39,27 @@ app = typer.Typer(
     help="Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
 )
 _defaults = Settings()
-# Members of the cluster's settings that are options of another name.
-_OPTIONS = {"name": "cluster", "node_type": "node_type", "nodes": "nodes"}
+_Model = TypeVar("_Model", bound=BaseModel)
+_services = option_services()
 _HOW_TO_USE = """
 Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; stop it with `muster local down`."""
 
 
+def _with_services(command: Callable[..., None]) -> Callable[..., None]:
+    """`up` with the options of the services that options add, before those of every command."""
+    *own, as_json, state, _ = signature(command, eval_str=True).parameters.values()
+    for service in _services.values():
+        flag = typer.Option(f"--{service.name}", help=service.help)
+        own.append(Parameter(service.name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, flag]))
+        fields = service.settings.model_fields
+        own += [
+            field_option(name, fields[field], f"With --{service.name}: ") for field, name in service.options.items()
+        ]
+    return with_parameters(command, [*own, as_json, state])
+
+
 @app.command()
+@_with_services
 def up(
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for any free port.")] = DEFAULT_PORT,
@@ -59,20 +76,15 @@ def up(
     stop_grace_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds from SIGTERM to SIGKILL.")
     ] = _defaults.stop_grace_seconds,
-    hyperpod: Annotated[
-        bool, typer.Option("--hyperpod", help="With a HyperPod cluster that EKS orchestrates.")
-    ] = False,
-    cluster: Annotated[str, typer.Option(help="With --hyperpod: name of the cluster.")] = DEFAULT_CLUSTER,
-    node_type: Annotated[
-        str, typer.Option(help="With --hyperpod: instance type of the nodes.")
-    ] = DEFAULT_INSTANCE_TYPE,
-    nodes: Annotated[int, typer.Option(min=1, max=NODES_MAX, help="With --hyperpod: number of nodes.")] = DEFAULT_NODES,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT,
+    **of_services: object,
 ) -> None:
     """Start the embedded cloud."""
-    settings = _settings(
-        hyperpod={"name": cluster, "node_type": node_type, "nodes": nodes} if hyperpod else None,
+    settings = _read(
+        Settings,
+        {},
+        services=_asked(of_services),
         port=port,
         code=tuple(code or ()),
         region=region,
@@ -137,18 +149,27 @@ def execute(
         raise CommandNotFoundError(command[0]) from error
 
 
-def _settings(**values: object) -> Settings:
-    """Settings from options.
+def _asked(values: Mapping[str, object]) -> dict[str, BaseModel]:
+    """The settings of the services whose flags are set."""
+    return {
+        name: _read(service.settings, service.options, **{field: values[own] for field, own in service.options.items()})
+        for name, service in _services.items()
+        if values[name]
+    }
+
+
+def _read(model: type[_Model], options: Mapping[str, str], **values: object) -> _Model:
+    """Settings from options; `options` has the names of those that are called otherwise.
 
     Raises:
         typer.BadParameter: a value is not allowed; names its option.
     """
     try:
-        return Settings.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
-        place = _OPTIONS.get(str(problem["loc"][-1]), problem["loc"][0])
-        raise typer.BadParameter(f"{place}: {problem['msg']}") from error  # noqa: EM102
+        place = str(problem["loc"][0])
+        raise typer.BadParameter(f"{options.get(place, place)}: {problem['msg']}") from error  # noqa: EM102
 
 
 def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:

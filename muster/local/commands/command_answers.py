@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import Field
+from pydantic.fields import FieldInfo
 from rich.console import Console
 
 from muster.contract.document import Document
@@ -24,6 +27,24 @@ ShellStateOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT = DEFAULT_STATE
+
+
+def field_option(name: str, field: FieldInfo, condition: str = "") -> Parameter:
+    """The option of a field of a model, with those of its limits that Typer has words for; the model checks them all.
+
+    `condition` stands before its description.
+    """
+    limits = {name: getattr(rule, name) for rule in field.metadata for name in ("ge", "le") if hasattr(rule, name)}
+    option = typer.Option(help=f"{condition}{field.description}", min=limits.get("ge"), max=limits.get("le"))
+    default = Parameter.empty if field.is_required() else field.default
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, option])
+
+
+def with_parameters(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """`command`, of which Typer sees these parameters."""
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(command)["__signature__"] = Signature(parameters)
+    return command
 
 
 def print_answer(answer: Document) -> None:

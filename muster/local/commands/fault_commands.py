@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from inspect import Parameter, Signature
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from typer.models import ArgumentInfo, OptionInfo
 
 from muster.local.commands.command_answers import (
     FaultList,
     FaultsCleared,
     JsonOption,
     ShellStateOption,
+    field_option,
     print_answer,
+    with_parameters,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.local.faults import FAULT, Fault, FaultBase, FaultReport, RateLimit, throttled
@@ -85,40 +85,26 @@ def throttle(
 
 
 def _command(model: type[FaultBase]) -> Callable[..., None]:
-    """The function of the command that adds a fault of `model`; Typer reads its parameters from the signature."""
+    """The function of the command that adds a fault of `model`."""
     kind = str(model.model_fields["kind"].default)
 
     def command(*, as_json: bool, state: Path | None, **fields: object) -> None:
         _add(state, as_json, kind=kind, **fields)
 
-    parameters = list(_parameters(model))
     command.__doc__ = model.__doc__
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    vars(command)["__signature__"] = Signature(parameters)
-    return command
+    return with_parameters(command, list(_parameters(model)))
 
 
 def _parameters(model: type[FaultBase]) -> Iterator[Parameter]:
     fields, arguments = model.model_fields, model.arguments
     for name in arguments:
-        yield _parameter(name, fields[name], typer.Argument(help=fields[name].description), Parameter.empty)
+        argument = typer.Argument(help=fields[name].description)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[fields[name].annotation, argument])
     # The options of the model itself first, then those of every fault.
     for name in sorted(fields.keys() - {*arguments, "kind"}, key=lambda name: (name == "count", [*fields].index(name))):
-        default = Parameter.empty if fields[name].is_required() else fields[name].default
-        yield _parameter(name, fields[name], _option(fields[name]), default)
+        yield field_option(name, fields[name])
     yield Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
     yield Parameter("state", Parameter.KEYWORD_ONLY, default=None, annotation=ShellStateOption)
-
-
-def _parameter(name: str, field: FieldInfo, info: ArgumentInfo | OptionInfo, default: object) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, info])
-
-
-def _option(field: FieldInfo) -> OptionInfo:
-    """An option with the limits of the field that Typer has words for; the model checks them all."""
-    limits = {name: getattr(rule, name) for rule in field.metadata for name in ("ge", "le") if hasattr(rule, name)}
-    option: OptionInfo = typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))
-    return option
 
 
 def _add(state: Path | None, as_json: bool, **fields: object) -> None:

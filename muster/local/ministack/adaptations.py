@@ -36,7 +36,7 @@ from muster.local.ministack.ended_executions import TaskTokens
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
 from muster.local.service.fault_book import FaultBook
-from muster.options.hyperpod.local.eks import access_entries, access_entry_resources, pod_identities, resource_arns
+from muster.local.service.option_services import option_services
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
@@ -94,10 +94,8 @@ def adapt(code_cache: Path, account: Account) -> None:
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
     iam_actions.extract_resource_arn = _with_log_streams(iam_actions.extract_resource_arn)
     policy_simulation.install()
-    access_entries.install(account)
-    pod_identities.install(account)
-    resource_arns.install(account)
-    access_entry_resources.install()
+    for service in option_services().values():
+        service.adapt(account)
     cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
     cloudwatch_logs._compile_filter_pattern = _with_regular_expressions(cloudwatch_logs._compile_filter_pattern)
 

@@ -2,7 +2,7 @@
 
 | request | answer |
 |---|---|
-| `GET /_muster/status` | running jobs, and those of the HyperPod cluster |
+| `GET /_muster/status` | running jobs, and those of clusters |
 | `GET /_muster/faults`, `POST` (a fault), `DELETE`, `DELETE /_muster/faults/ID` | the faults |
 | `POST /_muster/clock` (a number of seconds) | lifecycle rules act as if so much more time had passed |
 | `GET /_muster/rates`, `PUT` (a list of rates), `DELETE` | the rates of calls |
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -59,9 +59,9 @@ class AdminApi:
         host: Host,
         training: TrainingService,
         books: Books,
-        cluster_jobs: Callable[[], list[str]] | None = None,
+        cluster_jobs: Sequence[Callable[[], list[str]]] = (),
     ) -> None:
-        """`cluster_jobs`: the jobs of the HyperPod cluster that have not ended."""
+        """`cluster_jobs`: ask each cluster for its jobs that have not ended."""
         self._token = token
         self._host = host
         self._training = training
@@ -106,7 +106,7 @@ class AdminApi:
             await refusal(scope, receive, send)
 
     async def _status(self, _request: Request) -> Response:
-        cluster_jobs = [] if self._cluster_jobs is None else self._cluster_jobs()
+        cluster_jobs = [job for running in self._cluster_jobs for job in running()]
         return JSONResponse({"running_jobs": self._training.running(), "cluster_jobs": cluster_jobs})
 
     async def _list_faults(self, _request: Request) -> Response:

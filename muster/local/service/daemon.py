@@ -17,6 +17,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from hypercorn.asyncio import serve
 from starlette.types import ASGIApp
 
 from muster.contract.aws.partitions import dns_suffix
+from muster.contract.training.clusters import Clusters
 from muster.local.certificate_authority import ServerCertificates, bundle_in, ensure_certificates
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
@@ -33,15 +35,14 @@ from muster.local.process_environment import container_variables, endpoint_varia
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.region_partitions import partition_of
 from muster.local.service.fault_book import FaultBook
+from muster.local.service.option_services import Hosted, ServiceParts, option_services
 from muster.local.service.rate_limiter import RateLimiter
 from muster.local.service.server_config import tls_config
 from muster.options import offers
-from muster.options.hyperpod.local.cluster_settings import clusters_of
 
 if TYPE_CHECKING:
     from muster.local.ministack.host import Host
     from muster.local.sagemaker.job_life import Machine
-    from muster.options.hyperpod.local.hosting.hosted_cluster import HostedCluster
 
 HOST = "127.0.0.1"
 _log = logging.getLogger("muster.local")
@@ -92,7 +93,6 @@ def _new_state(
         admin_token=secrets.token_urlsafe(32),
         ca_file=certificates.authority,
         bundle_file=bundle_in(directory.certificates),
-        clusters=clusters_of(settings.hyperpod),
     )
 
 
@@ -154,13 +154,11 @@ async def _serve(
     faults, calls = FaultBook(), CallLog()
     adaptations.lose_object_events(faults)
     host = Host(Account(settings.account_id, settings.region), loop)
-    hosted, variables = None, container_variables(state.endpoint, state.ca_file)
-    if settings.hyperpod is not None:
-        from muster.options.hyperpod.local.hosting.hosted_cluster import HostedCluster, ServiceParts  # noqa: PLC0415
-
-        parts = ServiceParts(settings, host, processes, faults, calls, directory.scratch / "hyperpod", variables)
-        hosted = HostedCluster(parts, settings.hyperpod)
-        _background.add(hosted.start())
+    variables, hosted, services = container_variables(state.endpoint, state.ca_file), list[Hosted](), option_services()
+    for name, asked in settings.services.items():
+        parts = ServiceParts(settings, host, processes, faults, calls, directory.scratch / name, variables)
+        hosted.append(services[name].host(parts, asked))
+    clusters = Clusters(clusters=tuple(cluster for one in hosted for cluster in one.clusters.clusters))
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", variables)
     gateway = _gateway(directory, state, machine, host, calls=calls, hosted=hosted)
     stop = asyncio.Event()
@@ -170,7 +168,7 @@ async def _serve(
         await _watch_parent(loop, stop)
     config = tls_config(listener, certificates.server, certificates.key)
     server = asyncio.create_task(serve(gateway, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]
-    directory.write(state)
+    directory.write(state.model_copy(update={"clusters": clusters}))
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
     # Ends the pipe for the process that waits for this line; what is printed later goes to the log.
@@ -193,7 +191,7 @@ def _gateway(
     host: Host,
     *,
     calls: CallLog,
-    hosted: HostedCluster | None,
+    hosted: Sequence[Hosted],
 ) -> ASGIApp:
     """The application at the endpoint, for the event loop that runs."""
     from muster.local.sagemaker.training_service import OfferedOperations, TrainingService  # noqa: PLC0415
@@ -201,12 +199,12 @@ def _gateway(
     from muster.local.service.gateway import Gateway  # noqa: PLC0415
 
     books = Books(machine.faults, calls, RateLimiter(enforced=machine.settings.call_rates))
-    further = {} if hosted is None else dict(hosted.operations)
+    further = {name: operation for one in hosted for name, operation in one.operations.items()}
     for offered in offers("local.sagemaker_operations", OfferedOperations):
         further |= offered.of(host.account, directory.root)
     training = TrainingService(host, machine, further)
-    admin = AdminApi(state.admin_token, host, training, books, None if hosted is None else hosted.running)
-    return Gateway(host.account, training, admin, books)
+    admin = AdminApi(state.admin_token, host, training, books, [one.running for one in hosted])
+    return Gateway(host.account, training, admin, books, tuple(option_services().values()))
 
 
 async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingS
 from muster.local.service import request_checks, service_quotas
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.http_request import EndpointRequest, break_off, discard
-from muster.local.service.passed_roles import PassedRole, passed_role
+from muster.local.service.option_services import OptionService, Right
 from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
 
 # MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
@@ -54,6 +54,7 @@ class Gateway:
     training: TrainingService
     admin: AdminApi
     books: Books
+    services: Sequence[OptionService] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -117,8 +118,8 @@ class Gateway:
         elif target == f"{service_quotas.TARGET}ListServiceQuotas":
             response = await self._answer_here(request, call, self._list_quotas)
             await response(request.scope, request.receive, send)
-        elif passed := await passed_role(request, call):
-            await self._associate(request, call, passed, send)
+        elif rights := [one for each in self.services for one in await each.rights(request, call, self.account)]:
+            await self._answer_with(rights, request, call, send)
         elif reads_object(call):
             # Read now, because the check of the caller's rights reads it when the request has been served.
             await request.body()
@@ -128,10 +129,10 @@ class Gateway:
         else:
             await ministack_application(request.scope, request.replay, send)
 
-    async def _associate(self, request: EndpointRequest, call: Call, passed: PassedRole, send: Send) -> None:
-        """Give a role to pods, which the caller must be allowed to pass; MiniStack checks the call itself alone."""
+    async def _answer_with(self, rights: Sequence[Right], request: EndpointRequest, call: Call, send: Send) -> None:
+        """Serve a call for which the caller needs further `rights`; MiniStack checks the call itself alone."""
         await callers.admit(request, self.account)
-        for action, resource, context in passed.rights(self.account):
+        for action, resource, context in rights:
             if refusal := callers.refusal_of(request, self.account, action, resource, context):
                 await _error(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
                 return

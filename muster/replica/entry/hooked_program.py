@@ -20,15 +20,15 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+from muster.options import offers
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.entry.trainer import reported
-from muster.replica.model.final_model import FinalModel, SavesPretrained
 from muster.replica.replica_errors import AlgorithmError, InputError, TrainerError
 
 
 @dataclass(frozen=True)
-class _Library:
+class Library:
     """A library with a Trainer.
 
     Attributes:
@@ -42,6 +42,13 @@ class _Library:
     add: Callable[[Any, Callable[..., None], dict[str, Any], Context, Algorithm], None]
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """Libraries by the names that `hook` has for them; what an option offers at the seam `replica.hooks`."""
+
+    libraries: Mapping[str, Library]
+
+
 def train(context: Context, *, library: str, program: Sequence[str], algorithm: Mapping[str, Any]) -> None:
     """Run `program` (a script or `-m` and a module, then its arguments), whose Trainer trains with the other replicas.
 
@@ -51,7 +58,10 @@ def train(context: Context, *, library: str, program: Sequence[str], algorithm: 
         MusterError: what the callback raises.
         SystemExit: the program called sys.exit(0).
     """
-    hooked, settings = _LIBRARIES[library], _algorithm(algorithm)
+    known = {name: one for offer in offers("replica.hooks", Hooks) for name, one in offer.libraries.items()}
+    if library not in known:
+        raise InputError([f"hook is {library}, for which this package of Muster has nothing: leave it out"])
+    hooked, settings = known[library], _algorithm(algorithm)
     name = program[1] if program[0] == "-m" else program[0]
     exited: SystemExit | None = None
     with _hooked(hooked, context, settings) as made, _arguments(program):
@@ -73,7 +83,7 @@ def _algorithm(settings: Mapping[str, Any]) -> Algorithm:
         raise InputError([f"kwargs are the settings of the algorithm: {error}"]) from None
 
 
-def _untrained(name: str, library: _Library, made: Sequence[str]) -> str:
+def _untrained(name: str, library: Library, made: Sequence[str]) -> str:
     if made:
         return f"{name} made a {library.module}.Trainer, and ended before it trained."
     return (
@@ -83,7 +93,7 @@ def _untrained(name: str, library: _Library, made: Sequence[str]) -> str:
 
 
 @contextmanager
-def _hooked(library: _Library, context: Context, algorithm: Algorithm) -> Iterator[list[str]]:
+def _hooked(library: Library, context: Context, algorithm: Algorithm) -> Iterator[list[str]]:
     """Let every Trainer of the library have Muster's callback; the classes of those that were made.
 
     Not the Trainers: each holds a model and the state of its optimizer.
@@ -106,45 +116,6 @@ def _hooked(library: _Library, context: Context, algorithm: Algorithm) -> Iterat
         yield made
     finally:
         trainer.__init__ = original
-
-
-def _huggingface(
-    trainer: Any, make: Callable[..., None], keywords: dict[str, Any], context: Context, algorithm: Algorithm
-) -> None:
-    from muster.options.frameworks.replica.huggingface_callback import DiLoCoCallback  # noqa: PLC0415
-
-    make(**keywords)
-    # Not before: the Trainer may make its model itself (`model_init`).
-    wishes = _model_of(trainer.model, getattr(trainer, "processing_class", None))
-    trainer.add_callback(DiLoCoCallback(context, algorithm, final_model=wishes))
-
-
-def _lightning(
-    _: Any, make: Callable[..., None], keywords: dict[str, Any], context: Context, algorithm: Algorithm
-) -> None:
-    from muster.options.frameworks.replica.lightning_callback import DiLoCoCallback  # noqa: PLC0415
-
-    # All parameters of this Trainer are keywords.
-    given = keywords.pop("callbacks", None) or []
-    callbacks = [*(given if isinstance(given, list) else [given]), DiLoCoCallback(context, algorithm)]
-    make(callbacks=callbacks, **keywords)
-
-
-_LIBRARIES = {
-    "huggingface": _Library("transformers", "transformers", _huggingface),
-    "lightning": _Library("lightning.pytorch", "lightning", _lightning),
-}
-
-
-def _model_of(model: Any, processing: object) -> FinalModel:
-    """What the run leaves: of a PEFT model its adapter, else the model with its configuration and its tokenizer."""
-    adapters = getattr(model, "peft_config", None)
-    if isinstance(adapters, Mapping) and adapters:
-        active = getattr(model, "active_adapter", None)
-        name = active if isinstance(active, str) and active in adapters else next(iter(adapters))
-        return FinalModel([adapters[name]], adapter=name)
-    beside = (getattr(model, "config", None), processing)
-    return FinalModel([item for item in beside if isinstance(item, SavesPretrained)])
 
 
 @contextmanager

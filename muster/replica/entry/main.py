@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +19,13 @@ from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.contract.layout import MODEL_FOLDER
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.watch_rules import Watch
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
-from muster.options.sinks.replica.open_sinks import open_sinks
-from muster.options.sinks.replica.writer import Ending, MetricsWriter, has_hanging_sinks
-from muster.options.watch.replica.self_watch import SelfWatch
-from muster.options.watch.replica.training_watch import TrainingWatch
+from muster.options import offers
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
 from muster.replica.entry.resolved_secrets import without_resolved
+from muster.replica.entry.seams import EndNow, Listeners, Watching
 from muster.replica.entry.trainer import EXITED, Trainer, call_trainer, load_trainer
 from muster.replica.group.board import BoardError
 from muster.replica.group.group_process import GroupProcess
@@ -49,7 +46,7 @@ from muster.replica.replica_errors import (
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import RoundContext, Stops, log
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
-from muster.replica.statistics.metrics import Metrics
+from muster.replica.statistics.metrics import Ending, Metrics, has_hanging_listeners
 from muster.replica.store.open_store import open_store
 from muster.replica.store.pace import Pace
 from muster.replica.store.read_ahead import ReadAhead, is_reading
@@ -83,7 +80,7 @@ def main(variables: Mapping[str, str], read: Read = _read, member: GroupProcess 
     The reason of a failure is written to output/failure; a member of a group reports it to its launcher.
     """
     code = _ended(variables, read, member or GroupProcess())
-    if has_hanging_sinks() or is_reading():
+    if has_hanging_listeners() or is_reading():
         # A library may wait for its service when the interpreter ends, or a request for its answer; the job is billed.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -136,23 +133,7 @@ class _Process:
     stops: Stops
     member: GroupProcess
     at_the_end: ExitStack
-    end_now: Callable[[WatchError], None]
-
-
-@contextmanager
-def _watched(context: Context, rules: Watch | None, end_now: Callable[[WatchError], None]) -> Iterator[None]:
-    """Watch the training by the spec's rules while the trainer is called. `end_now` ends this process."""
-    rounds = context.rendezvous.rounds
-    if rules is None:
-        yield
-        return
-    rounds.judge = own = SelfWatch(rounds, rules)
-    watch = TrainingWatch(rounds.context, rounds.statistics.progress, own.findings, end_now)
-    watch.start()
-    try:
-        yield
-    finally:
-        watch.stop()
+    end_now: EndNow
 
 
 def _run(environment: Environment, document: RunDocument, process: _Process) -> None:
@@ -162,20 +143,21 @@ def _run(environment: Environment, document: RunDocument, process: _Process) -> 
     round_context, outside = _round_context(environment, document, process)
     trainer = load_trainer(document.trainer or "", document.kwargs)
     # The first process of a replica reports for all of them.
-    writer = open_sinks(document, environment.rank, tree.checkpoints) if member.group.is_first else MetricsWriter()
-    process.at_the_end.callback(writer.close)
+    offered = offers("replica.listeners", Listeners) if member.group.is_first else ()
+    metrics = Metrics([offer.open(document, environment.rank, tree.checkpoints) for offer in offered])
+    process.at_the_end.callback(metrics.close)
     rank = document.member(environment.rank)
-    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, Metrics(writer), outside)
+    rendezvous = Rendezvous.open(round_context, rank, environment.attempt, metrics, outside)
     context = _context(environment, document, rendezvous)
     try:
         result, ended = _train(trainer, context, document, process)
     except StoppedError:
-        writer.ending = Ending.STOPPED
+        metrics.ending = Ending.STOPPED
         raise
     if not context.rendezvous.departure.has_left and member.group.is_first:
         message = f"{document.trainer} returned without creating a DiLoCo(context.rendezvous, ...)."
         raise TrainerError(message)
-    writer.ending = Ending.DONE
+    metrics.ending = Ending.DONE
     if result is None or not member.group.is_first:
         return
     uri = open_store(document.results_uri).uri(MODEL_FOLDER)
@@ -191,7 +173,9 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
     """
     member = process.member
     try:
-        with _watched(context, document.watch, process.end_now):
+        with ExitStack() as watched:
+            for offer in offers("replica.watching", Watching):
+                watched.enter_context(offer.during(context.rendezvous.rounds, document, process.end_now))
             how = call_trainer(trainer, context, document)
     except RunEndedError as end:
         log.info("event=ended reason=%r", str(end))

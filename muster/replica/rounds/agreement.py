@@ -79,6 +79,7 @@ class _Agreement:
         self._seen = seen
         self._previous = seen.commits[-1] if seen.commits else None
         self._tally = QuorumTally(quorum, grace, self._previous)
+        self._damaged: set[tuple[int, int]] = set()
         self._arrived: dict[int, float] = {}
         self._own_arrival: float | None = None
         self._looks = 0
@@ -118,6 +119,7 @@ class _Agreement:
             if clock.monotonic() - logged_at >= WAITING_LOGGED_SECONDS:
                 logged_at = clock.monotonic()
                 self._suspect(self._tally.absent)
+                self._check_own()
                 log.info("event=waiting seconds=%d %s", logged_at - self._contributed_at, self._what_is_missing())
 
     def _check_quorum(self, timed_out: bool) -> Commit | None:
@@ -135,8 +137,29 @@ class _Agreement:
             return self._commit()
         if decision is QuorumDecision.HOPELESS:
             commit = read_commit(self._context, self._round)
-            return self._raise_hopeless() if commit is None else commit
+            return self._raise_hopeless() if commit is None and (timed_out or not self._may_be_repeated) else commit
         return None
+
+    @property
+    def _may_be_repeated(self) -> bool:
+        """Whether a replica believes that it has contributed, and will contribute again: its object is damaged.
+
+        It waits for a commit that cannot come. Who did not wait with it would be rerun in vain until it notices.
+        """
+        return any((item.rank, self._tally.epochs[item.rank]) in self._damaged for item in self._tally.exclusions)
+
+    def _check_own(self) -> None:
+        """Return if this process's contribution is in the bucket as it was stored, or deleted with its round.
+
+        Raises:
+            RendezvousError: it is damaged. The rerun contributes again.
+        """
+        found = self._read(self._claim.rank, self._claim.epoch)
+        if found is not None and isinstance(found.answer, Unusable) and found.answer.is_damaged:
+            message = (
+                f"The contribution of this replica to round {self._round} has been damaged: {found.answer.reason}."
+            )
+            raise RendezvousError(message)
 
     def _commit(self) -> Commit | None:
         """Make the commit. If it is another process's, that one has reported the ranks that it misses."""
@@ -243,6 +266,8 @@ class _Agreement:
         if isinstance(answer, Unusable):
             log.warning("round=%d event=excluded rank=%d reason=%r", self._round, rank, answer.reason)
             self._tally.exclude(rank, answer.reason)
+            if answer.is_damaged:
+                self._damaged.add((rank, self._tally.epochs[rank]))
         else:
             self._tally.contributed(answer, received.state, received.suspect)
 

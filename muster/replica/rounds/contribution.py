@@ -62,6 +62,8 @@ class Unusable:
     """Why a contribution does not count."""
 
     reason: str
+    is_damaged: bool = False
+    """Whether the object is not what its sender has stored, which the sender does not know."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ def read_contribution(context: RoundContext, round_: int, rank: int, epoch: int,
             header = decode_header(key, part.body, ContributionHeader)
         except CodecError as error:
             if not left:
-                return Received(Unusable(str(error)), part.created_at)
+                return Received(Unusable(str(error), is_damaged=True), part.created_at)
         else:
             break
     member = header.member

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from muster.contract.errors import MusterError
-from muster.options.hyperpod.contract.notices import Notice, NoticeKind
+from muster.contract.run.notices import Notice, NoticeKind
 from muster.replica.store.transport import Store, create_once
 
 RANKS_MAX = 20

@@ -1,4 +1,4 @@
-"""Metrics: printed to standard output, where SageMaker's regular expressions find them, and written to the run's sinks.
+"""Metrics: printed to standard output, where SageMaker's regular expressions find them, and handed to who listens.
 
 The last values are kept: they are sent with contributions.
 """
@@ -7,34 +7,62 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from threading import Lock
+import threading
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Protocol
 
 from muster.contract.spec.metric_sinks import METRIC_NAME, METRIC_NAME_WORDS
-from muster.options.sinks.replica.writer import MetricsWriter
 
 # Logged by the front ends in every round.
 UTILISATION = "utilisation"
 # The trainer's own; with the above they are the 32 that fit into a contribution's header.
 METRICS_MAX = 31
 NAME = re.compile(METRIC_NAME)
+LISTENING = "metrics-of-"
+"""How the names of the threads of listeners begin."""
+
+
+class Ending(Enum):
+    """How the process of the replica ends."""
+
+    DONE = auto()
+    FAILED = auto()
+    STOPPED = auto()
+
+
+class Listener(Protocol):
+    """Gets what is logged in the training loop, which does not wait: what takes time is for a thread of its own."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Take what was logged at once; `step`: the run's inner step, or its round where a front end knows no steps."""
+
+    def close(self, ending: Ending) -> None:
+        """Nothing is logged any more: what still waits is written, for some seconds at most."""
+
+
+def has_hanging_listeners() -> bool:
+    """Whether a thread of a listener has not ended although it is closed."""
+    return any(thread.name.startswith(LISTENING) for thread in threading.enumerate())
 
 
 class Metrics:
     """The trainer's metrics, and the utilisation of each round (see `Stopwatch`)."""
 
-    def __init__(self, writer: MetricsWriter | None = None) -> None:
-        """`writer`: hands everything that is logged to the run's sinks; None: there are none."""
+    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+        """`listeners` get everything that is logged."""
+        self.ending = Ending.FAILED
+        """How the process ends, as far as is known."""
         self.step = 0
         """The run's inner steps so far, or its rounds where a front end knows no steps: the front end sets it."""
         self.round = 0
         """The round that is logged now: until the next inner step the one before, then that of the phase. The front end
         sets it."""
-        self._writer = writer or MetricsWriter()
+        self._listeners = listeners
         self._latest: dict[str, float] = {}
         self._last: dict[str, float] = {}  # NaN and infinity included
         self._rounds: dict[str, int] = {}
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def log(self, **values: float) -> None:
         """Print `name=value name=value …` as one line and keep the latest value of each name.
@@ -60,9 +88,15 @@ class Metrics:
         self.show(numbers)
 
     def show(self, numbers: Mapping[str, float]) -> None:
-        """Print and write numbers that are not sent with contributions."""
+        """Print and hand over numbers that are not sent with contributions."""
         print(" ".join(f"{name}={value:.6g}" for name, value in numbers.items()), flush=True)
-        self._writer.write(self.step, numbers)
+        for listener in self._listeners:
+            listener.write(self.step, numbers)
+
+    def close(self) -> None:
+        """Nothing is logged any more."""
+        for listener in self._listeners:
+            listener.close(self.ending)
 
     def latest(self) -> dict[str, float]:
         """The latest value of each name."""

@@ -89,13 +89,14 @@ def usable(held: Iterable[State], last_round: int, counted: int | None) -> list[
     )
 
 
-def kept_beside(held: Iterable[State], saved: State, number: int) -> list[State]:
+def kept_beside(held: Collection[State], saved: State, number: int, counted: int | None = None) -> list[State]:
     """At most `number` of the states that are kept when `saved` is stored.
 
-    First the newest one of an earlier round: the run may not have committed the round of `saved`.
+    First the one from which a process continues if the run does not commit the round of `saved`; `counted`: the claim
+    that counts in the round before, if that is known.
     """
     others = sorted((state for state in held if state[0] > _DAMAGED and state != saved), reverse=True)
-    earlier = [state for state in others if state[0] < saved[0]][:1]
+    earlier = usable(held, saved[0] - 1, counted)[:1]
     return (earlier + [state for state in others if state not in earlier])[:number]
 
 
@@ -141,7 +142,8 @@ class Checkpoints:
             file.flush()
             os.fsync(file.fileno())
         held = self._held()
-        kept = _paths(held, kept_beside(held.values(), saved, len(self._slots) - 1))
+        counted = self._contributor.counted(round_ - 1)
+        kept = _paths(held, kept_beside(held.values(), saved, len(self._slots) - 1, counted))
         slot = next(slot for slot in self._slots if slot not in kept)
         os.replace(self._unfinished, slot)  # noqa: PTH105
         for path in held.keys() - {slot, *kept}:

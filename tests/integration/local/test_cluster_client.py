@@ -15,6 +15,7 @@ from muster.control.runtime.time_budget import TimeBudget
 from muster.local import LocalCloud
 from muster.options.hyperpod.contract.object_identity import job_labels
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
+from muster.options.hyperpod.control.cluster_clients import ClusterClients
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterUnavailableError
 from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 from tests.plugins.cluster_stack import CLUSTER
@@ -33,12 +34,12 @@ class RootClients(Clients):
         environment, session = cloud.environment(), botocore.session.get_session()
         session.set_credentials(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"])
         session.set_config_variable("region", environment["AWS_DEFAULT_REGION"])
-        vars(self).update(eks=cloud.client("eks"), _session=session)
+        vars(self).update(eks=cloud.client("eks"), session=session)
 
 
 @pytest.fixture
 def apis(cluster_cloud: LocalCloud) -> ClusterApis:
-    return ClusterApis(RootClients(cluster_cloud), Clusters(clusters=(STACK,)))
+    return ClusterApis(ClusterClients(RootClients(cluster_cloud)), Clusters(clusters=(STACK,)))
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_job_is_created_found_listed_deleted_and_refused(jobs: ClusterJobs) ->
 
 def test_a_cluster_that_does_not_exist_is_named(cluster_cloud: LocalCloud) -> None:
     other = Cluster(name="other", eks_cluster="no-such-cluster", namespaces=("x",))
-    apis = ClusterApis(RootClients(cluster_cloud), Clusters(clusters=(other,)))
+    apis = ClusterApis(ClusterClients(RootClients(cluster_cloud)), Clusters(clusters=(other,)))
     with pytest.raises(ClusterGoneError, match=r"no-such-cluster .* other"):
         apis.api("other").get("/version", TimeBudget.of(1))
 
@@ -102,11 +103,11 @@ def test_another_authority_is_not_trusted_and_no_error_shows_the_token(
     cluster_cloud: LocalCloud, apis: ClusterApis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens: list[str] = []
-    make = apis.clients.cluster_token
-    monkeypatch.setattr(apis.clients, "cluster_token", lambda name: tokens.append(make(name)) or tokens[-1])
-    open_transport = apis.clients.cluster_transport
+    make = apis.clients.token
+    monkeypatch.setattr(apis.clients, "token", lambda name: tokens.append(make(name)) or tokens[-1])
+    open_transport = apis.clients.transport
     authority = cluster_cloud.state.ca_file.read_text()
-    monkeypatch.setattr(apis.clients, "cluster_transport", lambda endpoint, _: open_transport(endpoint, authority))
+    monkeypatch.setattr(apis.clients, "transport", lambda endpoint, _: open_transport(endpoint, authority))
     with pytest.raises(ClusterUnavailableError, match="certificate verify failed") as error:
         apis.api(STACK.name).get("/version", TimeBudget.of(0))
     assert tokens

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.client.starter.frameworks import Framework
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
 from tests.support.source_patch import ROOT
@@ -41,15 +40,15 @@ def launch(commands: CommandServer, stack: Deployed, tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("framework", "kwargs"),
     [
-        (Framework.NUMPY, LOOPS),
-        (Framework.PYTORCH, LOOPS),
-        (Framework.TORCHFT, LOOPS),
-        (Framework.HUGGINGFACE, STEPS),
-        (Framework.LIGHTNING, STEPS),
+        ("numpy", LOOPS),
+        ("pytorch", LOOPS),
+        ("torchft", LOOPS),
+        ("huggingface", STEPS),
+        ("lightning", STEPS),
     ],
 )
 def test_a_starter_trains_where_it_is_delivered(
-    framework: Framework, kwargs: dict[str, int], launch: Any, commands: CommandServer, tmp_path: Path
+    framework: str, kwargs: dict[str, int], launch: Any, commands: CommandServer, tmp_path: Path
 ) -> None:
     written = commands.run(["init", ".", "--framework", framework, "--replicas", "2"], tmp_path, {})
     assert written.returncode == 0, written.stderr

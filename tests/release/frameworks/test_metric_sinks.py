@@ -15,7 +15,8 @@ from muster.options.sinks.replica.identity import Identity
 from muster.options.sinks.replica.mlflow_run import TAG_RANK, TAG_RUN, MlflowRun
 from muster.options.sinks.replica.tensorboard import TensorBoard
 from muster.options.sinks.replica.wandb_run import WandbRun
-from muster.options.sinks.replica.writer import Ending, Record, Sink
+from muster.options.sinks.replica.writer import Record, Sink
+from muster.replica.statistics.metrics import Ending
 from tests.support.waiting import wait_until
 
 RENDEZVOUS = "s3://bucket/rendezvous/digits/"

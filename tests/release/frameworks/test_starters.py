@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from muster.client.starter.frameworks import Framework
 from muster.client.starter.starter_files import TRAINING_FILE, Wish, starter_files
 from tests.support.contexts import context_of
 from tests.support.loading import loaded
@@ -18,14 +17,14 @@ STEPS = {"max_steps": 4, "steps_per_round": 2}
 @pytest.mark.parametrize(
     ("framework", "kwargs"),
     [
-        (Framework.PYTORCH, LOOPS),
-        (Framework.TORCHFT, LOOPS),
-        (Framework.HUGGINGFACE, STEPS),
-        (Framework.LIGHTNING, STEPS),
+        ("pytorch", LOOPS),
+        ("torchft", LOOPS),
+        ("huggingface", STEPS),
+        ("lightning", STEPS),
     ],
 )
 def test_a_starter_trains(
-    framework: Framework, kwargs: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str, kwargs: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

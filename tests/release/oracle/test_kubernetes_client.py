@@ -27,7 +27,7 @@ CONTEXT = f"arn:aws:eks:xx-none-1:123456789012:cluster/{EKS}"
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """A cloud of its own: with a cluster."""
-    settings = Settings(port=0, hyperpod=SETTINGS, code=(PROGRAMS,), end_with_parent=True)
+    settings = Settings(port=0, services={"hyperpod": SETTINGS}, code=(PROGRAMS,), end_with_parent=True)
     with LocalCloud.start(tmp_path_factory.mktemp("cloud"), settings) as running:
         yield running
 

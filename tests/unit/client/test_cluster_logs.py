@@ -36,7 +36,9 @@ def cloud() -> Iterator[MemoryCloud]:
 
 def reader(cloud: MemoryCloud, clusters: dict[int, str], ranks: set[int] | None = None) -> LogReader:
     client = client_of(cloud)
-    return LogReader(client, LogQuery("muster", "digits", ranks), ClusterLogs(client, execution(clusters), ranks))
+    return LogReader(
+        client, LogQuery("muster", "digits", ranks), ClusterLogs.of_run(client, execution(clusters), ranks)
+    )
 
 
 def said(lines: Iterator[LogLine] | list[LogLine]) -> list[tuple[int, int | None, str]]:
@@ -99,7 +101,7 @@ def test_a_cluster_without_a_log_agent_is_named_once_a_line_should_have_come() -
 def test_the_error_comes_after_the_lines_of_the_others(cloud: MemoryCloud) -> None:
     write(cloud, None, 0, "of a training job")
     client = client_of(cloud)
-    clusters = ClusterLogs(client, execution({1: "one"}), None)
+    clusters = ClusterLogs.of_run(client, execution({1: "one"}), None)
     missing = missing_logs("digits", {1: [attempt(9)]}, [1], NOW)
     lines = LogReader(client, LogQuery("muster", "digits"), clusters, lambda: missing).read_lines()
     assert next(lines).message == "of a training job"

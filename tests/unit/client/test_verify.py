@@ -15,8 +15,8 @@ from muster.contract.layout import RunLayout
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Cluster
 from muster.contract.training.network_access import VpcConfig
+from muster.options.hyperpod.client.checks import ClusterChecks
 from muster.options.hyperpod.client.cluster_api import ClusterAnswer
-from muster.options.hyperpod.client.cluster_checks import ClusterChecks
 from muster.options.verify.client import run_checks, stack_checks
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome
 from muster.options.verify.client.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise

@@ -28,11 +28,10 @@ from tests.memory import AwsError, Fault, throttle
 from tests.memory.cloud import REGION
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import BROKEN, Row, cut_off, fail, found, launched
-from tests.support.handlers import Handler, loader
+from tests.support.handlers import HANDLERS, Handler, handler_path, loader
 from tests.support.source_patch import ROOT
 
-HANDLERS = ROOT / "lambdas"
-NAMES = [path.stem for path in HANDLERS.glob("[a-z]*.py")]
+NAMES = [*HANDLERS]
 Load: TypeAlias = Callable[..., Handler]
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
@@ -196,7 +195,7 @@ def test_the_clients_try_passing_errors_again_and_events_only_once_more(monkeypa
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     environment = {"MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}
     plane = ControlPlane.from_environment("stepfunctions", "events", environment=environment)
-    assert set(vars(plane.clients)) == {"_session", "stepfunctions", "events"}
+    assert set(vars(plane.clients)) == {"session", "stepfunctions", "events"}
     clients = (plane.clients.stepfunctions, plane.clients.events)
     retries = [vars(client.meta.config)["retries"] for client in clients]
     assert [(one["mode"], one["total_max_attempts"]) for one in retries] == [("standard", TRIES), ("standard", 2)]
@@ -205,7 +204,7 @@ def test_the_clients_try_passing_errors_again_and_events_only_once_more(monkeypa
 
 
 def test_the_collector_is_on_again_once_a_handler_has_been_imported() -> None:
-    last = {name: ast.unparse(ast.parse((HANDLERS / f"{name}.py").read_text()).body[-1]) for name in NAMES}
+    last = {name: ast.unparse(ast.parse((ROOT / handler_path(name)).read_text()).body[-1]) for name in NAMES}
     assert last == dict.fromkeys(NAMES, "imported()")
     gc.disable()
     try:

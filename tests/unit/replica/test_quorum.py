@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from muster.contract.backend import Backend
 from muster.contract.run.commit import Commit, Exclusion, Finish
+from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec import Spec
 from muster.contract.training.overrides import Override
-from muster.options.hyperpod.contract.notices import Notice, NoticeKind
 from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds import agreement
 from muster.replica.rounds.claims import (

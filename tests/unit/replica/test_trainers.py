@@ -23,7 +23,7 @@ from muster.options.executor.replica.all_reduce import ObjectStoreAllReduce, Own
 from muster.options.executor.replica.own_loop import arguments_of, set_environment
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
-from muster.replica.entry.hooked_program import _hooked, _Library
+from muster.replica.entry.hooked_program import Library, _hooked
 from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.trainer import EXITED, call_trainer, load_trainer
 from muster.replica.frontends.array_diloco import DiLoCo
@@ -449,7 +449,7 @@ class Trainer:
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     module = ModuleType("library_of_a_program")
     vars(module)["Trainer"] = Trainer
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -457,10 +457,10 @@ def library(monkeypatch: pytest.MonkeyPatch) -> _Library:
     def add(_: Any, make: Callable[..., None], keywords: dict[str, Any], *__: object) -> None:
         make(**keywords)
 
-    return _Library(module.__name__, "library", add)
+    return Library(module.__name__, "library", add)
 
 
-def test_a_trainer_that_the_program_has_left_is_freed(library: _Library) -> None:
+def test_a_trainer_that_the_program_has_left_is_freed(library: Library) -> None:
     # A command line that is made of the Trainer's parameters is that of Lightning.
     before = inspect.signature(Trainer), Trainer.__init__.__doc__
     with _hooked(library, cast("Context", None), Algorithm()) as made:

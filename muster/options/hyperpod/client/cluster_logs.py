@@ -6,16 +6,23 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import ClientError as AwsError
+
+from muster.client.aws.error_translation import error_code, translated
 from muster.client.client_errors import NoClusterLogsError
+from muster.client.logs.log_lines import LogEvent, LogSource
 from muster.contract import timestamps
 from muster.contract.layout import RunLayout
-from muster.contract.names import run_name
+from muster.contract.names import CLUSTER_LOG_GROUPS, run_name
+from muster.options.hyperpod.contract.pod_log_lines import STREAMS, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from muster.client.aws.cloud import Cloud
+    from muster.client.aws.connection import Connection
     from muster.client.aws.reported import Execution
+    from muster.client.logs.log_lines import LogQuery
     from muster.client.runs.observer import Observer
     from muster.contract.run.attempt import Attempt
 
@@ -23,31 +30,64 @@ if TYPE_CHECKING:
 _DELIVERED_WITHIN = timedelta(minutes=2)
 
 
+class HyperPodClusters:
+    """The clusters of the account, each asked for once. Their Kubernetes API is never called from here."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._log_groups: dict[str, str | None] = {}
+
+    def log_group(self, cluster: str) -> str | None:
+        """The log group of the cluster of this name; None where there is no such cluster."""
+        if cluster not in self._log_groups:
+            self._log_groups[cluster] = self._find(cluster)
+        return self._log_groups[cluster]
+
+    def _find(self, cluster: str) -> str | None:
+        with translated():
+            try:
+                found = self._connection.sagemaker.describe_cluster(ClusterName=cluster)
+            except AwsError as error:
+                if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
+                    raise
+                return None
+        # arn:aws:sagemaker:REGION:ACCOUNT:cluster/ID, with an id that is not the name.
+        return f"{CLUSTER_LOG_GROUPS}{cluster}/{found['ClusterArn'].rpartition('/')[2]}"
+
+
+def read_pod_line(event: LogEvent) -> LogEvent:
+    """An event of a node's stream, with the job and the text of the pod's line."""
+    line = parse_line(event.message)
+    return event._replace(job="", message="") if line is None else event._replace(job=line.job, message=line.text)
+
+
 class ClusterLogs:
-    """The clusters on which the asked replicas of a run are."""
+    """The logs of the replicas of `run` that are on the `asked` clusters."""
 
-    def __init__(self, cloud: Cloud, execution: Execution, ranks: Collection[int] | None) -> None:
-        self._cloud = cloud
-        self._run = run_name(execution.name)
-        self._asked = {rank: name for rank, name in execution.clusters.items() if ranks is None or rank in ranks}
+    def __init__(self, cloud: Cloud, run: str, asked: Mapping[int, str], *, are_all: bool) -> None:
+        """`asked`: the clusters by rank. `are_all`: no training job is asked for."""
+        self._cloud, self._run, self._asked = cloud, run, asked
+        self.are_all = are_all
+        self._groups: list[str] | None = None
+
+    @classmethod
+    def of_run(cls, cloud: Cloud, execution: Execution, ranks: Collection[int] | None) -> ClusterLogs:
+        """Those of the asked replicas; None: all are."""
+        asked = {rank: name for rank, name in execution.clusters.items() if ranks is None or rank in ranks}
         every = range(execution.replicas) if ranks is None else ranks
-        self.are_all = bool(self._asked) and all(rank in self._asked for rank in every)
-        """Whether none of the asked replicas is a training job."""
-        self._groups: set[str] | None = None
+        are_all = bool(asked) and all(rank in asked for rank in every)
+        return cls(cloud, run_name(execution.name), asked, are_all=are_all)
 
-    def __bool__(self) -> bool:
-        """Whether a replica that is asked for is on a cluster."""
-        return bool(self._asked)
-
-    def groups(self) -> Collection[str]:
+    def sources(self, query: LogQuery) -> Collection[LogSource]:
         """The log groups of the clusters; empty while a spec names none and the run has no plan yet."""
         if self._groups is None:
             names = self._names()
             if names is None:
                 return ()
-            found = (self._cloud.clusters.log_group(name) for name in sorted(names))
-            self._groups = {group for group in found if group is not None}
-        return self._groups
+            found = (self._cloud.part(HyperPodClusters).log_group(name) for name in sorted(names))
+            self._groups = sorted({group for group in found if group is not None})
+        # FilterLogEvents: a regular expression stands between per cent signs. A line contains the name of its job.
+        return [LogSource(group, STREAMS, f"%{query.stream_prefix}%", read_pod_line) for group in self._groups]
 
     def _names(self) -> set[str] | None:
         if "" not in self._asked.values():

@@ -19,13 +19,13 @@ from muster.contract.run.job_request import (
     job_environment,
     output_uri,
 )
+from muster.contract.run.notices import NOTICES
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec import Spec
 from muster.contract.training.cluster_fields import Elastic, HyperPod, LogRule, Topology, Volume
 from muster.contract.training.input_channels import Channel
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 from muster.options.hyperpod.contract.job_schema import SchemaProblem, schema_problems
-from muster.options.hyperpod.contract.notices import NOTICES
 from muster.options.hyperpod.contract.object_identity import (
     ANNOTATION_PLAN,
     API_VERSION,

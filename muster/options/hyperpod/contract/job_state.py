@@ -15,9 +15,9 @@ from muster.contract import timestamps
 from muster.contract.answer_values import count_of, line_of, mapping_of, mappings_of
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
 from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
+from muster.contract.run.notices import EndNotice
 from muster.contract.text import shortened
 from muster.contract.timestamps import Timestamp
-from muster.options.hyperpod.contract.notices import EndNotice
 
 PENDING, TRAINING, RESTARTING, COMPLETED, FAILED = "Pending", "Training", "Restarting", "Completed", "Failed"
 STOPPING, DELETED, CLUSTER_GONE = "Stopping", "Deleted", "ClusterGone"

@@ -10,8 +10,6 @@ import json
 import re
 from typing import NamedTuple
 
-LOG_GROUPS = "/aws/sagemaker/Clusters/"
-"""A cluster's log group is `{LOG_GROUPS}{name}/{id}`; the id is the last part of its ARN."""
 STREAMS = "SagemakerHyperPodTrainingJob"
 """The prefix of the log streams with the lines of jobs."""
 

@@ -13,10 +13,10 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.document import canonical_json
 from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.layout import s3_uri
+from muster.contract.run.notices import NOTICES
 from muster.contract.run.plan import Plan
 from muster.contract.run.session_tags import MODEL_FOLDERS, model_tag
 from muster.contract.spec.recipe_reference import recipe_folder
-from muster.options.hyperpod.contract.notices import NOTICES
 
 POLICY_CHARACTERS_MAX = 2_048
 """STS: of an inline session policy. CreatePodIdentityAssociation takes no longer `policy`."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_plus
 
 from muster.contract.answer_values import mapping_of, mappings_of
-from muster.options.hyperpod.contract.notices import Notice
+from muster.contract.run.notices import Notice
 
 CLUSTER_EVENTS = (
     "SageMaker HyperPod Cluster Node Health Event",

@@ -24,6 +24,7 @@ from muster.control.aws.clients import Clients
 from muster.control.runtime.time_budget import TimeBudget
 from muster.options.hyperpod.control.api import KubernetesApi
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
+from muster.options.hyperpod.control.cluster_clients import ClusterClients
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError
 from muster.options.hyperpod.control.namespace_roles import NamespaceRoles, make_roles, remove_roles
 
@@ -65,7 +66,7 @@ def opened(clients: Clients) -> Open:
 
     def open_api(roles: NamespaceRoles) -> KubernetesApi:
         cluster = Cluster(name=roles.cluster, eks_cluster=roles.eks_cluster, namespaces=tuple(roles.namespaces))
-        return ClusterApis(clients, Clusters(clusters=(cluster,))).api(cluster.name)
+        return ClusterApis(clients.part(ClusterClients), Clusters(clusters=(cluster,))).api(cluster.name)
 
     return open_api
 

@@ -8,20 +8,19 @@ from botocore.exceptions import ClientError
 
 from muster.contract.training.clusters import Cluster, Clusters
 from muster.control.aws.aws_errors import error_code
-from muster.control.aws.clients import Clients
 from muster.options.hyperpod.control.api import Connection, KubernetesApi
+from muster.options.hyperpod.control.cluster_clients import NOT_FOUND, ClusterClients
 from muster.options.hyperpod.control.cluster_errors import (
     ClusterGoneError,
     ClusterUnavailableError,
     ClusterUnknownError,
 )
-from muster.options.hyperpod.control.eks import NOT_FOUND
 
 
 class ClusterApis:
     """The API of each cluster, opened when it is first called."""
 
-    def __init__(self, clients: Clients, clusters: Clusters) -> None:
+    def __init__(self, clients: ClusterClients, clusters: Clusters) -> None:
         self.clusters = clusters
         self.clients = clients
         self._apis: dict[str, KubernetesApi] = {}
@@ -51,7 +50,7 @@ class ClusterApis:
                 return self._connection(cluster)
 
             def token() -> str:
-                return self.clients.cluster_token(cluster.eks_cluster)
+                return self.clients.token(cluster.eks_cluster)
 
             api = self._apis[name] = KubernetesApi(name, connect, token)
         return api
@@ -71,4 +70,4 @@ class ClusterApis:
         place = f"EKS cluster {cluster.eks_cluster}, {found.get('status')}"
         place += "" if public else ", whose endpoint only its VPC reaches"
         pem = base64.b64decode(authority).decode("ascii")
-        return Connection(self.clients.cluster_transport(endpoint, pem), place)
+        return Connection(self.clients.transport(endpoint, pem), place)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -14,14 +14,14 @@ from muster.contract.aws.failure_classes import FailureClass, classify_cluster_r
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.run.job_details import JobDetails
+from muster.contract.run.notices import EndNotice
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.text import shortened
 from muster.control.jobs import Creation, Job, LaunchRefusedError
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.job_document import TYPE_LABEL
+from muster.options.hyperpod.contract.job_document import TYPE_LABEL, ClusterJobError, cluster_job
 from muster.options.hyperpod.contract.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, all_run, job_state
-from muster.options.hyperpod.contract.notices import EndNotice
 from muster.options.hyperpod.contract.object_identity import (
     GROUP,
     LABEL_RUN,
@@ -34,6 +34,11 @@ from muster.options.hyperpod.contract.object_identity import (
 from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
+from muster.options.hyperpod.control.cluster_look import JobOnCluster, note_look
+
+if TYPE_CHECKING:
+    from muster.contract.run.plan import Plan
+    from muster.control.active_run import ActiveReplica
 
 _IMPATIENT = TimeBudget(-math.inf)
 _REASON_MAX = 1_024
@@ -71,6 +76,17 @@ class ClusterJobs:
         """Where they are, for messages."""
         return f"namespace {self._namespace} of the cluster {self._cluster}"
 
+    def request(self, plan: Plan, rank: int, attempt: int, shortages: int) -> dict[str, JsonValue]:
+        """The document of an attempt's job.
+
+        Raises:
+            LaunchRefusedError: the schema of such a job refuses it.
+        """
+        try:
+            return cluster_job(plan, rank, attempt, shortages)
+        except ClusterJobError as error:
+            raise LaunchRefusedError(FailureClass.INVALID_REQUEST, str(error)[:_REASON_MAX]) from None
+
     def create(self, request: dict[str, JsonValue]) -> Creation:
         """Create the job of a document. Not new where one of its name exists already (Muster's or not).
 
@@ -98,18 +114,22 @@ class ClusterJobs:
         document = self._document(name, self.patience if patience is None else patience)
         return None if document is None else self._job(document, job_state(document))
 
-    def explained(self, job: Job, notice: EndNotice | None) -> Job:
+    def explained(self, job: Job, notice: EndNotice | None = None) -> Job:
         """`job` with the reason of its failure, or of its wait, from its pods and its end notice, if they can be read.
 
         An image that cannot be pulled shows in pods that wait, and not any more when the operator has given them up.
         """
         is_waiting = job.secondary == PENDING and job.end is None
-        if job.state is None or job.is_gone or not (is_waiting or job.state.status is JobStatus.FAILED):
+        if job.is_gone or not (is_waiting or job.status == JobStatus.FAILED):
             return job
         document = self._document(job.name, self.patience)
         if document is None:
             return job
         return self._job(document, job_state(document, self._pods(job.name), notice))
+
+    def note(self, replica: ActiveReplica, job: Job | None) -> None:
+        """Write what a look has found into the replica's record."""
+        note_look(replica, job)
 
     def is_running(self, job: Job) -> bool:
         """Whether all pods of the job run; not where they cannot be read."""
@@ -129,7 +149,7 @@ class ClusterJobs:
         else:
             status, secondary, reason = JobStatus.STOPPED, DELETED, _WAS_DELETED
         state = JobState(status, secondary, reason=reason)
-        return Job(
+        return JobOnCluster(
             name=name,
             arn=self._arn(name),
             status=status.value,
@@ -242,7 +262,7 @@ class ClusterJobs:
 
     def _job(self, document: Json, state: JobState) -> Job:
         name = _name(document)
-        return Job(
+        return JobOnCluster(
             name=name,
             arn=self._arn(name),
             status=state.status.value,

@@ -7,24 +7,27 @@ changed. The operator needs a while after a pod has ended, so a look may be repe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from muster.contract import timestamps
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.notices import EndNotice
 from muster.contract.run.record import Record, Wait
 from muster.control.jobs import Job
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import EndNotice
+from muster.options.hyperpod.contract.job_history import with_state
+from muster.options.hyperpod.contract.job_state import IMAGE_ERROR, STARTUP_DEADLINE, JobState, waits_for_image
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica
     from muster.control.control_plane import ControlPlane
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 Words = Callable[[], EndNotice | None]
 """Reads the end notice, where its words are needed."""
@@ -33,6 +36,25 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
 _ALIVE_SECONDS = 5.0
 # What another look needs of the time for which one still waits, to leave the waiting to it.
 _ENOUGH_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOnCluster(Job):
+    """A job as a look has found it. No event carries its history, so each look adds to it."""
+
+    state: JobState
+
+    def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
+        """`attempt` as this job shows it; `stopping`: its run is being stopped."""
+        job: Job = self
+        if (
+            self.end is not None
+            and self.end.secondary == STARTUP_DEADLINE
+            and any(waits_for_image(step.message) for step in attempt.history[-1:])
+        ):
+            # Its pods are gone by now; an earlier look has seen why they waited.
+            job = replace(self, secondary=IMAGE_ERROR)
+        return Job.applied_to(job, with_state(attempt, self.state, clock.now()), stopping=stopping)
 
 
 @dataclass(frozen=True)
@@ -47,11 +69,11 @@ class Look:
 
 
 def note_look(replica: ActiveReplica, job: Job | None, wait: Wait | None = None) -> None:
-    """Write what a look has found into the record of the current attempt. Nothing for a training job.
+    """Write what a look has found into the record of the current attempt.
 
     Only from now on is a job that is not there any more known to have been deleted. `wait` is over with it.
     """
-    if job is None or job.state is None:
+    if job is None:
         return
     waited = False
 
@@ -91,11 +113,11 @@ def look_until_ended(
             return Look(None)
         if job.end is not None:
             return _conclude(plane, replica, attempt, job, words)
-        restarted = job.state is not None and job.state.restarts > known
+        restarted = restarts_of(job) > known
         is_over = restarted or budget.is_spent
         if not is_over and not is_believed:
             wait = wait or _begin_wait(replica, attempt, seconds, explains=words is not None)
-            is_over = wait is None or (patience.is_spent and replica.jobs.is_running(job))
+            is_over = wait is None or (patience.is_spent and _jobs(replica).is_running(job))
         if is_over:
             note_look(replica, job, wait)
             return Look(job, restarted=restarted)
@@ -128,6 +150,15 @@ def _begin_wait(replica: ActiveReplica, attempt: Attempt, seconds: float, *, exp
 def _conclude(plane: ControlPlane, replica: ActiveReplica, attempt: Attempt, job: Job, words: Words | None) -> Look:
     """Decide what follows the end of the job."""
     if job.status == JobStatus.FAILED and not job.is_gone:
-        job = replica.jobs.explained(job, None if words is None else words())
+        job = _jobs(replica).explained(job, None if words is None else words())
     outcome = end_attempt(plane, replica, job.applied_to(attempt, stopping=False))
     return Look(job, outcome, ended=True)
+
+
+def restarts_of(job: Job) -> int:
+    """How often the operator has started the job's pods again."""
+    return job.state.restarts if isinstance(job, JobOnCluster) else 0
+
+
+def _jobs(replica: ActiveReplica) -> ClusterJobs:
+    return cast("ClusterJobs", replica.jobs)

@@ -30,8 +30,8 @@ from muster.options.hyperpod.contract.object_identity import (
 )
 from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
+from muster.options.hyperpod.control.cluster_clients import IN_USE, NOT_FOUND, EksClient
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
-from muster.options.hyperpod.control.eks import IN_USE, NOT_FOUND, EksClient
 
 TAG_STACK = "muster:stack"
 

@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from muster.contract.run.notices import NOTICES
 from muster.contract.spec.recipe_reference import recipe_folder
 from muster.contract.training.clusters import Clusters
 from muster.contract.training.source_delivery import PACKAGES, SOURCE
@@ -18,7 +19,6 @@ from muster.infra.encryption import use_key
 from muster.infra.policy import Statement, Target, policy_statements, read, write
 from muster.infra.replica_role import read_data, read_secrets
 from muster.infra.settings.stack_settings import StackSettings
-from muster.options.hyperpod.contract.notices import NOTICES
 
 _SERVICE = "pods.eks.amazonaws.com"
 # A digest is known to those alone who have the plan: nothing can be listed without it.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from muster.contract.names import CLUSTER_LOG_GROUPS
 from muster.local.ministack.host import Account
 from muster.local.sagemaker.service_errors import Caller, ServiceError
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
@@ -28,7 +29,7 @@ def cluster_arn(account: Account, name: str) -> str:
 
 def log_group(name: str) -> str:
     """The log group of a HyperPod cluster."""
-    return f"/aws/sagemaker/Clusters/{name}/{cluster_id(name)}"
+    return f"{CLUSTER_LOG_GROUPS}{name}/{cluster_id(name)}"
 
 
 class ClusterCalls:

@@ -8,19 +8,15 @@ from muster.contract.aws.instance_types import CLUSTER_INSTANCE_TYPES
 from muster.contract.training.clusters import Cluster, ClusterName, Clusters
 from muster.contract.training.resources import DEFAULT_INSTANCE_TYPE
 
-DEFAULT_CLUSTER = "muster-local"
-DEFAULT_NODES = 4
-NODES_MAX = 100
-
 
 class ClusterSettings(BaseModel):
     """An EKS cluster with a HyperPod cluster on it. All times are seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: ClusterName = DEFAULT_CLUSTER
-    node_type: str = DEFAULT_INSTANCE_TYPE
-    nodes: int = Field(default=DEFAULT_NODES, ge=1, le=NODES_MAX)
+    name: ClusterName = Field(default="muster-local", description="name of the cluster.")
+    node_type: str = Field(default=DEFAULT_INSTANCE_TYPE, description="instance type of the nodes.")
+    nodes: int = Field(default=4, ge=1, le=100, description="number of nodes.")
     node_seconds: float = Field(default=1.0, ge=0)
     """How long the cluster takes to notice that a node is gone (Kubernetes: 40 s)."""
     replace_seconds: float = Field(default=3.0, ge=0)
@@ -45,10 +41,8 @@ class ClusterSettings(BaseModel):
         """The namespace of the one team, with a queue whose quota is that of all nodes."""
         return "hyperpod-ns-team"
 
-
-def clusters_of(settings: ClusterSettings | None) -> Clusters:
-    """What a stack has to know of the cluster; nothing where there is none."""
-    if settings is None:
-        return Clusters()
-    cluster = Cluster(name=settings.name, eks_cluster=settings.eks_cluster, namespaces=(settings.namespace,))
-    return Clusters(clusters=(cluster,))
+    @property
+    def clusters(self) -> Clusters:
+        """The cluster as a stack has to know it."""
+        cluster = Cluster(name=self.name, eks_cluster=self.eks_cluster, namespaces=(self.namespace,))
+        return Clusters(clusters=(cluster,))

@@ -17,7 +17,7 @@ from muster.contract import timestamps
 from muster.contract.errors import MusterError
 from muster.contract.exits import failure_text
 from muster.contract.layout import s3_uri, split_s3_uri
-from muster.options.hyperpod.contract.notices import EndNotice, Notice, NoticeKind
+from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.options.hyperpod.contract.pod_bootstrap import ENV_POD_NAME
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 from muster.options.hyperpod.replica.objects import Objects

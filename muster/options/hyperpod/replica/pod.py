@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from muster.contract.errors import DocumentError
 from muster.contract.layout import split_s3_uri
+from muster.contract.run.notices import NOTICES
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
-from muster.options.hyperpod.contract.notices import NOTICES
 from muster.options.hyperpod.contract.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK, PodWork
 from muster.replica.replica_errors import InputError

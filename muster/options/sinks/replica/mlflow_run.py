@@ -7,7 +7,8 @@ from typing import Any
 
 from muster.contract.spec.metric_sinks import MlflowSink
 from muster.options.sinks.replica.identity import Identity
-from muster.options.sinks.replica.writer import Ending, Record
+from muster.options.sinks.replica.writer import Record
+from muster.replica.statistics.metrics import Ending
 
 TAG_RENDEZVOUS = "muster.rendezvous"
 TAG_RUN = "muster.run"

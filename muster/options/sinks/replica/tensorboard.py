@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from muster.options.sinks.replica.writer import Ending, Record
+from muster.options.sinks.replica.writer import Record
+from muster.replica.statistics.metrics import Ending
 
 _VERSION = b"brain.Event:2"
 _SESSION_START = b"\x08\x01"

@@ -8,7 +8,8 @@ from typing import Any
 
 from muster.contract.spec.metric_sinks import WandbSink
 from muster.options.sinks.replica.identity import Identity
-from muster.options.sinks.replica.writer import Ending, Record
+from muster.options.sinks.replica.writer import Record
+from muster.replica.statistics.metrics import Ending
 
 STEP = "step"
 """The metric that charts have as their x-axis: W&B's own counter of steps may not go back, as a rerun does."""

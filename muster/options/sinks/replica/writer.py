@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Protocol
+
+from muster.replica.statistics.metrics import LISTENING, Ending
 
 log = logging.getLogger("muster.replica")
 
@@ -21,7 +22,6 @@ RECORDS_MAX = 10_000
 """How many records wait for one sink: of a few hundred bytes each."""
 CLOSE_SECONDS = 10.0
 """How long the end of the process waits for the sinks: SageMaker kills a stopped job 120 seconds after its warning."""
-_THREAD = "metrics-of-"
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,6 @@ class Record:
     values: Mapping[str, float]
 
 
-class Ending(Enum):
-    """How the process of the replica ends."""
-
-    DONE = auto()
-    FAILED = auto()
-    STOPPED = auto()
-
-
 class Sink(Protocol):
     """One place where metrics go. Only its own thread calls it; it connects with the first call of `write`."""
 
@@ -59,12 +51,10 @@ class Sink(Protocol):
 
 
 class MetricsWriter:
-    """All sinks of a replica."""
+    """All sinks of a replica: a `Listener`."""
 
     def __init__(self, sinks: Sequence[Sink] = (), records_max: int = RECORDS_MAX) -> None:
         """Starts a thread for each of `sinks`."""
-        self.ending = Ending.FAILED
-        """How the process ends, as far as is known."""
         self._workers = [_Worker(sink, records_max) for sink in sinks]
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -73,18 +63,13 @@ class MetricsWriter:
         for worker in self._workers:
             worker.put(record)
 
-    def close(self, seconds: float | None = None) -> None:
+    def close(self, ending: Ending, seconds: float | None = None) -> None:
         """Write what still waits, for at most `seconds` (CLOSE_SECONDS). Later records are ignored."""
         for worker in self._workers:
-            worker.end(self.ending)
+            worker.end(ending)
         until = time.monotonic() + (CLOSE_SECONDS if seconds is None else seconds)
         for worker in self._workers:
             worker.join(max(0.0, until - time.monotonic()))
-
-
-def has_hanging_sinks() -> bool:
-    """Whether a sink has not ended although its writer is closed."""
-    return any(thread.name.startswith(_THREAD) for thread in threading.enumerate())
 
 
 class _Worker:
@@ -97,7 +82,7 @@ class _Worker:
         self._changed = threading.Condition()
         self._ending: Ending | None = None
         self._lost = 0
-        self._thread = threading.Thread(target=self._run, name=f"{_THREAD}{sink.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{LISTENING}{sink.name}", daemon=True)
         self._thread.start()
 
     def put(self, record: Record) -> None:

@@ -17,13 +17,13 @@ from muster.contract import timestamps
 from muster.contract.errors import SpecError
 from muster.contract.names import fresh_run_name, time_suffix
 from muster.contract.spec.spec import Spec
-from muster.options.hyperpod.client.cluster_checks import ClusterChecks
+from muster.options import offers
 from muster.options.verify.client import stack_checks
 from muster.options.verify.client.check_outcomes import Check, Verification
 from muster.options.verify.client.own_run import INSTANCE_TYPE, own_spec, promise
 from muster.options.verify.client.permission_checks import DENIALS, permissions
 from muster.options.verify.client.run_checks import CHECKS, LEFTOVERS, SmokeRun, leftovers
-from muster.options.verify.client.verified_stack import Account, made
+from muster.options.verify.client.verified_stack import Account, FreeChecks, OfferedChecks, made
 
 Announce = Callable[[str], None]
 _POLL_SECONDS = 5.0
@@ -115,14 +115,13 @@ class Verifier:
             return
         yield from made(LEFTOVERS, lambda: leftovers(self._account, self.run_name, _POLL_SECONDS))
 
-    def free(self) -> dict[tuple[str, ...], Callable[[Account], Iterator[Check]]]:
+    def free(self) -> FreeChecks:
         """What costs nothing, by the names of the checks."""
         defaults, found = self._account.defaults, dict(stack_checks.FREE)
         if defaults.vpc_config is not None:
             found["route-to-s3",] = stack_checks.route
-        for cluster in defaults.clusters or ():
-            of_cluster = ClusterChecks(self._account, cluster)
-            found[of_cluster.names] = of_cluster.checks
+        for offer in offers("client.checks", OfferedChecks):
+            found |= offer.of(self._account)
         found["quota",] = partial(stack_checks.quotas, needs=self._quotas)
         found["permissions", DENIALS] = permissions
         found["prices",] = partial(stack_checks.prices, instance_type=self._wishes.instance_type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -166,6 +167,17 @@ class Account:
         _, partition, _, region, account, *_ = self.description["StackId"].split(":")
         place = {"Partition": partition, "Region": region, "AccountId": account}
         return StackTemplate((json.loads(body) if isinstance(body, str) else body)["Resources"], names, place)
+
+
+FreeChecks = Mapping[tuple[str, ...], Callable[[Account], Iterator[Check]]]
+"""Checks that cost nothing, by their names."""
+
+
+@dataclass(frozen=True)
+class OfferedChecks:
+    """What another option checks of a stack: its `OFFER` for the seam `client.checks`."""
+
+    of: Callable[[Account], FreeChecks]
 
 
 class Statement(NamedTuple):

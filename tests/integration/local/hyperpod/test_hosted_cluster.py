@@ -164,7 +164,7 @@ def test_faults_and_counts_know_the_kubernetes_api(cluster_cloud: LocalCloud, ro
 
 
 def test_no_process_of_a_pod_outlives_the_cloud(tmp_path: Path) -> None:
-    with LocalCloud.start(tmp_path / "cloud", fast_settings(hyperpod=FAST, code=(PROGRAMS,))) as own:
+    with LocalCloud.start(tmp_path / "cloud", fast_settings(services={"hyperpod": FAST}, code=(PROGRAMS,))) as own:
         api = RootApi(own, FAST)
         api.create_job("left", ["sh", "-c", "echo pid $$$$; trap '' TERM; while true; do sleep 1; done"])
         pid = int(wait_until("the process", lambda: api.log().partition("pid ")[2].strip() or None))

@@ -9,10 +9,10 @@ from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_e
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.cluster_job import ClusterJob
+from muster.contract.run.notices import EndNotice
 from muster.contract.timestamps import Timestamp
 from muster.options.hyperpod.contract.job_history import HISTORY_MAX, with_state
 from muster.options.hyperpod.contract.job_state import JobState, all_run, job_state
-from muster.options.hyperpod.contract.notices import EndNotice
 
 INFRASTRUCTURE = FailureClass.INFRASTRUCTURE
 AT = "2026-01-01T00:00:10Z"

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from muster.options.hyperpod.contract.notices import Notice, NoticeKind
+from muster.contract.run.notices import Notice, NoticeKind
 from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster, notices_of
 
 KEY = "notices/one/end-r0-a1-pod-0-1.json"

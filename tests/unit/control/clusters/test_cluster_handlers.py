@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from muster.contract.run.notices import NoticeKind
 from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.options.hyperpod.contract.notices import NoticeKind
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, node_event
 from tests.support.handlers import ENVIRONMENT, Handler, loader
 from tests.support.source_patch import ROOT
@@ -51,8 +51,10 @@ def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[
 
 NOT_WITHOUT_CLUSTERS = {
     *(f"muster.options.hyperpod.contract.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
-    *(f"muster.options.hyperpod.control.{name}" for name in ("api", "cluster_apis", "cluster_jobs", "eks")),
-    "muster.control.look",
+    *(
+        f"muster.options.hyperpod.control.{name}"
+        for name in ("api", "cluster_apis", "cluster_clients", "cluster_jobs", "heeding")
+    ),
 }
 
 

@@ -4,6 +4,8 @@ import json
 from collections import Counter
 from typing import Any
 
+from muster.contract.backend import Backend
+from muster.contract.run.notices import NoticeKind
 from muster.contract.run.result import Verdict
 from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
@@ -13,7 +15,7 @@ from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.hyperpod.contract.job_document import cluster_job
-from muster.options.hyperpod.contract.notices import NoticeKind
+from muster.options.hyperpod.control.backend import ClusterService
 from tests.memory.calls import AwsError, Fault
 from tests.memory.harness import CLUSTER_SPEC, RUN, ControlHarness, budget, node_event, sns_event
 from tests.simulation.lives import manifest_archive
@@ -450,6 +452,8 @@ def test_the_last_lines_of_a_failed_attempt_are_in_the_result_where_the_settings
     harness.heed(harness.notice(NoticeKind.END, exit_code=1))
     [cluster] = harness.plane.settings.clusters.clusters
     named = cluster.model_copy(update={"log_group": "/aws/sagemaker/Clusters/hyper/abc"})
-    harness.plane.backends.clusters = Clusters(clusters=(named,))
+    service = harness.plane.backends.service(Backend.HYPERPOD)
+    assert isinstance(service, ClusterService)
+    service.clusters = Clusters(clusters=(named,))
     [replica] = finish_run(harness.plane, run, budget()).result.replicas
     assert replica.attempts[0].last_lines == ("ValueError: no",)

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract.backend import Backend
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.run.plan import Plan
+from muster.control.active_run import ActiveRun
 from muster.control.plan import make_plan
 from muster.control.stop import StillRunningError
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.options.hyperpod.control.cluster_errors import ClusterUnavailableError
-from muster.options.hyperpod.control.cluster_rights import remove_rights
 from tests.memory.calls import AwsError, Fault, server_error
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
 from tests.support.control_steps import Row
@@ -47,6 +48,10 @@ def allow(harness: ControlHarness, **listed: tuple[str, ...]) -> None:
     cluster = CLUSTER.model_copy(update=listed)
     defaults = harness.deployment.defaults.model_copy(update={"clusters": (cluster,)})
     harness.deployment = replace(harness.deployment, defaults=defaults)
+
+
+def remove_rights(harness: ControlHarness, run: ActiveRun) -> None:
+    harness.plane.backends.service(Backend.HYPERPOD).clear_up(run, budget())
 
 
 def test_the_pods_of_a_run_get_its_rights_once(harness: ControlHarness) -> None:
@@ -88,7 +93,7 @@ def test_an_association_of_another_role_is_replaced(harness: ControlHarness) -> 
 
 def test_an_association_of_another_owner_is_left_and_named(harness: ControlHarness) -> None:
     request = {"clusterName": "eks-one", "namespace": "team-a", "serviceAccount": "muster-one", "roleArn": POD_ROLE}
-    harness.plane.clients.eks.create_pod_identity_association(**request)
+    harness.cloud.client("eks").create_pod_identity_association(**request)
     with pytest.raises(SpecError, match="is not Muster's"):
         try_to_plan(harness)
     [association] = harness.cloud.kubernetes.associations.values()
@@ -190,11 +195,11 @@ def test_rights_stay_while_a_job_is_still_ending(harness: ControlHarness) -> Non
     harness.cluster.run(harness.job())
     run.replica(0).jobs.stop(harness.job())
     with pytest.raises(StillRunningError, match="1 jobs of one"):
-        remove_rights(run, budget())
+        remove_rights(harness, run)
     assert len(harness.cloud.kubernetes.associations) == 1
     harness.cloud.clock.advance(5)
-    remove_rights(run, budget())
-    remove_rights(run, budget())
+    remove_rights(harness, run)
+    remove_rights(harness, run)
     assert harness.cloud.kubernetes.associations == {}
     assert made.run == RUN
 
@@ -213,7 +218,7 @@ def test_the_sweep_takes_away_what_a_plan_left_that_was_never_written(harness: C
 
 def test_the_sweep_leaves_running_runs_young_ones_and_other_stacks_alone(harness: ControlHarness) -> None:
     plan(harness)
-    eks = harness.plane.clients.eks
+    eks = harness.cloud.client("eks")
     base = {"clusterName": "eks-one", "namespace": "team-a", "roleArn": POD_ROLE}
     eks.create_pod_identity_association(
         **base, serviceAccount="muster-other", tags={"muster:run": "other", "muster:stack": "prod"}
@@ -250,7 +255,7 @@ def test_an_association_that_was_given_to_others_meanwhile_stays(harness: Contro
     plan(harness)
     [association] = harness.cloud.kubernetes.associations.values()
     association.tags = {"muster:run": RUN, "muster:stack": "prod"}
-    remove_rights(harness.plane.runs.require(RUN), budget())
+    remove_rights(harness, harness.plane.runs.require(RUN))
     assert list(harness.cloud.kubernetes.associations.values()) == [association]
 
 

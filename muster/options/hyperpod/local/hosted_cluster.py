@@ -7,17 +7,12 @@ import logging
 import queue
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from muster.local.cloud_settings import Settings
-from muster.local.counted_calls import CallLog
 from muster.local.ministack.host import Host
-from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker.log_shipping import LogSink
-from muster.local.service.fault_book import FaultBook
-from muster.options.hyperpod.local.cluster_calls import ClusterCalls, Operation, cluster_arn, log_group
+from muster.local.service.option_services import Hosted, ServiceParts
+from muster.options.hyperpod.local.cluster_calls import ClusterCalls, cluster_arn, log_group
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from muster.options.hyperpod.local.embedded_cluster import ClusterParts, EmbeddedCluster
@@ -27,22 +22,6 @@ from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 GROUP = "workers"
 """The one instance group of the cluster."""
 STREAMS = "SagemakerHyperPodTrainingJob"
-
-
-@dataclass(frozen=True)
-class ServiceParts:
-    """What of the service a cluster needs."""
-
-    settings: Settings
-    host: Host
-    processes: ProcessPool
-    faults: FaultBook
-    calls: CallLog
-    place: Path
-    """Folder of the cluster: its pods, nodes and certificates."""
-    endpoint: Mapping[str, str]
-    """Environment variables with which a container reaches the services."""
-
 
 _log = logging.getLogger(__name__)
 _Entry = tuple[str, str, Mapping[str, object], str]
@@ -92,17 +71,14 @@ class HostedCluster:
         self._cluster = EmbeddedCluster(
             ClusterParts(self._server.store, settings, account.region, machine, events, parts.faults)
         )
-        calls = ClusterCalls(account, settings, self._cluster.nodes, GROUP)
-        self.operations: dict[str, Operation] = calls.operations
-        """SageMaker's operations on the cluster."""
+        self._calls = ClusterCalls(account, settings, self._cluster.nodes, GROUP)
+        self._clusters = settings.clusters
+        self._task: asyncio.Task[None] | None = None  # the loop does not keep it
 
-    def start(self) -> asyncio.Task[None]:
-        """Serve its Kubernetes API in the loop that runs. Keep the task: the loop does not."""
-        return self._server.start()
-
-    def running(self) -> list[str]:
-        """Jobs on it that have not ended, as `namespace/name`."""
-        return self._cluster.running()
+    def start(self) -> Hosted:
+        """Serve its Kubernetes API in the loop that runs."""
+        self._task = self._server.start()
+        return Hosted(self._calls.operations, self._clusters, self._cluster.running)
 
     def _open_log(self, node: str) -> LogSink:
         """The log stream of a node: its agent ships the lines of all pods there."""

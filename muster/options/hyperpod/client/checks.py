@@ -14,7 +14,7 @@ from muster.contract.training.clusters import Cluster
 from muster.options.hyperpod.client.cluster_api import ClusterAnswer, ClusterApi, ClusterUnreachableError
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL, VERSION
 from muster.options.verify.client.check_outcomes import Check, judged
-from muster.options.verify.client.verified_stack import Account, UncheckedError, made
+from muster.options.verify.client.verified_stack import Account, FreeChecks, OfferedChecks, UncheckedError, made
 
 NEEDED_ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
 _NAMES = (
@@ -139,3 +139,11 @@ class ClusterChecks:
         yield judged(
             name, f"each function has its role in {', '.join(sorted({space for space, _ in roles}))}.", problems, remedy
         )
+
+
+def _of_clusters(account: Account) -> FreeChecks:
+    clusters = (ClusterChecks(account, cluster) for cluster in account.defaults.clusters or ())
+    return {of_cluster.names: of_cluster.checks for of_cluster in clusters}
+
+
+OFFER = OfferedChecks(_of_clusters)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
 from muster.control.control_plane import ControlPlane
@@ -27,8 +29,10 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
-from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, note_look
+from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, note_look, restarts_of
+
+if TYPE_CHECKING:
+    from muster.options.hyperpod.control.backend import ClusterService
 
 # How long the operator may take to see what a pod, or the health check of a node, has reported already.
 END_SECONDS = 30.0
@@ -108,7 +112,7 @@ def _end_late_job(replica: ActiveReplica, refused: Attempt) -> str:
     return f"{job.status}/{job.secondary}, stopped: its launch was recorded as refused"
 
 
-def heed_cluster(plane: ControlPlane, cluster: str, budget: TimeBudget) -> list[Reaction]:
+def heed_cluster(plane: ControlPlane, service: ClusterService, cluster: str, budget: TimeBudget) -> list[Reaction]:
     """Look at the stack's jobs on a cluster whose nodes an event is about, until this look has found a loss.
 
     Listing them is one call for each namespace. After a loss the operator needs a while, so they are listed again, for
@@ -118,7 +122,7 @@ def heed_cluster(plane: ControlPlane, cluster: str, budget: TimeBudget) -> list[
     allowed, pause = TimeBudget.of(min(LOSS_SECONDS, budget.remaining)), _FIRST_PAUSE_SECONDS
     reactions: list[Reaction] = []
     while True:
-        listed = [(jobs, job) for jobs in plane.backends.of_cluster(cluster) for job in jobs.current(_prefix(plane))]
+        listed = [(jobs, job) for jobs in service.of_cluster(cluster) for job in jobs.current(_prefix(plane))]
         alive = [one for one in listed if one[1].end is None]
         news = [one for one in in_parallel(lambda one: _changed(plane, *one), listed) if one is not None]
         reactions += [one.reaction for one in news]
@@ -155,7 +159,7 @@ def _changed(plane: ControlPlane, jobs: Jobs, job: Job) -> _News | None:
     known = record.current.cluster.restarts if record.current.cluster is not None else 0
     if job.end is None:
         note_look(replica, job)
-        return _News(_said(name, replica, Look(job)), job.state is not None and job.state.restarts > known)
+        return _News(_said(name, replica, Look(job)), restarts_of(job) > known)
     look = look_until_ended(plane, replica, record.current, 0.0)
     fresh = look.outcome is not None and look.outcome.fresh
     return _News(_said(name, replica, look), fresh and job.status == JobStatus.FAILED)

@@ -1,4 +1,4 @@
-"""From the run document to the sinks of a replica."""
+"""Which sinks get a replica's metrics, by its run document."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from muster.contract.run.run_document import RunDocument
-from muster.options.sinks.replica.identity import Identity
-from muster.options.sinks.replica.mlflow_run import MlflowRun
-from muster.options.sinks.replica.tensorboard import TensorBoard
-from muster.options.sinks.replica.wandb_run import WandbRun
 from muster.options.sinks.replica.writer import MetricsWriter, Sink
+from muster.replica.entry.seams import Listeners
 from muster.replica.replica_errors import InputError
 
 
@@ -24,6 +21,9 @@ def open_sinks(document: RunDocument, rank: int, folder: Path) -> MetricsWriter:
     if problems := [*_missing(document)]:
         raise InputError(problems)
     return MetricsWriter([*_sinks(document, rank, folder)])
+
+
+OFFER = Listeners(open_sinks)
 
 
 def _missing(document: RunDocument) -> Iterator[str]:
@@ -42,6 +42,11 @@ def _missing(document: RunDocument) -> Iterator[str]:
 
 
 def _sinks(document: RunDocument, rank: int, folder: Path) -> Iterator[Sink]:
+    from muster.options.sinks.replica.identity import Identity  # noqa: PLC0415 - not without sinks
+    from muster.options.sinks.replica.mlflow_run import MlflowRun  # noqa: PLC0415
+    from muster.options.sinks.replica.tensorboard import TensorBoard  # noqa: PLC0415
+    from muster.options.sinks.replica.wandb_run import WandbRun  # noqa: PLC0415
+
     wanted = document.metrics
     identity = Identity(document.rendezvous_name, rank, document.rendezvous_uri)
     if wanted.tensorboard:

@@ -1,0 +1,55 @@
+"""The seam `client.backend`: what the client needs of backends that options add beside SageMaker's training jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from muster.contract.backend import Backend
+from muster.contract.errors import ConfigurationError
+from muster.options import offers
+
+if TYPE_CHECKING:
+    from muster.client.aws.cloud import Cloud
+    from muster.client.aws.reported import Execution
+    from muster.client.logs.log_reader import OtherLogs
+    from muster.contract.run.plan import Plan
+    from muster.contract.spec.spec import Spec
+
+
+@dataclass(frozen=True)
+class ClientBackend:
+    """A backend of an option. What a call needs is imported when it is called."""
+
+    backend: Backend
+    logs: Callable[[Cloud, Execution, Collection[int] | None], OtherLogs]
+    """Of those of the asked replicas of a run that are on it; None: all are asked for."""
+    attempt_logs: Callable[[Cloud, str, int, str], OtherLogs]
+    """Of an attempt: its run, its rank and its cluster."""
+    request: Callable[[Plan, int], dict[str, JsonValue]]
+    """What the first attempt of a rank creates; some values of a plan are placeholders."""
+    remarks: Callable[[Iterable[Spec]], list[str]]
+    """Of a dry run, on the specs of all ranks."""
+    shortened: Callable[[], Mapping[str, str]]
+    """Texts in a request that would fill a screen, and what is shown instead."""
+
+
+def client_backends() -> dict[Backend, ClientBackend]:
+    """The backends of the options that are there."""
+    return {offer.backend: offer for offer in offers("client.backend", ClientBackend)}
+
+
+def client_backend(backend: Backend) -> ClientBackend:
+    """The backend of an option.
+
+    Raises:
+        ConfigurationError: this installation of Muster lacks it.
+    """
+    found = client_backends().get(backend)
+    if found is None:
+        message = f"This installation of Muster has no backend {backend}: install one that has it."
+        raise ConfigurationError(message)
+    return found

@@ -1,0 +1,1 @@
+"""Trainers for Hugging Face and Lightning to start with."""

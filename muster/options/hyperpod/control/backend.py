@@ -1,0 +1,170 @@
+"""Jobs on HyperPod clusters as a backend of the control plane. Everything heavy is imported by what uses it."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from muster.contract import timestamps
+from muster.contract.backend import Backend
+from muster.contract.training.cluster_fields import HyperPod
+from muster.control.backends import ServiceOffer
+from muster.control.runtime.function import logger
+from muster.control.runtime.parallel import each_that_succeeds
+from muster.control.runtime.time_budget import TimeBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from muster.contract.run.attempt import Attempt
+    from muster.contract.run.plan import Plan
+    from muster.contract.spec.spec import Spec
+    from muster.contract.training.clusters import Clusters
+    from muster.control.active_run import ActiveReplica, ActiveRun
+    from muster.control.aws.clients import Clients
+    from muster.control.control_plane import ControlPlane
+    from muster.control.react import Reaction
+    from muster.control.runtime.function_settings import FunctionEnvironment
+    from muster.options.hyperpod.control.cluster_apis import ClusterApis
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
+
+_PREPARATION_SECONDS = 20.0  # of the minute of the function plan: after that the workflow tries again
+_CONCLUSION_SECONDS = 30.0
+
+
+class ClusterService:
+    """The jobs in the namespaces of a stack's clusters (`muster.control.backends.JobService`)."""
+
+    clearing = "take the rights of its pods away"
+
+    def __init__(self, clients: Clients, clusters: Clusters) -> None:
+        self.clusters = clusters
+        self._clients = clients
+        self._namespaces: dict[tuple[str, str], ClusterJobs] = {}
+        self._patience = TimeBudget(-math.inf)
+
+    @classmethod
+    def opened(cls, clients: Clients, settings: FunctionEnvironment) -> ClusterService:
+        """For a function's stack."""
+        return cls(clients, settings.clusters)
+
+    @cached_property
+    def apis(self) -> ClusterApis:
+        """The APIs of the clusters."""
+        from muster.options.hyperpod.control.cluster_apis import ClusterApis  # noqa: PLC0415
+        from muster.options.hyperpod.control.cluster_clients import ClusterClients  # noqa: PLC0415
+
+        return ClusterApis(self._clients.part(ClusterClients), self.clusters)
+
+    @property
+    def patience(self) -> TimeBudget:
+        """How long throttled calls are tried again."""
+        return self._patience
+
+    @patience.setter
+    def patience(self, budget: TimeBudget) -> None:
+        self._patience = budget
+        for jobs in list(self._namespaces.values()):
+            jobs.patience = budget
+
+    def of(self, spec: Spec) -> ClusterJobs:
+        """The jobs in the place that the planned spec of a rank names."""
+        asked = spec.hyperpod or HyperPod()
+        return self.namespace(asked.cluster or "", asked.namespace or "")
+
+    def namespace(self, cluster: str, namespace: str) -> ClusterJobs:
+        """The jobs in a namespace of a cluster, always as the same object."""
+        found = self._namespaces.get((cluster, namespace))
+        if found is None:
+            from muster.options.hyperpod.control.cluster_jobs import ClusterJobs  # noqa: PLC0415
+
+            found = ClusterJobs(self.apis, cluster, namespace)
+            found.patience = self._patience
+            found = self._namespaces.setdefault((cluster, namespace), found)
+        return found
+
+    def every(self) -> list[ClusterJobs]:
+        """The jobs in all namespaces of the stack's clusters."""
+        return [jobs for cluster in self.clusters.clusters for jobs in self.of_cluster(cluster.name)]
+
+    def of_cluster(self, name: str) -> list[ClusterJobs]:
+        """The jobs in all namespaces of a cluster; none where the stack does not have it."""
+        cluster = self.clusters.named(name)
+        return [] if cluster is None else [self.namespace(name, namespace) for namespace in cluster.namespaces]
+
+    def prepare(self, plan: Plan, role_arn: str | None) -> None:
+        """Let the run's jobs be created on its clusters, and give their pods their rights.
+
+        Raises:
+            SpecError: a cluster cannot be used.
+        """
+        from muster.options.hyperpod.control.run_identity import RunIdentities  # noqa: PLC0415
+
+        identities = RunIdentities(self.apis, plan.place.job_prefix)
+        identities.prepare(plan, role_arn, TimeBudget.of(_PREPARATION_SECONDS))
+
+    def heed(self, plane: ControlPlane, event: Mapping[str, object], budget: TimeBudget) -> list[Reaction] | None:
+        """Look at the jobs of a cluster that an event of HyperPod is about."""
+        from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster  # noqa: PLC0415
+
+        if not is_of_cluster(event):
+            return None
+        cluster = cluster_of(event)
+        if cluster is None:
+            return []
+        from muster.options.hyperpod.control.heeding import heed_cluster  # noqa: PLC0415
+
+        return heed_cluster(plane, self, cluster, budget)
+
+    def conclude(self, plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
+        """Wait a little for the ends of stopped jobs: nothing reports that of a job whose pods have never run.
+
+        An error here is not one of the stop: the re-arm finds the same ends.
+        """
+        from muster.options.hyperpod.control.cluster_look import look_until_ended  # noqa: PLC0415
+
+        errors: list[str] = []
+        seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)
+
+        def conclude(replica: ActiveReplica) -> None:
+            record = replica.record().record
+            if replica.spec.backend is Backend.HYPERPOD and record is not None and record.decision is None:
+                look_until_ended(plane, replica, record.current, seconds)
+
+        each_that_succeeds(conclude, run.replicas, errors, lambda replica: f"replica {replica.rank}")
+        if errors:
+            logger.warning("ends on clusters are left to the re-arm", extra={"errors": errors})
+
+    def last_lines(self, attempt: Attempt, count: int) -> list[str]:
+        """The last lines of an attempt; none where the settings do not say where those of its cluster are."""
+        cluster = None if attempt.cluster is None else self.clusters.named(attempt.cluster.cluster)
+        if cluster is None or cluster.log_group is None or attempt.ended_at is None:
+            return []
+        from muster.options.hyperpod.control.pod_logs import last_pod_lines  # noqa: PLC0415
+
+        ended_at = timestamps.parse(attempt.ended_at)
+        return last_pod_lines(self._clients.logs, cluster.log_group, attempt.job, ended_at, count)
+
+    def clear_up(self, run: ActiveRun, budget: TimeBudget) -> None:
+        """Take the rights of a run's pods away.
+
+        Raises:
+            StillRunningError: a job of the run is still ending.
+        """
+        from muster.options.hyperpod.control.cluster_rights import remove_rights  # noqa: PLC0415
+
+        remove_rights(self, run, budget)
+
+    def sweep(
+        self, plane: ControlPlane, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
+    ) -> None:
+        """Take the rights of pods of other runs away, on all clusters of the stack."""
+        if not self.clusters.clusters:
+            return
+        from muster.options.hyperpod.control.cluster_rights import sweep_rights  # noqa: PLC0415
+
+        sweep_rights(self, plane.settings.job_prefix, live_runs, young_seconds, errors)
+
+
+OFFER = ServiceOffer(Backend.HYPERPOD, ClusterService.opened)

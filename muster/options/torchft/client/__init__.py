@@ -1,0 +1,1 @@
+"""A trainer with torchft to start with."""
