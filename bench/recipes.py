@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from bench.cold_import import measured
 from bench.table import Row
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.recipe_text import load_recipe_text, recipe_yaml
 from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 
 _LEAVES, _INTERPOLATIONS = 2_000, 300
 _REPETITIONS = 50

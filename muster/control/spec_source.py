@@ -68,29 +68,18 @@ def prepared_spec(given: Mapping[Any, Any], reading: Reading) -> PreparedSpec:
         SpecError: with every problem; nothing was written.
     """
 
+    def source(field_: str) -> SpecSource:
+        found = next(offers("control.spec_source", SpecSource), None)
+        return found if found is not None else refuse_unread(field_, given)
+
     def of_hub(model: ModelSource) -> ModelSource:
-        return _source("model.hub").hub_model(model, reading)
+        return source("model.hub").hub_model(model, reading)
 
     try:
         document = with_found_model(given, lambda name: _earlier_run(reading.store, name), of_hub)
-        if document.get("recipe") is None:
-            return PreparedSpec(document)
-        source = _source("recipe")
     except SpecError as error:
         raise with_problems_beside(error, given) from None
-    return source.recipe(document, reading)
-
-
-def _source(field_: str) -> SpecSource:
-    """What finds the field.
-
-    Raises:
-        SpecError: the option is missing.
-    """
-    found = next(offers("control.spec_source", SpecSource), None)
-    if found is None:
-        refuse_unread(field_)
-    return found
+    return PreparedSpec(document) if document.get("recipe") is None else source("recipe").recipe(document, reading)
 
 
 def _earlier_run(store: DocumentStore, name: str) -> EarlierRun | None:

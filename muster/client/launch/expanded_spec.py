@@ -76,7 +76,7 @@ def expanded_spec(
         return ExpandedSpec(read_checked(document))
     source = _source()
     if source is None:
-        refuse_unread("recipe")
+        refuse_unread("recipe", document)
     return source.recipe(document, session)
 
 
@@ -95,7 +95,7 @@ def _with_model(
     def of_hub(model: ModelSource) -> ModelSource:
         source = _source()
         if source is None:
-            refuse_unread("model.hub")
+            refuse_unread("model.hub", document)
         return source.hub_model(model, session)
 
     try:

@@ -36,7 +36,7 @@ def start_input(document: Mapping[Any, Any]) -> StartInput:
         return StartInput(spec.name, execution_input(spec))
     found = next(offers("contract.open_recipes", OpenRecipes), None)
     if found is None:
-        refuse_unread("recipe")
+        refuse_unread("recipe", document)
     found.check(document)
     name = document.get("name")
     return StartInput(name if isinstance(name, str) else None, _bounded(document))

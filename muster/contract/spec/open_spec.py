@@ -54,11 +54,12 @@ def with_problems_beside(error: SpecError, document: Mapping[Any, Any]) -> SpecE
     return SpecError([*all_problems(error), *(one for one in problems_beside(document) if one.field not in named)])
 
 
-def refuse_unread(field: str) -> NoReturn:
+def refuse_unread(field: str, document: Mapping[Any, Any]) -> NoReturn:
     """Refuse a field that only an option can resolve, where that option is missing.
 
     Raises:
-        SpecError: always.
+        SpecError: always, with the problems of the rest of the spec.
     """
     remedy = "leave it out, or install Muster with its option recipes"
-    raise SpecError([StatedProblem(field, "this installation of Muster reads neither recipes nor hubs", remedy)])
+    problem = StatedProblem(field, "this installation of Muster reads neither recipes nor hubs", remedy)
+    raise with_problems_beside(SpecError([problem]), document)

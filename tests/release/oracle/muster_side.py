@@ -7,8 +7,8 @@ import yaml
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.training.model_source import ModelSource, with_model
 from muster.options.recipes.contract.expansion import expansion
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from tests.release.oracle.cases import Case
 from tests.support.job_requests import requests
 

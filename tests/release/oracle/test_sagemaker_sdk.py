@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from muster.contract.errors import RecipeError, SpecError
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.expansion import resolved_with_results
 from muster.options.recipes.contract.places import PlaceError
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from tests.release.oracle import generated, muster_side
 from tests.release.oracle.cases import EXAMPLES, Case, Example, Refused, at, cases, shown
 from tests.release.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences
@@ -224,7 +223,7 @@ def test_a_recipe_is_composed_as_hydra_composes_it() -> None:
         ours = None
         with suppress(PlaceError, RecipeError):
             base = checkout_recipe(MemoryCheckout(files), "there", RECIPE)
-            ours = resolved_with_results(RecipeSources(name="composed", base=base))[1].document
+            ours = resolve(RecipeSources(name="composed", base=base)).document
         assert ("error" in theirs) == (ours is None), (seed, theirs)
         assert ours is None or found_differences(decoded(theirs["value"]), ours) == {}, seed
         found["equal" if ours else "refused by both"] += 1

@@ -164,7 +164,7 @@ def test_whatever_the_operating_system_refuses_is_one_line(muster: Muster, tmp_p
     for arguments, message in (
         (("local", "up", "--state", str(tmp_path / "file")), f"{tmp_path}/file/local.json cannot be used: "),
         (("template", str(tmp_path / "file"), *settings), f"{tmp_path}/file cannot be used: file exists"),
-        (("recipe", "resolve", "/nowhere/run.yaml"), "cannot be read"),
+        (("plan", "/nowhere/run.yaml"), "cannot be read"),
     ):
         answer = muster(*arguments)
         assert (answer.code, message in answer.error, answer.error.count("\n")) == (2, True, 1), answer.error

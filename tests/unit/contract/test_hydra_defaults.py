@@ -8,11 +8,11 @@ import pytest
 
 from muster.contract.errors import RecipeError
 from muster.options.recipes.contract.checkout_recipe import checkout_catalog, checkout_recipe
-from muster.options.recipes.contract.expansion import resolved_with_results
 from muster.options.recipes.contract.hydra_defaults import DEPTH_MAX, FILES_MAX
 from muster.options.recipes.contract.places import PlaceError
-from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.recipe_text import load_recipe_text
+from muster.options.recipes.contract.resolution import resolve
+from muster.options.recipes.contract.resolved_recipe import RecipeSources
 from tests.support import composed_recipes
 from tests.support.composed_recipes import checkout
 from tests.support.recipe_readers import MemoryCheckout
@@ -142,7 +142,7 @@ def test_what_a_composition_gives_is_resolved_like_every_recipe() -> None:
     for seed in range(40):
         base = checkout_recipe(MemoryCheckout(checkout(seed)), "there", composed_recipes.RECIPE)
         with suppress(RecipeError):
-            document = resolved_with_results(RecipeSources(name="composed", base=base))[1].document
+            document = resolve(RecipeSources(name="composed", base=base)).document
             assert "${" not in json.dumps(document), seed
             resolved += 1
     assert resolved > 30

@@ -14,7 +14,7 @@ from muster.options.recipes.contract.hub_collection import hub_model
 from muster.options.recipes.contract.places import S3Place, in_s3, s3_place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
-from muster.options.recipes.contract.recipe_sources import SourceText
+from muster.options.recipes.contract.resolved_recipe import SourceText
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
 
 POINT = "arn:aws:s3:us-west-2:111122223333:accesspoint/recipes"

@@ -21,7 +21,7 @@ from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.control.plan import PlanRequest, make_plan
 from muster.control.runtime import clock
 from muster.options.recipes.contract.expansion import expansion
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from tests.memory import AwsError, Fault
 from tests.memory.harness import ControlHarness
 from tests.support.control_steps import Row, complete, finished, found

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.client.client_errors import RecipePlaceError
-from muster.options.recipes.client.client_reader import ClientReader
-from muster.options.recipes.client.local_files import LocalFiles
+from muster.options.recipes.client.client_reader import ClientReader, LocalFiles
 from muster.options.recipes.contract.checkout_recipe import checkout_catalog
 from muster.options.recipes.contract.hub_collection import entries, find_content, read_document, tokens_of
 from muster.options.recipes.contract.places import PlaceError

@@ -21,14 +21,13 @@ from muster.options.recipes.client.recipe_values import (
     recipe_sources,
     recipe_values,
 )
-from muster.options.recipes.contract.recipe_sources import RecipeSources
-from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe
 
 if TYPE_CHECKING:
     import boto3
 
     from muster.client.aws.light_session import AnySession
-    from muster.options.recipes.client.recipe_template import RecipeTemplate
+    from muster.options.recipes.client.recipe_values import RecipeTemplate
 
 
 class Recipe:
@@ -140,7 +139,7 @@ class Recipe:
         Raises:
             SpecError: the base or the override specification cannot be read.
         """
-        from muster.options.recipes.client.recipe_template import template_of  # noqa: PLC0415
+        from muster.options.recipes.client.recipe_values import template_of  # noqa: PLC0415
 
         return template_of(self._sources)
 
@@ -161,10 +160,11 @@ def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> Recip
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:
     """One recipe, or with `sweep` one for each rank."""
-    from muster.options.recipes.contract.expansion import expansion, resolved_with_results  # noqa: PLC0415
+    from muster.options.recipes.contract.expansion import expansion  # noqa: PLC0415
+    from muster.options.recipes.contract.resolution import resolve  # noqa: PLC0415
 
     if named.spec is None:
-        return (resolved_with_results(sources)[1],)
+        return (resolve(sources),)
     # The other fields of a spec give values to its recipe, too.
     return expansion({**named.spec, "recipe": named.request}, sources).recipes
 

@@ -13,7 +13,7 @@ from muster.client.client_errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from muster.options.recipes.client.recipe_places import NamedRecipe
-    from muster.options.recipes.client.recipe_template import RecipeTemplate
+    from muster.options.recipes.client.recipe_values import RecipeTemplate
 
 _COMMAND_WORDS = 3  # muster recipe resolve
 

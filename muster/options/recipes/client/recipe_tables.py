@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
     from muster.client.launch.planned_recipe import RecipeSource
     from muster.options.recipes.client.recipe_answers import RecipeChecked
-    from muster.options.recipes.client.recipe_template import RecipeTemplate, SpecifiedValue
-    from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeValue
+    from muster.options.recipes.client.recipe_values import (
+        RecipeDifference,
+        RecipeTemplate,
+        RecipeValue,
+        SpecifiedValue,
+    )
     from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal

@@ -12,8 +12,8 @@ from muster.options.recipes.contract.hydra_defaults import ConfigFolders, compos
 from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_catalog import CatalogEntry, RecipeCatalog
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, Checkout
-from muster.options.recipes.contract.recipe_sources import SourceText
 from muster.options.recipes.contract.recipe_text import load_recipe_text, recipe_yaml
+from muster.options.recipes.contract.resolved_recipe import SourceText
 
 ROOTS = ("recipes_collection/recipes/", "hyperpod_recipes/recipes_src/", "recipes/")
 """The folders in which the public recipes' versions keep their recipes."""

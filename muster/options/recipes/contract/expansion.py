@@ -9,13 +9,11 @@ from typing import Any
 from pydantic import JsonValue
 
 from muster.contract.document import digest
-from muster.contract.errors import Problem, RecipeError, SpecError, StatedProblem, all_problems
+from muster.contract.errors import Problem, SpecError, StatedProblem, all_problems
 from muster.contract.spec.open_spec import problems_beside
 from muster.contract.spec.recipe_reference import Family, Origin, RecipeReference
 from muster.contract.spec.spec_reader import spec_problems
-from muster.contract.training.data_and_output import CHECKPOINT_DIR
-from muster.options.recipes.contract.completion.draft import Draft
-from muster.options.recipes.contract.completion.family import FAMILIES, family_of, fill_family
+from muster.options.recipes.contract.completion.family import FAMILIES, Draft, family_of, fill_family
 from muster.options.recipes.contract.completion.placeholder_values import (
     OpenPlaceholders,
     model_place,
@@ -31,15 +29,9 @@ from muster.options.recipes.contract.rank_recipes import (
     together,
 )
 from muster.options.recipes.contract.recipe_request import RecipeRequest, read_request
-from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.resolution import resolve
-from muster.options.recipes.contract.resolved_recipe import Path, ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe
 
-RESULTS = "base_results_dir"
-"""A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
-
-It is the folder that SageMaker restores when a job is started again, so that a rerun finds what an attempt has saved.
-"""
 _OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
 
 
@@ -120,48 +112,27 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
 def _resolved(document: Mapping[Any, Any], left_open: OpenPlaceholders) -> tuple[Family | None, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
     given = placeholder_values(document, left_open, None)
-    completed, resolved = resolved_with_results(left_open.sources, given)
+    completed = _with_inputs(left_open.sources, given)
+    resolved = resolve(completed)
     family = family_of(resolved.document, document)
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
     if (of_family := placeholder_values(document, left_open, family)) != given:
         given = of_family
-        completed, resolved = resolved_with_results(left_open.sources, given)
+        completed = _with_inputs(left_open.sources, given)
+        resolved = resolve(completed)
     own = given.keys() - left_open.sources.inputs
     resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+
+
+def _with_inputs(sources: RecipeSources, given: Mapping[str, JsonValue]) -> RecipeSources:
+    return sources.model_copy(update={"inputs": {**given, **sources.inputs}})
 
 
 def _from_spec(resolved: ResolvedRecipe, *paths: Path) -> ResolvedRecipe:
     """The recipe, whose values at these paths are inputs that follow from the spec's other fields."""
     inputs = {path for path in paths if resolved.origins.get(path) is Origin.INPUT}
     return replace(resolved, origins={**resolved.origins, **dict.fromkeys(inputs, Origin.SPEC)})
-
-
-def resolved_with_results(
-    sources: RecipeSources, given: Mapping[str, JsonValue] | None = None
-) -> tuple[RecipeSources, ResolvedRecipe]:
-    """The recipe with further inputs, RESULTS among them where it refers to it, and its sources with these.
-
-    Raises:
-        RecipeError: with every problem.
-    """
-    completed = sources.model_copy(update={"inputs": {**(given or {}), **sources.inputs}})
-    try:
-        return completed, resolve(completed)
-    except RecipeError as error:
-        if RESULTS in completed.inputs or not _refers_to_results(sources):
-            raise
-        with_results = completed.model_copy(update={"inputs": {**completed.inputs, RESULTS: CHECKPOINT_DIR}})
-        try:
-            return with_results, resolve(with_results)
-        except RecipeError as other:
-            # An input that nothing refers to is a problem; then the recipe has others than a missing folder.
-            unused = any(problem.field == f"recipe.inputs.{RESULTS}" for problem in other.problems)
-            raise (error if unused else other) from None
-
-
-def _refers_to_results(sources: RecipeSources) -> bool:
-    return any(f"${{{RESULTS}}}" in source.text for source in (sources.base, sources.recipe) if source is not None)
 
 
 def _with_count(

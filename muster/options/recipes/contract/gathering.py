@@ -26,7 +26,7 @@ from muster.options.recipes.contract.hub_collection import (
 from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 
 _Found = TypeVar("_Found")
 

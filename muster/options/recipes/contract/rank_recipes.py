@@ -12,7 +12,7 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import APART_MAX
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.spec.sweep_values import FIELDS, of_spec
-from muster.options.recipes.contract.recipe_sources import RecipeSources
+from muster.options.recipes.contract.resolved_recipe import RecipeSources
 
 _Values = Mapping[str, JsonValue]
 

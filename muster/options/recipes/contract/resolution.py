@@ -13,13 +13,13 @@ from pydantic import JsonValue
 
 from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Origin
+from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
 from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, fill, placeholder_names
 from muster.options.recipes.contract.merging import Merged, merge_recipe, merge_values
 from muster.options.recipes.contract.override_spec import MACHINES, Parameter, parse_override_spec
 from muster.options.recipes.contract.recipe_problems import Problems, field, path_name
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.recipe_text import (
     DEPTH_MAX,
     LITERAL,
@@ -29,12 +29,18 @@ from muster.options.recipes.contract.recipe_text import (
     load_recipe_text,
     recipe_yaml,
 )
-from muster.options.recipes.contract.resolved_recipe import Path, ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe, SourceText
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 # Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
 _NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 _SYNTHETIC = "training_config"
+_RESULTS = "base_results_dir"
+"""A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
+
+Unless it is an input, it is the folder that SageMaker restores when a job is started again, so that a rerun finds what
+an attempt has saved.
+"""
 
 # What the hub's recipes decide, and where a user says it instead.
 _FIXED = {
@@ -133,7 +139,7 @@ class _ResolvingRecipe:
         merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
         merge_values(merged, values["values"], Origin.VALUE, self._problems)
         self._report_unfilled(unfilled, merged)
-        found = interpolated(merged.document, values["inputs"])
+        found = interpolated(merged.document, {**self._results(), **values["inputs"]})
         document = found.document
         self._check_inputs(values["inputs"], found.used)
         for fault in found.faults:
@@ -248,6 +254,11 @@ class _ResolvingRecipe:
                 self._problems.state(
                     f"recipe.inputs.{path_name([name])}", f"there is no placeholder {{{{{name}}}}}", remedy
                 )
+
+    def _results(self) -> dict[str, JsonValue]:
+        """The launcher's folder of results, where the recipe refers to it."""
+        texts = [one.text for one in (self._sources.base, self._sources.recipe) if one is not None]
+        return {_RESULTS: CHECKPOINT_DIR} if any(f"${{{_RESULTS}}}" in text for text in texts) else {}
 
     # The check of the result.
 

@@ -1,18 +1,41 @@
-"""A resolved recipe: its values, and where each came from."""
+"""A recipe before and after its resolution: what is read for it, and its values with where each came from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
-from muster.contract.document import digest
+from muster.contract.document import Document, digest
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.recipe_text import LITERAL, recipe_yaml
 
 Path = tuple[str | int, ...]
 """A place in a recipe: keys, and indices of lists."""
+
+
+class SourceText(Document):
+    """A document as it was read, and where."""
+
+    place: str = Field(description="the file's path as the user wrote it, or its URI")
+    text: str
+
+
+class RecipeSources(Document):
+    """The texts and values of a recipe."""
+
+    name: str = Field(description="what people call the recipe: its file's name, or its name in the hub")
+    base: SourceText | None = Field(default=None, description="None: `recipe` is the base")
+    override_spec: SourceText | None = Field(default=None, description="JSON: what each placeholder may be")
+    recipe: SourceText | None = Field(default=None, description="the user's recipe")
+    overrides: dict[str, JsonValue] = Field(default_factory=dict)
+    values: dict[str, JsonValue] = Field(default_factory=dict)
+    inputs: dict[str, JsonValue] = Field(default_factory=dict)
+    hub_model: str | None = Field(default=None, description="the model of the hub that the base is for")
+    sequence_length: int | None = Field(default=None, description="the longest sequence of the hub's recipe, in tokens")
+    image: str | None = Field(default=None, description="the image that the hub names for the recipe")
+    weights: str | None = Field(default=None, description="the prefix of the base model's weights, of the hub")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Plan
 from muster.contract.spec.recipe_reference import recipe_key
 from muster.control.plan import make_plan
+from muster.recipes import Recipe
 from tests.memory.harness import ControlHarness
 from tests.support.memory_client import muster_of
 
@@ -53,6 +54,7 @@ def test_a_launch_stores_the_recipe_for_the_replicas(harness: ControlHarness, mu
     asked = started(harness)
     parameters = {"sagemaker_recipe_local_path": "/opt/ml/input/data/recipe/recipe.yaml"}
     assert (asked["recipe"]["family"], asked["hyper_parameters"]) == ("llmft", parameters)
+    assert asked["recipe"]["digest"] == Recipe.load(SPEC["recipe"]).resolve().digest
     assert harness.keys("recipes/") == [recipe_key(asked["recipe"]["digest"]).removeprefix("recipes/")]
     plan = planned(harness)
     assert plan.spec.recipe is not None

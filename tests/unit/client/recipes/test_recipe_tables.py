@@ -13,8 +13,7 @@ from muster.options.recipes.client.recipe_tables import (
     template_lines,
     yaml_scalar,
 )
-from muster.options.recipes.client.recipe_template import RecipeTemplate, SpecifiedValue
-from muster.options.recipes.client.recipe_values import recipe_differences
+from muster.options.recipes.client.recipe_values import RecipeTemplate, SpecifiedValue, recipe_differences
 from muster.options.recipes.contract.recipe_catalog import CatalogEntry, RecipeCatalog
 
 

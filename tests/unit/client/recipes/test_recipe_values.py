@@ -13,12 +13,11 @@ from muster.client.cli.status_table import status_lines
 from muster.client.runs.notebook import run_html
 from muster.client.runs.run_status import Observation, RunStatus, run_status
 from muster.contract.spec.recipe_reference import Origin
-from muster.options.recipes.client.local_files import LocalFiles
+from muster.options.recipes.client.client_reader import LocalFiles
 from muster.options.recipes.client.recipe_values import recipe_differences, recipe_sources, recipe_values
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.places import PlaceError
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
-from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe, SourceText
 
 DOCUMENT: dict[str, Any] = {
     "run": {"name": "first", "extra": {}},

@@ -15,8 +15,8 @@ from muster.contract.spec.recipe_reference import Origin
 from muster.contract.spec.spec_reader import parse_spec
 from muster.options.recipes.contract.expansion import expansion
 from muster.options.recipes.contract.recipe_request import check_elsewhere, read_request
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.recipe_text import recipe_yaml
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from tests.support.full_specs import channel, s3
 
 LLMFT = """

@@ -12,7 +12,7 @@ from muster.contract.training.model_source import ModelSource, with_model
 from muster.options.recipes.contract.completion.family import family_of, instance_types
 from muster.options.recipes.contract.document_values import value_at
 from muster.options.recipes.contract.expansion import expansion
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from tests.support.full_specs import channel, s3
 
 RECIPE_FILE = "/opt/ml/input/data/recipe/recipe.yaml"

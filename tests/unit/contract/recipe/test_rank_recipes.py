@@ -12,7 +12,7 @@ from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.sweep_values import values_of
 from muster.options.recipes.contract.expansion import Expansion, expansion
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from tests.support.job_requests import plan_of
 
 RECIPE = """

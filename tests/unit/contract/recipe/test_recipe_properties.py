@@ -18,10 +18,9 @@ from pydantic import JsonValue
 from muster.contract.errors import RecipeError
 from muster.options.recipes.contract.document_values import leaves
 from muster.options.recipes.contract.expressions.placeholders import placeholder_names
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.recipe_text import load_recipe_text, recipe_yaml
 from muster.options.recipes.contract.resolution import resolve
-from muster.options.recipes.contract.resolved_recipe import ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe, SourceText
 
 CANARY = "canary-4c1d0f7e9a"
 NAMES = ["a", "b", "c", "lr", "run", "name", "x-y", "1", "k.e", "MUSTER_CANARY", "recipes", "training", "yes", "{{a}}"]

@@ -10,9 +10,8 @@ from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.merging import Merged, merge_recipe
 from muster.options.recipes.contract.recipe_problems import Problems
-from muster.options.recipes.contract.recipe_sources import RecipeSources, SourceText
 from muster.options.recipes.contract.resolution import resolve
-from muster.options.recipes.contract.resolved_recipe import Path, ResolvedRecipe
+from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe, SourceText
 
 BASE = """
 run:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from muster.contract.backend import Backend
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.recipe_reference import RECIPE_FILE, Family
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
-from muster.options.recipes.contract.completion.draft import Draft
-from muster.options.recipes.contract.completion.placeholder_values import channel_named
+from muster.options.recipes.contract.completion.placeholder_values import OpenPlaceholders, channel_named
 from muster.options.recipes.contract.document_values import as_text, leaves, mapping_at, text_at, value_at
+from muster.options.recipes.contract.recipe_request import RecipeRequest
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe
 
 _MOUNT = "/opt/ml/input/data/recipe"  # where a container finds the folder with its recipe
 LOCAL_PATH = "sagemaker_recipe_local_path"
@@ -36,6 +38,56 @@ _ACCELERATED = ("g", "p", "trn")
 # How the tags of AWS's images begin: of training jobs, of clusters, and of reinforcement learning on clusters.
 _JOBS, _CLUSTERS = "SM-TJ-", "SM-HP-"
 _REINFORCED, _TRAINING = "SM-HP-RFT-", "SM-HP-RFT-TRAIN-"
+
+
+@dataclass
+class Draft:
+    """The document of a spec, its recipe, and what the family finds wrong.
+
+    A value that the spec sets comes first: a family adds to it, and replaces nothing.
+    """
+
+    document: dict[str, JsonValue]
+    request: RecipeRequest
+    left_open: OpenPlaceholders
+    resolved: ResolvedRecipe
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def sources(self) -> RecipeSources:
+        """What the recipe was resolved from."""
+        return self.left_open.sources
+
+    @property
+    def recipe(self) -> dict[str, JsonValue]:
+        """The resolved recipe."""
+        return self.resolved.document
+
+    def fill(self, name: str, value: JsonValue) -> None:
+        """Set a field that the spec leaves out."""
+        if self.document.get(name) is None:
+            self.document[name] = value
+
+    def fill_part(self, name: str, values: Mapping[str, JsonValue]) -> None:
+        """Set those entries of a mapping that the spec leaves out."""
+        found = self.document.get(name)
+        if values and (found is None or isinstance(found, dict)):
+            self.document[name] = {**values, **(found or {})}
+
+    def change_channels(self, change: Callable[[list[JsonValue]], list[JsonValue]]) -> None:
+        """Replace the channels, unless the spec has something else in their place."""
+        found = self.document.get("input_data_config")
+        changed = change(list(found)) if isinstance(found, list) else change([]) if found is None else []
+        if changed or isinstance(found, list):
+            self.document["input_data_config"] = changed
+
+    def state(self, name: str, statement: str, remedy: str, allowed: str = "") -> None:
+        """Add a problem that is not a wrong value."""
+        self.problems.append(StatedProblem(name, statement, remedy, allowed))
+
+    def refuse(self, name: str, found: JsonValue, remedy: str, allowed: str = "") -> None:
+        """Add a problem with a value."""
+        self.problems.append(Problem(name, repr(found), remedy, allowed))
 
 
 def family_of(recipe: Mapping[str, JsonValue], document: Mapping[str, JsonValue]) -> Family | None:
@@ -279,15 +331,15 @@ def _check_types(draft: Draft, *, accelerated: bool) -> None:
     allowed = _allowed_types(draft)
     named = list(instance_types(draft.document))
     kinds = "an instance type with GPUs or Trainium" if accelerated else "an instance type"
-    if not any("." not in field for field, _ in named):
+    if not any("." not in place for place, _ in named):
         choices = f"one of {', '.join(allowed)}" if allowed else kinds
         draft.state("instance_type", "missing", "it is required with this recipe", f"allowed: {choices}")
-    for field, name in named:
+    for place, name in named:
         if allowed and name not in allowed:
             remedy = "choose one of these, or set instance_types in recipe.overrides"
-            draft.refuse(field, name, remedy, f"the recipe allows {', '.join(allowed)}")
+            draft.refuse(place, name, remedy, f"the recipe allows {', '.join(allowed)}")
         elif accelerated and not name.removeprefix("ml.").startswith(_ACCELERATED):
-            draft.refuse(field, name, "choose a type of the families g, p or trn", f"the recipe needs {kinds}")
+            draft.refuse(place, name, "choose a type of the families g, p or trn", f"the recipe needs {kinds}")
 
 
 def _allowed_types(draft: Draft) -> list[str]:

@@ -12,8 +12,8 @@ from muster.contract.spec.recipe_reference import Family
 from muster.contract.training.model_source import is_object
 from muster.options.recipes.contract.document_values import mapping_at, text_at
 from muster.options.recipes.contract.override_spec import Parameter
-from muster.options.recipes.contract.recipe_sources import RecipeSources
 from muster.options.recipes.contract.resolution import parameters_of, placeholders_of
+from muster.options.recipes.contract.resolved_recipe import RecipeSources
 
 _DATA = "/opt/ml/input/data"  # SageMaker mounts each channel in a folder of its name below this one
 _CHANNELS = {"data_path": "train", "validation_data_path": "validation"}
