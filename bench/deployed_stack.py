@@ -15,9 +15,9 @@ from typing import Any
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result
 from muster.infra.deploy.deployment import deploy
+from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
-from muster.options.hyperpod.infra.cluster_table import ClusterTable
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 _TIMEOUT_SECONDS = 900.0  # of one run: a busy machine needs long for dozens of attempts in a row

@@ -46,9 +46,9 @@ from muster.contract.training.resources import ResourceFields
 from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Wording
+from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.settings_file import fixed_tables
-from muster.options.hyperpod.infra.cluster_table import ClusterTable
 from muster.options.recipes.contract.recipe_request import RecipeRequest
 
 DOCS = Path(__file__).resolve().parent

@@ -22,9 +22,9 @@ from muster import MusterError
 from muster.client.client_errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
 from muster.infra.deploy.deployment import Synthesis, deploy
+from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
-from muster.options.hyperpod.infra.cluster_table import ClusterTable
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 if TYPE_CHECKING:

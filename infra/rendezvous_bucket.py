@@ -12,11 +12,11 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from muster.contract.run.execution_input import INBOX, INBOX_SUFFIXES
-from muster.contract.run.notices import NOTICES
 from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.source_delivery import EXPIRY_DAYS, PACKAGES, SOURCE
 from muster.infra.policy import allow_publishing
 from muster.infra.settings.stack_settings import BucketTable
+from muster.infra.stack_option import Notices
 
 # Replicas delete what no round needs any more. What they leave may be needed by a continuation, whenever it comes, so
 # none of it expires: it moves to a class of storage that costs half as much and is read like any other. Longer than a
@@ -26,44 +26,23 @@ INFREQUENT_DAYS = 35
 INFREQUENT_BYTES_MIN = 128 * 1024
 # Longer than the upload of any checkpoint. The parts of an unfinished upload cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
-# A notice is read when it is written. Afterwards it says how a container ended, for those who look.
-NOTICE_DAYS = 30
-NOTICE_SUFFIX = ".json"
 
 
-class InboxTopic(Construct):
-    """The topic that the bucket notifies of specs in its inbox.
+class BucketTopic(Construct):
+    """A topic that the bucket notifies of objects under a prefix.
 
     Between bucket and function, because the function's role names the bucket: neither could be made first. Its name is
     fixed: a bucket that outlives its stack notifies the topic of the next stack of that name.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, name: str, display_name: str) -> None:
         super().__init__(scope, construct_id)
-        self.topic = sns.Topic(
-            self, "Topic", topic_name=name, display_name="Muster: specs in the inbox", enforce_ssl=True
-        )
+        self.topic = sns.Topic(self, "Topic", topic_name=name, display_name=display_name, enforce_ssl=True)
         allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
-
-
-class NoticesTopic(Construct):
-    """The topic that the bucket notifies of what replicas on clusters have written to `notices/`; as for the inbox."""
-
-    def __init__(self, scope: Construct, construct_id: str, *, name: str) -> None:
-        super().__init__(scope, construct_id)
-        self.topic = sns.Topic(
-            self, "Topic", topic_name=name, display_name="Muster: notices of replicas on clusters", enforce_ssl=True
-        )
-        allow_publishing(self.topic, "BucketsOfThisAccount", "s3.amazonaws.com")
-
-
-def notices_topic_name(stack: str) -> str:
-    """The name of the topic that the bucket of `stack` notifies of notices."""
-    return f"{stack}-notices"
 
 
 def inbox_topic_name(stack: str) -> str:
-    """The name of the topic that the bucket of `stack` notifies."""
+    """The name of the topic that the bucket of `stack` notifies of specs in its inbox."""
     return f"{stack}-inbox"
 
 
@@ -80,8 +59,9 @@ def _created(topic: sns.ITopic, prefix: str, suffix: str) -> s3.CfnBucket.TopicC
     )
 
 
-def _notices_expire() -> s3.LifecycleRule:
-    return s3.LifecycleRule(id="notices-expire", prefix=NOTICES, expiration=Duration.days(NOTICE_DAYS))
+def _expire(notices: Notices) -> s3.LifecycleRule:
+    days = Duration.days(notices.expiry_days)
+    return s3.LifecycleRule(id=f"{notices.name}-expire", prefix=notices.prefix, expiration=days)
 
 
 def _logs_bucket(scope: Construct, name: str | None) -> s3.IBucket | None:
@@ -104,7 +84,7 @@ class RendezvousBucket(Construct):
         *,
         inbox: sns.ITopic,
         table: BucketTable,
-        notices: sns.ITopic | None = None,
+        notices: Mapping[Notices, sns.ITopic],
     ) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
@@ -137,7 +117,7 @@ class RendezvousBucket(Construct):
                 s3.LifecycleRule(id="source-expires", prefix=SOURCE, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(id="packages-expire", prefix=PACKAGES, expiration=Duration.days(EXPIRY_DAYS)),
                 s3.LifecycleRule(id="recipes-expire", prefix=RECIPES, expiration=Duration.days(EXPIRY_DAYS)),
-                *([] if notices is None else [_notices_expire()]),
+                *map(_expire, notices),
                 s3.LifecycleRule(
                     id="incomplete-uploads-are-aborted",
                     abort_incomplete_multipart_upload_after=Duration.days(INCOMPLETE_UPLOAD_DAYS),
@@ -171,7 +151,7 @@ class RendezvousBucket(Construct):
             # The bucket outlives the stack, and its protection with it.
             self.bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
 
-    def _notify(self, inbox: sns.ITopic, notices: sns.ITopic | None) -> None:
+    def _notify(self, inbox: sns.ITopic, notices: Mapping[Notices, sns.ITopic]) -> None:
         """Send a message to a topic for each spec that is put into the inbox, and for each notice.
 
         Not through EventBridge, which would get an event for every object of every round, at $1 per million. The
@@ -181,13 +161,12 @@ class RendezvousBucket(Construct):
         resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
             topic_configurations=[
                 *(_created(inbox, INBOX, suffix) for suffix in INBOX_SUFFIXES),
-                *([] if notices is None else [_created(notices, NOTICES, NOTICE_SUFFIX)]),
+                *(_created(topic, one.prefix, one.suffix) for one, topic in notices.items()),
             ]
         )
         # S3 tests the topic when the notification is configured.
-        resource.node.add_dependency(inbox)
-        if notices is not None:
-            resource.node.add_dependency(notices)
+        for topic in (inbox, *notices.values()):
+            resource.node.add_dependency(topic)
 
     def _refuse_writes(self, sid: str, keys: Sequence[str], absent: Mapping[str, str]) -> None:
         """Deny writes to `keys` that carry none of the headers in `absent`, to every principal.

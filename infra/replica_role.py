@@ -6,6 +6,8 @@ the policy names them. A session without the tags gets nothing in the bucket.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -13,7 +15,6 @@ from constructs import Construct
 
 from muster.contract.layout import split_s3_uri
 from muster.contract.names import TRAINING_LOG_GROUP, run_job_prefix
-from muster.contract.run.notices import NOTICES
 from muster.contract.run.session_tags import MODEL_FOLDERS, TAG_LINEAGE, TAG_MODEL, TAG_RUN, principal_tag
 from muster.contract.spec.recipe_reference import recipe_folder
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -21,6 +22,7 @@ from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.encryption import use_key
 from muster.infra.policy import Statement, Target, log_group_arn, policy_statements, read, service_of_account, write
 from muster.infra.settings.stack_settings import ReplicasTable, StackSettings
+from muster.infra.stack_option import Notices
 
 # SageMaker puts its metrics of training jobs under the name of their log group. The alarms read another namespace.
 METRIC_NAMESPACE = TRAINING_LOG_GROUP
@@ -36,14 +38,22 @@ class ReplicaRole(Construct):
     stack makes none.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, settings: StackSettings, *, bucket: s3.IBucket) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        settings: StackSettings,
+        *,
+        bucket: s3.IBucket,
+        notices: Iterable[Notices] = (),
+    ) -> None:
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
         if settings.replicas.role_arn is not None:
             self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replicas.role_arn, mutable=False)
             return
         statements = [
-            *_bucket(bucket, clusters=bool(settings.hyperpod_clusters)),
+            *_bucket(bucket, notices),
             *_services(stack),
             *_logs(stack, settings.job_prefix),
             *_network(stack, settings.defaults),
@@ -163,8 +173,8 @@ def read_secrets(stack: Stack, replicas: ReplicasTable) -> list[iam.PolicyStatem
     return statements
 
 
-def _bucket(bucket: s3.IBucket, *, clusters: bool) -> list[iam.PolicyStatement]:
-    """The part of the stack's bucket that belongs to the session's run; `clusters`: the stack has some."""
+def _bucket(bucket: s3.IBucket, notices: Iterable[Notices]) -> list[iam.PolicyStatement]:
+    """The part of the stack's bucket that belongs to the session's run, with what it writes of `notices`."""
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     shared, output = (f"rendezvous/{lineage}/*", f"checkpoints/{lineage}/*"), f"output/{run}/*"
     digests = [f"{prefix}{_DIGEST}*" for prefix in (SOURCE, PACKAGES)]
@@ -188,8 +198,8 @@ def _bucket(bucket: s3.IBucket, *, clusters: bool) -> list[iam.PolicyStatement]:
             conditions={"StringLike": {"s3:prefix": [*shared, output, *digests]}},
         ),
         Statement(("s3:ListBucket",), Target.BUCKET, conditions={"StringLike": {"s3:prefix": models}}),
-        # That a replica of the same run, on a cluster, was missing in a round.
-        *([write(f"{NOTICES}{run}/*")] if clusters else []),
+        # Such as that a replica of the same run, on a cluster, was missing in a round.
+        *(write(f"{one.prefix}{run}/*") for one in notices),
     )
     arn = [bucket.bucket_arn]
     return policy_statements(statements, {Target.OBJECTS: arn, Target.BUCKET: arn})

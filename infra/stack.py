@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -35,18 +36,15 @@ from muster.infra.deploy.cdk_tools import ASSETS_PREFIX
 from muster.infra.encryption import encrypt_with
 from muster.infra.functions.control_functions import ControlFunctions, FunctionResources
 from muster.infra.functions.event_delivery import DeadLetters, EventBus
-from muster.infra.functions.function_table import LOOK_SECONDS
 from muster.infra.functions.handler_function import HandlerSettings
 from muster.infra.monitoring.console_links import ConsoleLinks
 from muster.infra.monitoring.dashboard import Dashboard
 from muster.infra.monitoring.health_alarms import HealthAlarms, WatchedResources
 from muster.infra.monitoring.introduction import StockRegistry, example_input, introduction
 from muster.infra.rendezvous_bucket import (
-    InboxTopic,
-    NoticesTopic,
+    BucketTopic,
     RendezvousBucket,
     inbox_topic_name,
-    notices_topic_name,
 )
 from muster.infra.replica_role import ReplicaRole
 from muster.infra.settings.stack_settings import (
@@ -56,10 +54,8 @@ from muster.infra.settings.stack_settings import (
     StackSettings,
     snap_start_problems,
 )
+from muster.infra.stack_option import Notices, stack_options
 from muster.infra.workflow.state_machine import Workflow
-from muster.options.hyperpod.infra.cluster_table import network_of
-from muster.options.hyperpod.infra.notices_queue import NoticesQueue
-from muster.options.hyperpod.infra.pod_role import PodRole
 
 
 @dataclass(frozen=True)
@@ -155,20 +151,23 @@ class MusterStack(Stack):
         self.template_options.metadata = {SETTINGS_METADATA: settings.tables}
         for key, value in settings.stack.tags.items():
             Tags.of(self).add(key, value)
-        inbox = InboxTopic(self, "Inbox", name=inbox_topic_name(settings.stack.name)).topic
-        notices = _notices(self, settings)
+        inbox = BucketTopic(
+            self, "Inbox", name=inbox_topic_name(settings.stack.name), display_name="Muster: specs in the inbox"
+        ).topic
+        added = stack_options(settings)
+        notices = {one.notices: _topic(self, one.notices) for one in added}
         bucket = _bucket(self, settings.bucket, inbox, notices)
-        replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket).role
-        pod_role = PodRole(self, "Pod", settings, bucket=bucket).role if settings.hyperpod_clusters else None
+        replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket, notices=notices).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters")
+        parts = [(one, one.build(self, settings, bucket, notices[one.notices], dead_letters)) for one in added]
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
             bus=bus,
             log_retention_days=settings.watch.log_retention_days,
             kms_key_arn=settings.stack.kms_key_arn,
-            network=network_of(settings.hyperpod_clusters),
+            network=next((part.network for _, part in parts if part.network is not None), None),
             snap_start=settings.runs.snap_start,
             bucket_name=settings.bucket.name or "",
             environment={
@@ -178,8 +177,7 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        queue = None if notices is None else _notices_queue(self, notices, dead_letters)
-        resources = FunctionResources(bucket, replica_role, inbox, pod_role, queue)
+        resources = FunctionResources(bucket, replica_role, inbox, parts)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
@@ -238,16 +236,19 @@ class MusterStack(Stack):
 
 def bucket_template(settings: StackSettings) -> dict[str, Any]:
     """The template of the bucket that a stack with these settings would make, by itself."""
-    stack_name = settings.stack.name
+    name = settings.stack.name
     with tempfile.TemporaryDirectory() as folder:
         app = App(outdir=folder, analytics_reporting=False)
         stack = Stack(app, "Bucket")
-        inbox, notices = (
-            sns.Topic.from_topic_arn(stack, kind, stack.format_arn(service="sns", resource=name(stack_name)))
-            for kind, name in (("Inbox", inbox_topic_name), ("Notices", notices_topic_name))
-        )
-        own = notices if settings.hyperpod_clusters else None
-        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable(), notices=own)
+
+        def topic(construct_id: str, topic_name: str) -> sns.ITopic:
+            arn = stack.format_arn(service="sns", resource=topic_name)
+            return sns.Topic.from_topic_arn(stack, construct_id, arn)
+
+        inbox = topic("Inbox", inbox_topic_name(name))
+        kinds = [one.notices for one in stack_options(settings)]
+        notices = {one: topic(one.name.capitalize(), one.topic_name(name)) for one in kinds}
+        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable(), notices=notices)
         template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
     return template
 
@@ -272,20 +273,13 @@ def _boundary(arn: str | None) -> PermissionsBoundary | None:
     return None if arn is None else PermissionsBoundary.from_arn(arn)
 
 
-def _notices(stack: Stack, settings: StackSettings) -> sns.Topic | None:
-    """The topic of notices; none in a stack without clusters."""
-    if not settings.hyperpod_clusters:
-        return None
-    return NoticesTopic(stack, "Notices", name=notices_topic_name(settings.stack.name)).topic
+def _topic(stack: MusterStack, notices: Notices) -> sns.ITopic:
+    """The topic of an option's notices."""
+    name, shown = notices.topic_name(stack.stack_name), notices.display_name
+    return BucketTopic(stack, notices.name.capitalize(), name=name, display_name=shown).topic
 
 
-def _notices_queue(stack: Stack, notices: sns.Topic, dead_letters: DeadLetters) -> NoticesQueue:
-    return NoticesQueue(
-        stack, "NoticesQueue", topic=notices, dead_letters=dead_letters.queue, timeout_seconds=LOOK_SECONDS
-    )
-
-
-def _bucket(stack: Stack, table: BucketTable, inbox: sns.Topic, notices: sns.Topic | None) -> s3.IBucket:
+def _bucket(stack: Stack, table: BucketTable, inbox: sns.ITopic, notices: Mapping[Notices, sns.ITopic]) -> s3.IBucket:
     """The stack's own bucket, or the one that the settings name."""
     if table.existing is not None:
         return s3.Bucket.from_bucket_name(stack, "Rendezvous", table.existing)

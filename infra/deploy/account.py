@@ -23,7 +23,6 @@ from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.settings.settings_file import Tables
 from muster.infra.settings.stack_settings import SETTINGS_METADATA
-from muster.options.hyperpod.infra.cluster_preflight import ClusterState
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession
@@ -169,27 +168,8 @@ class Account:
         policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
         return policy if isinstance(policy, dict) else _json(policy)
 
-    def cluster(self, name: str, eks_cluster: str) -> ClusterState:
-        """A HyperPod cluster and the EKS cluster of the settings, as far as the caller may see them."""
-        hyperpod, hyperpod_asked = self._seen(lambda: self.client("sagemaker").describe_cluster(ClusterName=name))
-        eks, eks_asked = self._seen(lambda: self.client("eks").describe_cluster(name=eks_cluster)["cluster"])
-        addons, addons_asked = (
-            (None, False)
-            if eks is None
-            else self._seen(
-                lambda: (
-                    self.client("eks")
-                    .get_paginator("list_addons")
-                    .paginate(clusterName=eks_cluster)
-                    .build_full_result()
-                )
-            )
-        )
-        names = frozenset(addons["addons"]) if addons is not None and addons_asked else None
-        return ClusterState(hyperpod, eks, names, hyperpod_asked, eks_asked)
-
     @staticmethod
-    def _seen(read: Callable[[], Any]) -> tuple[Any, bool]:
+    def seen(read: Callable[[], Any]) -> tuple[Any, bool]:
         """What `read` returns, None where there is no such thing; and whether the caller may ask."""
         try:
             with translated():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,8 +33,8 @@ from muster.infra.settings.settings_file import (
     parse_tables,
     read_settings_file,
 )
+from muster.infra.settings.settings_offers import settings_offers
 from muster.infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
-from muster.options.hyperpod.infra.cluster_table import local_cluster_tables
 
 _RESOURCES_SHOWN = 20
 
@@ -68,7 +68,7 @@ def deploy(
     environment |= {"AWS_REGION": place.region, "AWS_DEFAULT_REGION": place.region}
     if target is Platform.LOCAL:
         tables["replicas"] = {"image": LOCAL_IMAGE, **tables.get("replicas", {})}
-        tables.setdefault("hyperpod_clusters", local_cluster_tables(environment))
+        tables = {**_local_tables(environment), **tables}
     new = parse_settings(tables, target, file.text, file.name)
     work = Work(account, place, deployed, new, as_json)
     if as_json and not (yes or diff):
@@ -97,6 +97,11 @@ def deploy(
         with busy("deploying; this takes some minutes on AWS"):
             outputs = assembly.deploy()
     work.answer(changes, bucket, outputs)
+
+
+def _local_tables(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What options know of the embedded cloud."""
+    return {name: table for offer in settings_offers() for name, table in offer.local_tables(environment).items()}
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from muster.infra.deploy.key_policy import missing_statements, role_trust, state
 from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
 from muster.infra.deploy.settings_changes import shown
 from muster.infra.settings.settings_file import own_data_problems
+from muster.infra.settings.settings_offers import settings_offers
 from muster.infra.settings.stack_settings import StackSettings, snap_start_problems
-from muster.options.hyperpod.infra.cluster_preflight import cluster_problems
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
 _PROBES: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
@@ -56,7 +56,7 @@ class Preflight:
             *self._key(),
             *self._roles(),
             *self._access_logs(),
-            *self._clusters(),
+            *(problem for offer in settings_offers() for problem in offer.preflight(self.account, self.settings)),
         ]
 
     def missing_services(self) -> Iterator[Problem]:
@@ -194,10 +194,6 @@ class Preflight:
                 remedy = f"add this statement to the role's trust policy:\n{json.dumps(wanted, indent=2)}"
                 statement = f"{arn} does not let SageMaker assume it with session tags, so no job could start"
                 yield PastedProblem(key, statement, remedy)
-
-    def _clusters(self) -> Iterator[Problem]:
-        for name, table in sorted(self.settings.hyperpod_clusters.items()):
-            yield from cluster_problems(name, table, self.account.cluster(name, table.eks_cluster))
 
     def _access_logs(self) -> Iterator[Problem]:
         target = self.settings.bucket.access_logs_bucket

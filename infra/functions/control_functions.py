@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
@@ -14,9 +15,8 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from muster.contract.training.clusters import Clusters
 from muster.contract.training.model_source import PUBLIC_HUB
-from muster.infra.functions.event_delivery import EventRule
+from muster.infra.functions.event_delivery import EventRule, RuleSettings
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
@@ -24,9 +24,7 @@ from muster.infra.functions.triggers import TriggerContext
 from muster.infra.launcher_role import LauncherRole
 from muster.infra.policy import Target, log_group_arn, policy_statements, service_of_account
 from muster.infra.settings.stack_settings import StackSettings
-from muster.options.hyperpod.infra.cluster_access import CalledBy, make_cluster_access
-from muster.options.hyperpod.infra.notices_queue import NoticesQueue
-from muster.options.hyperpod.infra.pod_role import eks_cluster_arns
+from muster.infra.stack_option import StackOption, StackPart
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,8 @@ class FunctionResources:
     bucket: s3.IBucket
     replica_role: iam.IRole
     inbox: sns.ITopic
-    pod_role: iam.IRole | None = None
-    notices: NoticesQueue | None = None
-    """Of a stack with clusters: the role of pods, and the queue of notices."""
+    parts: Sequence[tuple[StackOption, StackPart]] = ()
+    """What options add."""
 
 
 class ControlFunctions:
@@ -55,14 +52,13 @@ class ControlFunctions:
         self._settings = settings
         self._handlers = handlers
         self._inbox = resources.inbox
-        self._notices = resources.notices
-        self._clusters = settings.clusters
-        self._rows = [row for row in FUNCTIONS if self._clusters.clusters or not row.only_with_clusters]
+        self._parts = [part for _, part in resources.parts]
+        self._rows = [*_rows([option for option, _ in resources.parts])]
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in self._rows}
         self._made: dict[str, HandlerFunction] = {}
         self.people = self._people_topic(settings.notify.email)
         key = settings.defaults.kms_key_id
-        self._arns: dict[Target, list[str]] = {
+        self._arns: dict[Target, Sequence[str]] = {
             Target.ANY: ["*"],
             Target.BUCKET: [resources.bucket.bucket_arn],
             Target.OBJECTS: [resources.bucket.bucket_arn],
@@ -85,9 +81,6 @@ class ControlFunctions:
                     service="scheduler", resource="schedule", resource_name=f"default/{settings.job_prefix}-*"
                 )
             ],
-            **_cluster_arns(stack, self._clusters),
-            Target.POD_ROLE: [] if resources.pod_role is None else [resources.pod_role.role_arn],
-            Target.NOTICES: [] if resources.notices is None else [resources.notices.queue.queue_arn],
             Target.BUS: [handlers.bus.event_bus_arn],
             Target.TOPIC: [self.people.topic_arn],
         }
@@ -97,11 +90,9 @@ class ControlFunctions:
             "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
             "MUSTER_TOPIC_ARN": self.people.topic_arn,
         }
-        if resources.pod_role is not None:
-            self._variables |= {
-                "MUSTER_CLUSTERS": self._clusters.to_json().decode(),
-                "MUSTER_POD_ROLE_ARN": resources.pod_role.role_arn,
-            }
+        for part in self._parts:
+            self._arns |= part.arns
+            self._variables |= part.variables
         self._make_ready()
         LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"].function)
         self._allow_timers()  # plan passes this role to EventBridge Scheduler
@@ -139,20 +130,8 @@ class ControlFunctions:
                 self._made["start"].called, dead_letter_queue=self._handlers.dead_letters.queue
             )
         )
-        if self._notices is not None:
-            self._notices.call(self._made["look"].called)
-        make_cluster_access(
-            self._stack,
-            clusters=self._clusters.clusters,
-            job_prefix=self._settings.job_prefix,
-            callers={
-                row.name: CalledBy(self._made[row.name].function, row.on_clusters)
-                for row in self._rows
-                if row.on_clusters is not None
-            },
-            handlers=self._handlers,
-            arns=self._arns,
-        )
+        for part in self._parts:
+            part.connect(self._made, self._handlers, self._arns)
         context = TriggerContext(self._settings, state_machine.state_machine_arn, self._handlers.bus)
         for row in self._rows:
             for rule in row.triggers(context):
@@ -174,14 +153,8 @@ class ControlFunctions:
             row,
             self._handlers,
             arns=self._arns,
-            environment={name: self._variables[name] for name in (*row.variables, *self._of_clusters(row))},
+            environment={name: self._variables[name] for name in row.variables},
         )
-
-    def _of_clusters(self, row: FunctionRow) -> tuple[str, ...]:
-        """The variables that a function has only in a stack with clusters."""
-        if not self._clusters.clusters:
-            return ()
-        return (*row.cluster_variables, *(() if row.on_clusters is None else ("MUSTER_CLUSTERS",)))
 
     def _people_topic(self, email: str | None) -> sns.Topic:
         """The topic to which people subscribe.
@@ -229,6 +202,27 @@ class ControlFunctions:
             )
 
 
+def _made_by(
+    makers: Sequence[Callable[[TriggerContext], list[RuleSettings]]], context: TriggerContext
+) -> list[RuleSettings]:
+    return [rule for make in makers for rule in make(context)]
+
+
+def _rows(options: Sequence[StackOption]) -> Iterator[FunctionRow]:
+    """The functions of a stack, each with what `options` grant it."""
+    for row in FUNCTIONS:
+        grants = [option.grants[row.name] for option in options if row.name in option.grants]
+        makers = [row.triggers, *(grant.triggers for grant in grants)]
+        yield replace(
+            row,
+            statements=[*row.statements, *(one for grant in grants for one in grant.statements)],
+            variables=[*row.variables, *(one for grant in grants for one in grant.variables)],
+            triggers=partial(_made_by, makers),
+            in_network=row.in_network or bool(grants),
+        )
+        yield from (option.rows[row.name] for option in options if row.name in option.rows)
+
+
 def _object_arns(stack: Stack, uris: Iterable[str]) -> list[str]:
     """The objects below prefixes of buckets (`s3://bucket/prefix/`) and of access points (`s3://arn:…/prefix/`)."""
     return [_objects_arn(stack, uri.removeprefix("s3://")) for uri in uris]
@@ -239,17 +233,6 @@ def _objects_arn(stack: Stack, name: str) -> str:
         kind, point, prefix = name.split("/", 2)
         return f"{kind}/{point}/object/{prefix}*"
     return f"{stack.format_arn(service='s3', region='', account='', resource=name)}*"
-
-
-def _cluster_arns(stack: Stack, clusters: Clusters) -> dict[Target, list[str]]:
-    names = [cluster.eks_cluster for cluster in clusters.clusters]
-    return {
-        Target.CLUSTERS: eks_cluster_arns(stack, clusters),
-        Target.POD_ASSOCIATIONS: [
-            stack.format_arn(service="eks", resource="podidentityassociation", resource_name=f"{name}/*")
-            for name in names
-        ],
-    }
 
 
 def _job_arns(stack: Stack, job_prefix: str) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from muster.infra.functions.event_delivery import RuleSettings
 from muster.infra.functions.triggers import TriggerContext, no_rules
 from muster.infra.policy import Statement, Target
-from muster.options.hyperpod.infra.kubernetes_rules import Rules
 
 
 @dataclass(frozen=True)
@@ -17,10 +16,8 @@ class FunctionRow:
 
     `variables` names the environment variables that it has besides those of all functions. `in_workflow` means that
     the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one,
-    `cancels_runs` that it ends cancelled runs, and their continuations with them. `on_clusters` is what it may do on
-    the clusters of a stack that has some, and None where it calls no cluster; `cluster_variables` are variables that
-    it has in such a stack alone; `only_with_clusters` means that no other stack has the function. `snap_start` means
-    that it starts from a snapshot in a stack that has them.
+    `cancels_runs` that it ends cancelled runs, and their continuations with them. `in_network` means that it is in
+    the VPC of a stack that has one. `snap_start` means that it starts from a snapshot in a stack that has them.
     """
 
     name: str
@@ -33,9 +30,7 @@ class FunctionRow:
     in_workflow: bool = False
     starts_continuations: bool = False
     cancels_runs: bool = False
-    on_clusters: Rules | None = None
-    cluster_variables: Sequence[str] = ()
-    only_with_clusters: bool = False
+    in_network: bool = False
     snap_start: bool = False
 
     @property

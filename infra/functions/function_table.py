@@ -11,13 +11,12 @@ from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.triggers import (
     early_ends,
+    job_events,
     run_ends,
     run_requests,
-    status_events,
     sweep_schedule,
 )
 from muster.infra.policy import Statement, Target, allow, list_under, pass_role, read, read_and_write, write
-from muster.options.hyperpod.infra.kubernetes_rules import cluster_jobs, pods, service_accounts
 
 LAMBDA_SECONDS_MAX = 900  # Lambda: the longest time-out
 SECONDS_MIN = 240
@@ -26,9 +25,9 @@ SECONDS_MIN = 240
 
 # SendTaskSuccess and SendTaskFailure have no resource level. The token is the capability, and tokens are stored under
 # control/ only. A decision for a rerun is sent as an error, which the workflow catches.
-_COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess")
-_FAIL_TASKS = allow(Target.ANY, "states:SendTaskFailure")
-_EMIT = allow(Target.BUS, "events:PutEvents")
+COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess")
+FAIL_TASKS = allow(Target.ANY, "states:SendTaskFailure")
+EMIT = allow(Target.BUS, "events:PutEvents")
 _WATCH_AND_STOP_JOBS = allow(
     Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
 )
@@ -40,35 +39,16 @@ _READ_JOB_LOGS = (
 _LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resource level
 
 # Give a place in the run queue back and admit the next run.
-_LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), _COMPLETE_TASKS)
+_LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), COMPLETE_TASKS)
 # Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
 _CHANGE_RECORDS = read_and_write("control/*/replicas/*", "control/*/rollup/*")
-_KEEP_RECORDS = (
+KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
     _CHANGE_RECORDS,
     write("control/*/lost/*", "control/*/spent/*"),
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
-
-# Replicas on clusters. Without a cluster these targets stand for nothing, and the statements are left out.
-_SEE_CLUSTERS = allow(Target.CLUSTERS, "eks:DescribeCluster")
-_GIVE_PODS_RIGHTS = (
-    _SEE_CLUSTERS,
-    allow(Target.CLUSTERS, "eks:CreatePodIdentityAssociation", "eks:ListPodIdentityAssociations"),
-    # An association is made with tags.
-    allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:TagResource"),
-    pass_role(Target.POD_ROLE, "pods.eks.amazonaws.com"),
-    allow(Target.POD_ROLE, "iam:GetRole"),  # EKS looks at the role that it is given
-)
-_TAKE_PODS_RIGHTS = (
-    _SEE_CLUSTERS,
-    allow(Target.CLUSTERS, "eks:ListPodIdentityAssociations"),
-    allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:DeletePodIdentityAssociation"),
-)
-LOOK_SECONDS = 300  # as react
-_LOOK_AFTER = (cluster_jobs("delete", "get", "list"), pods("list"))
-_CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete", "get"))
 
 _MARKS_OF_THE_END = ("control/*/announced.json", "control/*/finished.json")
 
@@ -86,10 +66,9 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         allow(Target.RESULTS_KEY, "kms:Decrypt"),
         _WATCH_AND_STOP_JOBS,
         _LIST_JOBS,
-        *_TAKE_PODS_RIGHTS,
         *_READ_JOB_LOGS,
         *_LEAVE_QUEUE,
-        _EMIT,
+        EMIT,
     )
 
 
@@ -131,11 +110,8 @@ FUNCTIONS = (
             ),
             allow(Target.TIMERS, "scheduler:CreateSchedule"),
             pass_role(Target.TIMER_ROLE, "scheduler.amazonaws.com"),
-            *_GIVE_PODS_RIGHTS,
-            _EMIT,
+            EMIT,
         ),
-        on_clusters=(cluster_jobs("list"), service_accounts("create", "get")),
-        cluster_variables=("MUSTER_POD_ROLE_ARN",),
     ),
     FunctionRow(
         name="admit",
@@ -145,7 +121,7 @@ FUNCTIONS = (
         in_workflow=True,
         statements=(
             *_LEAVE_QUEUE,
-            _FAIL_TASKS,
+            FAIL_TASKS,
             read("control/*/plan.json", "control/*/result.json"),
             write("control/*/queue_token.json"),
             list_under("control/*", "queue/*"),
@@ -160,15 +136,12 @@ FUNCTIONS = (
         snap_start=True,  # it and react are between the end of a job and the next launch, often both cold
         statements=(
             # It creates jobs under the launcher role (launcher_role.py), and looks after them under its own.
-            *_KEEP_RECORDS,
+            *KEEP_RECORDS,
             _WATCH_AND_STOP_JOBS,
-            _SEE_CLUSTERS,
-            _COMPLETE_TASKS,
-            _FAIL_TASKS,
-            _EMIT,
+            COMPLETE_TASKS,
+            FAIL_TASKS,
+            EMIT,
         ),
-        # A job that is not found is told from a cluster without its kind of jobs by a list.
-        on_clusters=(cluster_jobs("create", "delete", "get", "list"), pods("list")),
     ),
     FunctionRow(
         name="react",
@@ -176,34 +149,14 @@ FUNCTIONS = (
         timeout_seconds=300,  # enough for calls that are throttled when thousands of jobs end at the same time
         memory_mb=1024,  # as attempt: it is on the way from the end of a job to the next attempt
         snap_start=True,
-        triggers=status_events,
+        triggers=job_events,
         statements=(
-            *_KEEP_RECORDS,
+            *KEEP_RECORDS,
             _WATCH_AND_STOP_JOBS,
-            _SEE_CLUSTERS,
-            _COMPLETE_TASKS,
-            _FAIL_TASKS,
-            _EMIT,
+            COMPLETE_TASKS,
+            FAIL_TASKS,
+            EMIT,
         ),
-        on_clusters=_LOOK_AFTER,
-    ),
-    FunctionRow(
-        name="look",
-        description="Muster: looks at the jobs on clusters that the notices of replicas name",
-        timeout_seconds=LOOK_SECONDS,
-        memory_mb=1024,  # as react
-        # Called by the queue of notices, see control_functions.py.
-        statements=(
-            allow(Target.NOTICES, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
-            read("notices/*"),
-            *_KEEP_RECORDS,
-            _SEE_CLUSTERS,
-            _COMPLETE_TASKS,
-            _FAIL_TASKS,
-            _EMIT,
-        ),
-        on_clusters=_LOOK_AFTER,
-        only_with_clusters=True,
     ),
     FunctionRow(
         name="settle",
@@ -213,7 +166,6 @@ FUNCTIONS = (
         in_workflow=True,
         starts_continuations=True,
         statements=_settle_run("control/*/result.json"),
-        on_clusters=_CLEAR_UP,
     ),
     FunctionRow(
         name="stop",
@@ -227,11 +179,10 @@ FUNCTIONS = (
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             # For a replica that cannot be launched.
-            _FAIL_TASKS,
+            FAIL_TASKS,
             _CHANGE_RECORDS,
             write("control/*/lost/*"),
         ),
-        on_clusters=_CLEAR_UP,
     ),
     FunctionRow(
         name="sweep",
@@ -246,7 +197,6 @@ FUNCTIONS = (
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
             allow(Target.STATE_MACHINE, "states:ListExecutions"),
         ),
-        on_clusters=_CLEAR_UP,
     ),
     FunctionRow(
         name="start",
@@ -260,7 +210,7 @@ FUNCTIONS = (
             Statement(("s3:DeleteObject", "s3:PutObject"), Target.OBJECTS, ("inbox/*.error.txt",)),
             list_under("inbox/*"),
             *START_RUNS,
-            _EMIT,
+            EMIT,
         ),
     ),
     FunctionRow(
@@ -283,8 +233,6 @@ FUNCTIONS = (
             write("control/*/stopping.json"),
             list_under("control/*"),
             _WATCH_AND_STOP_JOBS,
-            _SEE_CLUSTERS,
         ),
-        on_clusters=_LOOK_AFTER,
     ),
 )

@@ -46,7 +46,7 @@ class HandlerSettings:
     environment: Mapping[str, str]
     kms_key_arn: str | None = None
     network: VpcConfig | None = None
-    """Where the functions are that call clusters, if the endpoints of these are private."""
+    """Where the functions are whose rows say so; None: in no VPC."""
     snap_start: bool = False
     """Whether the functions start from snapshots whose rows say so."""
     bucket_name: str = ""
@@ -69,7 +69,7 @@ class HandlerFunction(Construct):
     ) -> None:
         super().__init__(scope, "Handler")
         log_group = ExpiringLogGroup(self, "Logs", days=settings.log_retention_days)
-        network = None if row.on_clusters is None else settings.network
+        network = settings.network if row.in_network else None
         snap_start = row.snap_start and settings.snap_start
         role = iam.Role(
             self,

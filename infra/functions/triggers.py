@@ -53,26 +53,6 @@ def job_events(context: TriggerContext) -> list[RuleSettings]:
     return [RuleSettings("JobEvents", "Muster: status changes of the stack's training jobs", pattern)]
 
 
-def status_events(context: TriggerContext) -> list[RuleSettings]:
-    """React is called for what happens to training jobs, and to the nodes and the state of the stack's clusters."""
-    clusters = sorted(context.settings.hyperpod_clusters)
-    if not clusters:
-        return job_events(context)
-    # HyperPod sends no event about a job. "Cluster Event" comes of clusters with continuous provisioning alone.
-    pattern = events.EventPattern(
-        source=["aws.sagemaker"],
-        detail_type=[
-            "SageMaker HyperPod Cluster Event",
-            "SageMaker HyperPod Cluster Node Health Event",
-            "SageMaker HyperPod Cluster State Change",
-        ],
-        # A "Cluster Event" has the name in its EventDetails.
-        detail={"$or": [{"ClusterName": clusters}, {"EventDetails": {"ClusterName": clusters}}]},
-    )
-    nodes = RuleSettings("ClusterEvents", "Muster: nodes and states of the stack's HyperPod clusters", pattern)
-    return [*job_events(context), nodes]
-
-
 def early_ends(context: TriggerContext) -> list[RuleSettings]:
     """Stop is called when an execution ends before its run was settled."""
     pattern = events.EventPattern(

@@ -17,6 +17,7 @@ from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
 from muster.infra.settings.scheduled_runs import schedule_problems
+from muster.infra.settings.settings_offers import settings_offers
 from muster.infra.settings.stack_settings import (
     REARM_SECONDS_MIN,
     SNAP_START,
@@ -24,7 +25,6 @@ from muster.infra.settings.stack_settings import (
     StackSettings,
     snap_start_problems,
 )
-from muster.options.hyperpod.infra.cluster_table import cluster_table_problems
 
 SETTINGS_FILE = "muster.toml"
 DEFAULTS_BYTES_MAX = 3_000
@@ -153,7 +153,8 @@ def _between_keys(settings: StackSettings, target: Platform) -> Iterator[Problem
     yield from _default_problems(settings)
     for name, schedule in sorted(settings.schedules.items()):
         yield from schedule_problems(name, schedule)
-    yield from cluster_table_problems(settings.hyperpod_clusters, settings.job_prefix)
+    for offer in settings_offers():
+        yield from offer.problems(settings)
 
 
 def _access_problems(settings: StackSettings) -> Iterator[Problem]:

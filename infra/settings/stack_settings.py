@@ -18,8 +18,8 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import ClusterName, Clusters
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
+from muster.infra.settings.cluster_tables import ClusterTable, clusters_of
 from muster.infra.settings.scheduled_runs import ScheduledRun
-from muster.options.hyperpod.infra.cluster_table import ClusterTable, clusters_of
 
 NAMED_TABLES = ("schedules", "hyperpod_clusters")
 """The tables whose keys are names that the deployment chooses: `schedules.NAME`."""

@@ -12,12 +12,12 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Clusters
 from muster.infra.deploy.pinned_settings import pinned_changes
 from muster.infra.deploy.settings_changes import setting_changes
+from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform
 from muster.infra.settings.toml_text import toml_text
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
 from muster.options.hyperpod.infra.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
-from muster.options.hyperpod.infra.cluster_table import ClusterTable
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from tests.infra.variants import Variant
 from tests.support.template import Template

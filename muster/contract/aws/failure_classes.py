@@ -44,7 +44,7 @@ _SECONDARIES: dict[str, FailureClass] = {
     "MaxRuntimeExceeded": FailureClass.TIMEOUT,
     "MaxWaitTimeExceeded": FailureClass.SPOT,
     "Interrupted": FailureClass.SPOT,
-    # Of jobs on a cluster (`muster.options.hyperpod.contract.job_state`).
+    # Of jobs on a HyperPod cluster.
     "NodeFault": FailureClass.INFRASTRUCTURE,
     "HealthCheck": FailureClass.INFRASTRUCTURE,
     "Evicted": FailureClass.INFRASTRUCTURE,

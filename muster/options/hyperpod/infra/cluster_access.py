@@ -35,7 +35,7 @@ ACCESS_ROW = FunctionRow(
     timeout_seconds=300,  # an access entry takes some time until the cluster accepts it
     memory_mb=256,
     statements=(allow(Target.CLUSTERS, "eks:DescribeCluster"),),
-    on_clusters=(),  # EKS's own policy gives it what it needs there
+    in_network=True,
 )
 """The function behind the custom resource. Nothing else calls it."""
 

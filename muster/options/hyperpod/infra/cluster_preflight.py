@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from muster.contract.errors import Problem, StatedProblem
-from muster.options.hyperpod.infra.cluster_table import ClusterTable
+from muster.infra.settings.cluster_tables import ClusterTable
+
+if TYPE_CHECKING:
+    from muster.infra.deploy.account import Account
 
 OPERATOR = "amazon-sagemaker-hyperpod-training-operator"
 IDENTITY_AGENT = "eks-pod-identity-agent"
@@ -31,6 +34,19 @@ class ClusterState:
     addons: frozenset[str] | None
     hyperpod_asked: bool = True
     eks_asked: bool = True
+
+
+def cluster_state(account: Account, name: str, eks_cluster: str) -> ClusterState:
+    """A HyperPod cluster and the EKS cluster of the settings, as far as the caller may see them."""
+    sagemaker, client = account.client("sagemaker"), account.client("eks")
+    hyperpod, hyperpod_asked = account.seen(lambda: sagemaker.describe_cluster(ClusterName=name))
+    eks, eks_asked = account.seen(lambda: client.describe_cluster(name=eks_cluster)["cluster"])
+    addons = None
+    if eks is not None:
+        pages = client.get_paginator("list_addons")
+        addons, _ = account.seen(lambda: pages.paginate(clusterName=eks_cluster).build_full_result())
+    names = None if addons is None else frozenset(addons["addons"])
+    return ClusterState(hyperpod, eks, names, hyperpod_asked, eks_asked)
 
 
 def cluster_problems(name: str, table: ClusterTable, state: ClusterState) -> Iterator[Problem]:

@@ -1,0 +1,161 @@
+"""What a stack with HyperPod clusters has besides, and what its functions may do on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from aws_cdk import Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
+
+from muster.contract.run.notices import NOTICES
+from muster.contract.training.network_access import VpcConfig
+from muster.infra.functions.event_delivery import DeadLetters, RuleSettings
+from muster.infra.functions.function_row import FunctionRow
+from muster.infra.functions.function_table import COMPLETE_TASKS, EMIT, FAIL_TASKS, KEEP_RECORDS
+from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
+from muster.infra.functions.triggers import TriggerContext
+from muster.infra.policy import Arns, Target, allow, pass_role, read
+from muster.infra.settings.stack_settings import StackSettings
+from muster.infra.stack_option import Grant, Notices, StackOption
+from muster.options.hyperpod.infra.cluster_access import CalledBy, make_cluster_access
+from muster.options.hyperpod.infra.cluster_table import network_of
+from muster.options.hyperpod.infra.kubernetes_rules import cluster_jobs, pods, service_accounts
+from muster.options.hyperpod.infra.notices_queue import NoticesQueue
+from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
+
+# A notice is read when it is written. Afterwards it says how a container ended, for those who look.
+_NOTICE_DAYS = 30
+_LOOK_SECONDS = 300  # as react
+
+_SEE_CLUSTERS = allow(Target.CLUSTERS, "eks:DescribeCluster")
+_GIVE_PODS_RIGHTS = (
+    _SEE_CLUSTERS,
+    allow(Target.CLUSTERS, "eks:CreatePodIdentityAssociation", "eks:ListPodIdentityAssociations"),
+    # An association is made with tags.
+    allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:TagResource"),
+    pass_role(Target.POD_ROLE, "pods.eks.amazonaws.com"),
+    allow(Target.POD_ROLE, "iam:GetRole"),  # EKS looks at the role that it is given
+)
+_TAKE_PODS_RIGHTS = (
+    _SEE_CLUSTERS,
+    allow(Target.CLUSTERS, "eks:ListPodIdentityAssociations"),
+    allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:DeletePodIdentityAssociation"),
+)
+
+_LOOK_AFTER = (cluster_jobs("delete", "get", "list"), pods("list"))
+_CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete", "get"))
+_RULES = {
+    "plan": (cluster_jobs("list"), service_accounts("create", "get")),
+    # A job that is not found is told from a cluster without its kind of jobs by a list.
+    "attempt": (cluster_jobs("create", "delete", "get", "list"), pods("list")),
+    **dict.fromkeys(("react", "look", "timer"), _LOOK_AFTER),
+    **dict.fromkeys(("settle", "stop", "sweep"), _CLEAR_UP),
+}
+"""What each function may do in the namespaces of the clusters."""
+_CLUSTERS = ("MUSTER_CLUSTERS",)
+
+_LOOK = FunctionRow(
+    name="look",
+    description="Muster: looks at the jobs on clusters that the notices of replicas name",
+    timeout_seconds=_LOOK_SECONDS,
+    memory_mb=1024,  # as react
+    # Called by the queue of notices.
+    statements=(
+        allow(Target.NOTICES, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
+        read(f"{NOTICES}*"),
+        *KEEP_RECORDS,
+        _SEE_CLUSTERS,
+        COMPLETE_TASKS,
+        FAIL_TASKS,
+        EMIT,
+    ),
+    variables=_CLUSTERS,
+    in_network=True,
+)
+
+
+def _cluster_events(context: TriggerContext) -> list[RuleSettings]:
+    """React is called for what happens to the nodes and the state of the stack's clusters."""
+    clusters = sorted(context.settings.hyperpod_clusters)
+    # HyperPod sends no event about a job. "Cluster Event" comes of clusters with continuous provisioning alone.
+    pattern = events.EventPattern(
+        source=["aws.sagemaker"],
+        detail_type=[
+            "SageMaker HyperPod Cluster Event",
+            "SageMaker HyperPod Cluster Node Health Event",
+            "SageMaker HyperPod Cluster State Change",
+        ],
+        # A "Cluster Event" has the name in its EventDetails.
+        detail={"$or": [{"ClusterName": clusters}, {"EventDetails": {"ClusterName": clusters}}]},
+    )
+    return [RuleSettings("ClusterEvents", "Muster: nodes and states of the stack's HyperPod clusters", pattern)]
+
+
+class ClusterPart:
+    """The pods' role, the queue of notices, and the functions' way into the clusters."""
+
+    def __init__(
+        self, stack: Stack, settings: StackSettings, bucket: s3.IBucket, topic: sns.ITopic, dead_letters: DeadLetters
+    ) -> None:
+        self._stack, self._settings = stack, settings
+        self._pod_role = PodRole(stack, "Pod", settings, bucket=bucket).role
+        self._queue = NoticesQueue(
+            stack, "NoticesQueue", topic=topic, dead_letters=dead_letters.queue, timeout_seconds=_LOOK_SECONDS
+        )
+
+    @cached_property
+    def arns(self) -> Mapping[Target, list[str]]:
+        """The clusters of the settings, what gives their service accounts roles, the pods' role, the queue."""
+        clusters = self._settings.clusters
+        return {
+            Target.CLUSTERS: eks_cluster_arns(self._stack, clusters),
+            Target.POD_ASSOCIATIONS: [
+                self._stack.format_arn(
+                    service="eks", resource="podidentityassociation", resource_name=f"{cluster.eks_cluster}/*"
+                )
+                for cluster in clusters.clusters
+            ],
+            Target.POD_ROLE: [self._pod_role.role_arn],
+            Target.NOTICES: [self._queue.queue.queue_arn],
+        }
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What functions know of the clusters."""
+        clusters = self._settings.clusters.to_json().decode()
+        return {"MUSTER_CLUSTERS": clusters, "MUSTER_POD_ROLE_ARN": self._pod_role.role_arn}
+
+    @property
+    def network(self) -> VpcConfig | None:
+        """That of private endpoints."""
+        return network_of(self._settings.hyperpod_clusters)
+
+    def connect(self, functions: Mapping[str, HandlerFunction], handlers: HandlerSettings, arns: Arns) -> None:
+        """Let the queue call look, and the functions into the clusters."""
+        self._queue.call(functions["look"].called)
+        make_cluster_access(
+            self._stack,
+            clusters=self._settings.clusters.clusters,
+            job_prefix=self._settings.job_prefix,
+            callers={name: CalledBy(functions[name].function, rules) for name, rules in _RULES.items()},
+            handlers=handlers,
+            arns=arns,
+        )
+
+
+OFFER = StackOption(
+    is_asked_for=lambda settings: bool(settings.hyperpod_clusters),
+    notices=Notices("notices", "Muster: notices of replicas on clusters", NOTICES, ".json", _NOTICE_DAYS),
+    build=ClusterPart,
+    grants={
+        "plan": Grant(_GIVE_PODS_RIGHTS, ("MUSTER_POD_ROLE_ARN", *_CLUSTERS)),
+        "attempt": Grant((_SEE_CLUSTERS,), _CLUSTERS),
+        "react": Grant((_SEE_CLUSTERS,), _CLUSTERS, _cluster_events),
+        "timer": Grant((_SEE_CLUSTERS,), _CLUSTERS),
+        **dict.fromkeys(("settle", "stop", "sweep"), Grant(_TAKE_PODS_RIGHTS, _CLUSTERS)),
+    },
+    rows={"react": _LOOK},
+)
