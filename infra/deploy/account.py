@@ -21,8 +21,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
-from muster.infra.settings.settings_file import Tables
-from muster.infra.settings.stack_settings import SETTINGS_METADATA
+from muster.infra.settings.stack_settings import SETTINGS_METADATA, Tables
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.infra.deploy.settings_changes import Change, setting_changes
-from muster.infra.settings.settings_file import Tables
+from muster.infra.settings.stack_settings import Tables
 
 _ROLE = "replicas.role_arn"
 # The stack's roles are allowed the use of these alone, and reruns use those of their plan.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.contract.document import digest
-from muster.infra.settings.settings_file import Tables, fixed_tables
-from muster.infra.settings.stack_settings import StackSettings
+from muster.infra.settings.settings_file import fixed_tables
+from muster.infra.settings.stack_settings import StackSettings, Tables
 
 _SHOWN_MAX = 60
 # What identifies a stack is no choice of a deployment.

@@ -30,8 +30,6 @@ SETTINGS_FILE = "muster.toml"
 DEFAULTS_BYTES_MAX = 3_000
 """Lambda: a function's environment has at most 4,096 bytes; a quarter of it is for the other variables."""
 
-Tables = Mapping[str, Mapping[str, Any]]
-"""Settings as they are written: table, key, value."""
 
 # A spec's field -> the setting that is its default.
 _OF_SPEC = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,8 @@ from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, Rol
 from muster.infra.settings.cluster_tables import ClusterTable, clusters_of
 from muster.infra.settings.scheduled_runs import ScheduledRun
 
+Tables = Mapping[str, Mapping[str, Any]]
+"""Settings as they are written: table, key, value."""
 NAMED_TABLES = ("schedules", "hyperpod_clusters")
 """The tables whose keys are names that the deployment chooses: `schedules.NAME`."""
 DEFAULT_STACK = "Muster"

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from muster.client.runs.run_state import RunState
     from muster.client.runs.run_status import RunStatus
     from muster.contract.aws.failure_classes import FailureClass
+    from muster.contract.run.attempt import Attempt
     from muster.contract.run.model import ModelResult
     from muster.contract.run.result import Result
     from muster.contract.spec.spec import Spec
@@ -458,13 +459,17 @@ class Run:
         reader = LogReader(self._cloud, query)
         if execution.clusters and (backend := client_backends().get(Backend.HYPERPOD)) is not None:
             others = backend.logs(self._cloud, execution, ranks)
-            reader = LogReader(self._cloud, query, others, lambda: others.missing(self._observer))
+            reader = LogReader(self._cloud, query, others, lambda: others.missing(self._attempts_now))
         if tail is not None:
             last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:
                 return iter(last)
             reader = reader.since(last[0].at) if last else reader
         return reader.follow_lines(self._has_ended) if follow else reader.read_lines()
+
+    def _attempts_now(self) -> dict[int, tuple[Attempt, ...]]:
+        self._observer.look()
+        return self._observer.attempts
 
     def _check(self, execution: Execution, ranks: Collection[int] | None, attempt: int | None) -> None:
         """Refuse ranks that the run does not have, and an attempt that none of the replicas has had."""

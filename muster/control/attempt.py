@@ -209,7 +209,7 @@ def _launch(
         raise
     if created.is_new:
         note_launch(replica, current)
-        jobs.note(replica, created.job)
+        jobs.note(replica.update, created.job)
         _obey_fence(replica, current.job)
         return Launch.CREATED
     job = jobs.find(current.job)
@@ -250,7 +250,7 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     note_launch(replica, seen)
     if job.end is not None:
         return seen
-    replica.jobs.note(replica, job)
+    replica.jobs.note(replica.update, job)
     _obey_fence(replica, job.name)
     return Launch.ADOPTED
 

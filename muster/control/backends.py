@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from muster.contract.run.attempt import Attempt
-    from muster.control.active_run import ActiveRun
     from muster.control.aws.clients import Clients
-    from muster.control.control_plane import ControlPlane
-    from muster.control.react import Reaction
     from muster.control.runtime.function_settings import FunctionEnvironment
 
 
@@ -57,20 +54,14 @@ class JobService(Protocol):
             SpecError: a place cannot be used.
         """
 
-    def heed(self, plane: ControlPlane, event: Mapping[str, object], budget: TimeBudget) -> list[Reaction] | None:
-        """What was done about an event of EventBridge; None where it is not about this service."""
-
-    def conclude(self, plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
-        """See the ends of a stopped run's jobs that no event reports. An error here is not one of the stop."""
-
     def last_lines(self, attempt: Attempt, count: int) -> list[str]:
         """The last `count` lines of the log of an attempt that has ended."""
 
-    def clear_up(self, run: ActiveRun, budget: TimeBudget) -> None:
+    def clear_up(self, plan: Plan, budget: TimeBudget) -> None:
         """Take back what `prepare` has made, once no job of the run is left."""
 
     def sweep(
-        self, plane: ControlPlane, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
+        self, job_prefix: str, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
     ) -> None:
         """Take back what is left of runs that are not among `live_runs`, unless it is young."""
 

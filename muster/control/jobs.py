@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from muster.contract.run.plan import Plan
-    from muster.control.active_run import ActiveReplica
+    from muster.control.documents import Change, Updated
 
 _ENDS = {status.value for status in JobStatus if status.is_terminal}
 
@@ -115,8 +115,8 @@ class Jobs(Protocol):
     def explained(self, job: Job) -> Job:
         """`job` with the reason of its failure, where `find` does not look for it."""
 
-    def note(self, replica: ActiveReplica, job: Job | None) -> None:
-        """Write what a look has found into the replica's record, where no event of the service carries it."""
+    def note(self, update: Callable[[Change], Updated], job: Job | None) -> None:
+        """Write what a look has found into a record with `update`, where no event of the service carries it."""
 
     def vanished(self, name: str) -> Job | None:
         """What it means that no job has this name any more, whose attempt was seen to have one. None: it is a lag."""

@@ -91,7 +91,7 @@ def finish_run(
     if verified is None:
         verified = steps.do("stop the jobs that are left", lambda: stop_remaining(run, steps.budget))
     for service in run.backends.beside_training(run.plan.spec) if verified else ():
-        verified = steps.do(service.clearing, partial(service.clear_up, run, steps.budget)) and verified
+        verified = steps.do(service.clearing, partial(service.clear_up, run.plan, steps.budget)) and verified
     continued_by = None
     if verified:
         continued_by = steps.answer("continue the run", lambda: plane.continuation_start.start_next(run, result))

@@ -19,6 +19,7 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import count
 from muster.control.runtime.parallel import in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
+from muster.control.service_events import service_events
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
 # are uploaded.
@@ -61,8 +62,9 @@ def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> b
         count("QuorumLost")
         plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
     stop_jobs(run, budget)
-    for service in run.backends.beside_training(run.plan.spec):
-        service.conclude(plane, run, budget)
+    if run.backends.beside_training(run.plan.spec):
+        for service in service_events():
+            service.conclude(plane, run, budget)
     return True
 
 

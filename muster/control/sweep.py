@@ -91,7 +91,7 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     orphans = _tried(lambda: jobs.stop(suspects, share, unfenced), StoppedOrphans(), errors)
     settled = _complete(plane, missed, budget, errors)
     for service in plane.backends.services.values():
-        clear = partial(service.sweep, plane, executions.live_runs, request.young_seconds, errors)
+        clear = partial(service.sweep, plane.settings.job_prefix, executions.live_runs, request.young_seconds, errors)
         _tried(clear, None, errors)
     return Swept(settled, orphans.stopped, orphans.foreign, tuple(errors), orphans.left)
 

@@ -12,7 +12,6 @@ from unittest.mock import patch
 from urllib.parse import quote_plus
 
 from muster.contract.aws.metric_names import NAMESPACE
-from muster.contract.backend import Backend
 from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
@@ -36,6 +35,7 @@ from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, notices_of
 from muster.options.hyperpod.control.cluster_clients import ClusterClients
+from muster.options.hyperpod.control.events import heed
 from muster.options.hyperpod.control.heeding import heed_notices
 from tests.memory.cloud import ACCOUNT, MemoryCloud
 from tests.memory.kubernetes import Cluster
@@ -236,7 +236,7 @@ class ControlHarness:
     def heed(self, event: dict[str, Any], seconds: float = 280.0) -> list[str]:
         """Let react get an event of a topic, or of HyperPod; what it did about it."""
         budget = TimeBudget.of(seconds)
-        reactions = self.plane.backends.service(Backend.HYPERPOD).heed(self.plane, event, budget)
+        reactions = heed(self.plane, event, budget)
         if reactions is None:
             reactions = heed_notices(self.plane, notices_of(event, self.cloud.bucket), budget)
         return [reaction.what for reaction in reactions]

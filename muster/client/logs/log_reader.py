@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -21,7 +21,7 @@ from muster.client.client_errors import OUTAGE_SECONDS, ClientError, OutageError
 from muster.client.logs.log_lines import DEEP_SECONDS, LogEvent, LogLine, LogQuery, LogSource, Merge
 
 if TYPE_CHECKING:
-    from muster.client.runs.observer import Observer
+    from muster.contract.run.attempt import Attempt
 
 POLL_SECONDS = 1.0
 # FilterLogEvents: 5 calls per second in an account and region, shared by all its users.
@@ -48,8 +48,11 @@ class OtherLogs(Protocol):
     def sources(self, query: LogQuery) -> Collection[LogSource]:
         """Where their lines are, as far as that is known."""
 
-    def missing(self, observer: Observer) -> ClientError | None:
-        """What to say where no line was found: why there is none, if one should have come by now."""
+    def missing(self, attempts: Callable[[], Mapping[int, Iterable[Attempt]]]) -> ClientError | None:
+        """What to say where no line was found: why there is none, if one should have come by now.
+
+        `attempts` looks at those of each replica.
+        """
 
 
 class _NoOthers:
@@ -58,7 +61,7 @@ class _NoOthers:
     def sources(self, query: LogQuery) -> Collection[LogSource]:  # noqa: ARG002 - the protocol's
         return ()
 
-    def missing(self, observer: Observer) -> None:
+    def missing(self, attempts: object) -> None:
         pass
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
 
 if TYPE_CHECKING:
-    from muster.contract.spec.spec import Spec
     from muster.contract.spec.spec_fields import SpecFields
     from muster.contract.training.clusters import Cluster
     from muster.contract.training.overrides import Override
+
+
+S = TypeVar("S", bound="SpecFields")
+
+
+class Placed(Protocol):
+    """Writes the places of its replicas out."""
+
+    def __call__(self, spec: S, clusters: Sequence[Cluster], /) -> S:
+        """The spec with them."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +32,11 @@ class BackendRules:
 
     problems: Callable[[SpecFields], Iterable[Problem]]
     """Between the fields of a spec."""
-    launch_problems: Callable[[str, str, Spec], Iterable[Problem]]
+    launch_problems: Callable[[str, str, SpecFields], Iterable[Problem]]
     """With the names that a launch chooses: that of the run, and the stack's job prefix."""
-    place_problems: Callable[[Spec, Sequence[Cluster]], Iterable[Problem]]
+    place_problems: Callable[[SpecFields, Sequence[Cluster]], Iterable[Problem]]
     """With the places of the stack."""
-    placed: Callable[[Spec, Sequence[Cluster]], Spec]
-    """The spec with the places of its replicas written out."""
+    placed: Placed
 
 
 def rules_for(spec: SpecFields) -> Sequence[BackendRules]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
 
     from muster.contract.run.plan import Plan
-    from muster.control.active_run import ActiveReplica
+    from muster.control.documents import Change, Updated
 
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
@@ -111,7 +111,7 @@ class TrainingJobs:
         """The job as it is: SageMaker says why it has failed."""
         return job
 
-    def note(self, replica: ActiveReplica, job: Job | None) -> None:
+    def note(self, update: Callable[[Change], Updated], job: Job | None) -> None:
         """Nothing: SageMaker's events carry the history of its jobs."""
 
     def vanished(self, name: str) -> Job | None:  # noqa: ARG002 - the protocol's

@@ -156,7 +156,7 @@ async def _serve(
     host = Host(Account(settings.account_id, settings.region), loop)
     variables, hosted, services = container_variables(state.endpoint, state.ca_file), list[Hosted](), option_services()
     for name, asked in settings.services.items():
-        parts = ServiceParts(settings, host, processes, faults, calls, directory.scratch / name, variables)
+        parts = ServiceParts(settings.code, host, processes, faults, calls, directory.scratch / name, variables)
         hosted.append(services[name].host(parts, asked))
     clusters = Clusters(clusters=tuple(cluster for one in hosted for cluster in one.clusters.clusters))
     machine = Machine(settings, faults, processes, directory.scratch / "jobs", variables)

@@ -14,7 +14,6 @@ from muster.options import offers
 
 if TYPE_CHECKING:
     # MiniStack must not be imported before its environment is set.
-    from muster.local.cloud_settings import Settings
     from muster.local.counted_calls import Call, CallLog
     from muster.local.ministack.host import Account, Host
     from muster.local.processes.process_pool import ProcessPool
@@ -31,7 +30,8 @@ Right = tuple[str, str, Mapping[str, object]]
 class ServiceParts:
     """What of the cloud a service needs."""
 
-    settings: Settings
+    code: tuple[Path, ...]
+    """Directories in the image of a container (`cloud_settings.Settings.code`)."""
     host: Host
     processes: ProcessPool
     faults: FaultBook

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.local.cloud_settings import Settings
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.service.fault_book import FaultBook
 from muster.options.hyperpod.contract.job_document import PRIORITY_LABEL, QUEUE_LABEL
@@ -48,9 +47,7 @@ class PodCluster:
     def __post_init__(self) -> None:
         self.pool = ProcessPool()
         self.store = KubernetesCluster("test-eks", self.place / "certificates").store
-        machine = PodMachine(
-            Settings(code=(PROGRAMS,)), self.pool, self.place, {"PATH_OF_TEST": "1"}, NoIdentity(), self._open_log
-        )
+        machine = PodMachine((PROGRAMS,), self.pool, self.place, {"PATH_OF_TEST": "1"}, NoIdentity(), self._open_log)
         events = ClusterEvents(lambda _source, kind, detail, _arn: self.sent.append((kind, detail)), "c", "arn", "g")
         self.cluster = EmbeddedCluster(
             ClusterParts(self.store, self.settings, "us-east-1", machine, events, self.faults)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from muster.client.aws.connection import Connection
     from muster.client.aws.reported import Execution
     from muster.client.logs.log_lines import LogQuery
-    from muster.client.runs.observer import Observer
     from muster.contract.run.attempt import Attempt
 
 # A log agent delivers what it reads within seconds.
@@ -101,12 +100,11 @@ class ClusterLogs:
         sections = (plan.spec.of_rank(rank).hyperpod for rank in self._asked)
         return {section.cluster for section in sections if section is not None and section.cluster is not None}
 
-    def missing(self, observer: Observer) -> NoClusterLogsError | None:
+    def missing(self, attempts: Callable[[], Mapping[int, Iterable[Attempt]]]) -> NoClusterLogsError | None:
         """What to say where no line of a pod was found: that its cluster ships none, once one should have come."""
         if not self._asked:
             return None
-        observer.look()
-        return missing_logs(self._run, observer.attempts, self._asked, datetime.now(UTC))
+        return missing_logs(self._run, attempts(), self._asked, datetime.now(UTC))
 
 
 def missing_logs(

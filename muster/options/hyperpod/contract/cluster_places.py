@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.cluster_parts import cluster_sections
-from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_fields import SpecFields
 from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.clusters import Cluster
 from muster.contract.training.overrides import Override
 from muster.options.hyperpod.contract.object_identity import ACCOUNT_HEAD
 
+S = TypeVar("S", bound=SpecFields)
 
-def place_problems(spec: Spec, clusters: Sequence[Cluster]) -> list[Problem]:
+
+def place_problems(spec: SpecFields, clusters: Sequence[Cluster]) -> list[Problem]:
     """What a spec says of clusters that the stack does not have; each place of the spec once."""
     return list(dict.fromkeys(_problems(spec, clusters)))
 
 
-def _problems(spec: Spec, clusters: Sequence[Cluster]) -> Iterator[Problem]:
+def _problems(spec: SpecFields, clusters: Sequence[Cluster]) -> Iterator[Problem]:
     known = ", ".join(cluster.name for cluster in clusters)
     for where, asked in cluster_sections(spec):
         if not clusters:
@@ -70,7 +73,7 @@ def _listing(cluster: Cluster, key: str, known: list[str], added: str) -> tuple[
     return f"leave it out, or write {line} in [hyperpod_clusters.{cluster.name}] of muster.toml and deploy", allowed
 
 
-def placed(spec: Spec, clusters: Sequence[Cluster]) -> Spec:
+def placed(spec: S, clusters: Sequence[Cluster]) -> S:
     """The spec with cluster and namespace of all ranks on clusters written out, as far as the stack has them."""
     overrides = {
         ranks: override.model_copy(update={"hyperpod": _filled(override.hyperpod or spec.hyperpod, clusters)})
@@ -84,14 +87,14 @@ def placed(spec: Spec, clusters: Sequence[Cluster]) -> Spec:
     return spec.model_copy(update=update) if update else spec
 
 
-def _needs_section(spec: Spec, override: Override) -> bool:
+def _needs_section(spec: SpecFields, override: Override) -> bool:
     """Whether the override decides where its ranks run: it has a section of its own, or there is none to inherit."""
     if (override.backend or spec.backend) is not Backend.HYPERPOD:
         return False
     return override.hyperpod is not None or (spec.hyperpod is None and spec.backend is not Backend.HYPERPOD)
 
 
-def _is_inherited(spec: Spec) -> bool:
+def _is_inherited(spec: SpecFields) -> bool:
     """Whether ranks of an override run on a cluster as the run's section says."""
     return any(
         override.backend is Backend.HYPERPOD and override.hyperpod is None for override in spec.overrides.values()

@@ -10,27 +10,21 @@ from muster.contract import timestamps
 from muster.contract.backend import Backend
 from muster.contract.training.cluster_fields import HyperPod
 from muster.control.backends import ServiceOffer
-from muster.control.runtime.function import logger
-from muster.control.runtime.parallel import each_that_succeeds
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from muster.contract.run.attempt import Attempt
     from muster.contract.run.plan import Plan
     from muster.contract.spec.spec import Spec
     from muster.contract.training.clusters import Clusters
-    from muster.control.active_run import ActiveReplica, ActiveRun
     from muster.control.aws.clients import Clients
-    from muster.control.control_plane import ControlPlane
-    from muster.control.react import Reaction
     from muster.control.runtime.function_settings import FunctionEnvironment
     from muster.options.hyperpod.control.cluster_apis import ClusterApis
     from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 _PREPARATION_SECONDS = 20.0  # of the minute of the function plan: after that the workflow tries again
-_CONCLUSION_SECONDS = 30.0
 
 
 class ClusterService:
@@ -104,38 +98,6 @@ class ClusterService:
         identities = RunIdentities(self.apis, plan.place.job_prefix)
         identities.prepare(plan, role_arn, TimeBudget.of(_PREPARATION_SECONDS))
 
-    def heed(self, plane: ControlPlane, event: Mapping[str, object], budget: TimeBudget) -> list[Reaction] | None:
-        """Look at the jobs of a cluster that an event of HyperPod is about."""
-        from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster  # noqa: PLC0415
-
-        if not is_of_cluster(event):
-            return None
-        cluster = cluster_of(event)
-        if cluster is None:
-            return []
-        from muster.options.hyperpod.control.heeding import heed_cluster  # noqa: PLC0415
-
-        return heed_cluster(plane, self, cluster, budget)
-
-    def conclude(self, plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
-        """Wait a little for the ends of stopped jobs: nothing reports that of a job whose pods have never run.
-
-        An error here is not one of the stop: the re-arm finds the same ends.
-        """
-        from muster.options.hyperpod.control.cluster_look import look_until_ended  # noqa: PLC0415
-
-        errors: list[str] = []
-        seconds = min(_CONCLUSION_SECONDS, budget.remaining / 2)
-
-        def conclude(replica: ActiveReplica) -> None:
-            record = replica.record().record
-            if replica.spec.backend is Backend.HYPERPOD and record is not None and record.decision is None:
-                look_until_ended(plane, replica, record.current, seconds)
-
-        each_that_succeeds(conclude, run.replicas, errors, lambda replica: f"replica {replica.rank}")
-        if errors:
-            logger.warning("ends on clusters are left to the re-arm", extra={"errors": errors})
-
     def last_lines(self, attempt: Attempt, count: int) -> list[str]:
         """The last lines of an attempt; none where the settings do not say where those of its cluster are."""
         cluster = None if attempt.cluster is None else self.clusters.named(attempt.cluster.cluster)
@@ -146,7 +108,7 @@ class ClusterService:
         ended_at = timestamps.parse(attempt.ended_at)
         return last_pod_lines(self._clients.logs, cluster.log_group, attempt.job, ended_at, count)
 
-    def clear_up(self, run: ActiveRun, budget: TimeBudget) -> None:
+    def clear_up(self, plan: Plan, budget: TimeBudget) -> None:
         """Take the rights of a run's pods away.
 
         Raises:
@@ -154,17 +116,17 @@ class ClusterService:
         """
         from muster.options.hyperpod.control.cluster_rights import remove_rights  # noqa: PLC0415
 
-        remove_rights(self, run, budget)
+        remove_rights(self, plan, budget)
 
     def sweep(
-        self, plane: ControlPlane, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
+        self, job_prefix: str, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
     ) -> None:
         """Take the rights of pods of other runs away, on all clusters of the stack."""
         if not self.clusters.clusters:
             return
         from muster.options.hyperpod.control.cluster_rights import sweep_rights  # noqa: PLC0415
 
-        sweep_rights(self, plane.settings.job_prefix, live_runs, young_seconds, errors)
+        sweep_rights(self, job_prefix, live_runs, young_seconds, errors)
 
 
 OFFER = ServiceOffer(Backend.HYPERPOD, ClusterService.opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,11 @@ from muster.options.hyperpod.contract.object_identity import (
 from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
-from muster.options.hyperpod.control.cluster_look import JobOnCluster, note_look
+from muster.options.hyperpod.control.job_on_cluster import JobOnCluster, note_look
 
 if TYPE_CHECKING:
     from muster.contract.run.plan import Plan
-    from muster.control.active_run import ActiveReplica
+    from muster.control.documents import Change, Updated
 
 _IMPATIENT = TimeBudget(-math.inf)
 _REASON_MAX = 1_024
@@ -127,9 +127,9 @@ class ClusterJobs:
             return job
         return self._job(document, job_state(document, self._pods(job.name), notice))
 
-    def note(self, replica: ActiveReplica, job: Job | None) -> None:
-        """Write what a look has found into the replica's record."""
-        note_look(replica, job)
+    def note(self, update: Callable[[Change], Updated], job: Job | None) -> None:
+        """Write what a look has found into a replica's record with `update`."""
+        note_look(update, job)
 
     def is_running(self, job: Job) -> bool:
         """Whether all pods of the job run; not where they cannot be read."""

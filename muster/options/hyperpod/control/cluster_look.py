@@ -7,22 +7,20 @@ changed. The operator needs a while after a pod has ended, so a look may be repe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from muster.contract import timestamps
-from muster.contract.aws.job_status import WAITING_FOR_QUOTA, JobStatus
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.notices import EndNotice
 from muster.contract.run.record import Record, Wait
 from muster.control.jobs import Job
 from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
-from muster.control.runtime.function import count
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.contract.job_history import with_state
-from muster.options.hyperpod.contract.job_state import IMAGE_ERROR, STARTUP_DEADLINE, JobState, waits_for_image
+from muster.options.hyperpod.control.job_on_cluster import JobOnCluster, note_look
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica
@@ -38,25 +36,6 @@ _ALIVE_SECONDS = 5.0
 _ENOUGH_SECONDS = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobOnCluster(Job):
-    """A job as a look has found it. No event carries its history, so each look adds to it."""
-
-    state: JobState
-
-    def applied_to(self, attempt: Attempt, *, stopping: bool) -> Attempt:
-        """`attempt` as this job shows it; `stopping`: its run is being stopped."""
-        job: Job = self
-        if (
-            self.end is not None
-            and self.end.secondary == STARTUP_DEADLINE
-            and any(waits_for_image(step.message) for step in attempt.history[-1:])
-        ):
-            # Its pods are gone by now; an earlier look has seen why they waited.
-            job = replace(self, secondary=IMAGE_ERROR)
-        return Job.applied_to(job, with_state(attempt, self.state, clock.now()), stopping=stopping)
-
-
 @dataclass(frozen=True)
 class Look:
     """What the last look at a job has found. `outcome` is set where the attempt has ended."""
@@ -66,28 +45,6 @@ class Look:
     ended: bool = False
     restarted: bool = False
     """Whether the operator has started its pods again since the record was last written."""
-
-
-def note_look(replica: ActiveReplica, job: Job | None, wait: Wait | None = None) -> None:
-    """Write what a look has found into the record of the current attempt.
-
-    Only from now on is a job that is not there any more known to have been deleted. `wait` is over with it.
-    """
-    if job is None:
-        return
-    waited = False
-
-    def change(record: Record | None) -> Record | None:
-        nonlocal waited
-        if record is None or record.current.job != job.name or record.decision is not None:
-            return None
-        seen = job.applied_to(record.current, stopping=False)
-        waited = seen.secondary == WAITING_FOR_QUOTA != record.current.secondary
-        left = None if record.wait == wait else record.wait
-        return record.model_copy(update={"attempts": (*record.attempts[:-1], seen), "wait": left})
-
-    if replica.update(change).written and waited:
-        count("ReplicaWaitsForQuota")
 
 
 def look_until_ended(
@@ -119,7 +76,7 @@ def look_until_ended(
             wait = wait or _begin_wait(replica, attempt, seconds, explains=words is not None)
             is_over = wait is None or (patience.is_spent and _jobs(replica).is_running(job))
         if is_over:
-            note_look(replica, job, wait)
+            note_look(replica.update, job, wait)
             return Look(job, restarted=restarted)
         clock.sleep(min(pause, budget.remaining))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
-from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import each_that_succeeds
 from muster.control.runtime.time_budget import TimeBudget
@@ -13,26 +13,43 @@ from muster.control.stop import StillRunningError
 from muster.options.hyperpod.control.run_identity import Association, RunIdentities, cluster_places
 
 if TYPE_CHECKING:
-    from muster.options.hyperpod.control.backend import ClusterService
+    from muster.contract.run.plan import Plan
+    from muster.contract.training.clusters import Clusters
+    from muster.options.hyperpod.control.cluster_apis import ClusterApis
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 _Place = tuple[str, str]
 """A cluster and a namespace."""
 
 
-def remove_rights(service: ClusterService, run: ActiveRun, budget: TimeBudget) -> None:
+class Places(Protocol):
+    """The clusters of a stack."""
+
+    clusters: Clusters
+    patience: TimeBudget
+
+    @cached_property
+    def apis(self) -> ClusterApis:
+        """Their APIs."""
+
+    def namespace(self, cluster: str, namespace: str) -> ClusterJobs:
+        """The jobs in a namespace."""
+
+
+def remove_rights(service: Places, plan: Plan, budget: TimeBudget) -> None:
     """Delete the service accounts of a run that has ended, and what gives them their rights.
 
     Raises:
         StillRunningError: a job of the run is still ending, and its pods write their results with these rights.
     """
-    identities = RunIdentities(service.apis, run.plan.place.job_prefix)
-    for place in cluster_places(run.plan):
+    identities = RunIdentities(service.apis, plan.place.job_prefix)
+    for place in cluster_places(plan):
         if not place.own_account:
-            _remove(identities, service, (place.cluster, place.namespace), run.plan.run, budget)
+            _remove(identities, service, (place.cluster, place.namespace), plan.run, budget)
 
 
 def sweep_rights(
-    service: ClusterService,
+    service: Places,
     job_prefix: str,
     live_runs: Callable[[], Collection[str]],
     young_seconds: float,
@@ -53,7 +70,7 @@ def sweep_rights(
     each_that_succeeds(sweep, found, errors, lambda one: f"the rights of the pods of {one.run} on {one.cluster}")
 
 
-def _remove(identities: RunIdentities, service: ClusterService, place: _Place, run: str, budget: TimeBudget) -> None:
+def _remove(identities: RunIdentities, service: Places, place: _Place, run: str, budget: TimeBudget) -> None:
     jobs = service.namespace(*place)
     left = jobs.alive(identities.job_prefix, run)
     if left:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
@@ -29,10 +29,12 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, note_look, restarts_of
+from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, restarts_of
+from muster.options.hyperpod.control.job_on_cluster import note_look
 
 if TYPE_CHECKING:
     from muster.options.hyperpod.control.backend import ClusterService
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 # How long the operator may take to see what a pod, or the health check of a node, has reported already.
 END_SECONDS = 30.0
@@ -112,7 +114,7 @@ def _end_late_job(replica: ActiveReplica, refused: Attempt) -> str:
     return f"{job.status}/{job.secondary}, stopped: its launch was recorded as refused"
 
 
-def heed_cluster(plane: ControlPlane, service: ClusterService, cluster: str, budget: TimeBudget) -> list[Reaction]:
+def heed_cluster(plane: ControlPlane, cluster: str, budget: TimeBudget) -> list[Reaction]:
     """Look at the stack's jobs on a cluster whose nodes an event is about, until this look has found a loss.
 
     Listing them is one call for each namespace. After a loss the operator needs a while, so they are listed again, for
@@ -122,7 +124,7 @@ def heed_cluster(plane: ControlPlane, service: ClusterService, cluster: str, bud
     allowed, pause = TimeBudget.of(min(LOSS_SECONDS, budget.remaining)), _FIRST_PAUSE_SECONDS
     reactions: list[Reaction] = []
     while True:
-        listed = [(jobs, job) for jobs in service.of_cluster(cluster) for job in jobs.current(_prefix(plane))]
+        listed = [(jobs, job) for jobs in _namespaces(plane, cluster) for job in jobs.current(_prefix(plane))]
         alive = [one for one in listed if one[1].end is None]
         news = [one for one in in_parallel(lambda one: _changed(plane, *one), listed) if one is not None]
         reactions += [one.reaction for one in news]
@@ -158,7 +160,7 @@ def _changed(plane: ControlPlane, jobs: Jobs, job: Job) -> _News | None:
         return None
     known = record.current.cluster.restarts if record.current.cluster is not None else 0
     if job.end is None:
-        note_look(replica, job)
+        note_look(replica.update, job)
         return _News(_said(name, replica, Look(job)), restarts_of(job) > known)
     look = look_until_ended(plane, replica, record.current, 0.0)
     fresh = look.outcome is not None and look.outcome.fresh
@@ -169,3 +171,7 @@ def _is_news(record: Record, job: Job) -> bool:
     current = record.current
     seen = job.applied_to(current, stopping=False)
     return job.end is not None or (seen.secondary, seen.cluster) != (current.secondary, current.cluster)
+
+
+def _namespaces(plane: ControlPlane, cluster: str) -> list[ClusterJobs]:
+    return cast("ClusterService", plane.backends.service(Backend.HYPERPOD)).of_cluster(cluster)

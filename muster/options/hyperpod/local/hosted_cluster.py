@@ -60,7 +60,7 @@ class HostedCluster:
             account, settings.eks_cluster, parts.place / "certificates", parts.faults, parts.calls
         )
         machine = PodMachine(
-            settings=parts.settings,
+            code=parts.code,
             processes=parts.processes,
             place=parts.place,
             endpoint=parts.endpoint,

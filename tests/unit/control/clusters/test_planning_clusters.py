@@ -51,7 +51,7 @@ def allow(harness: ControlHarness, **listed: tuple[str, ...]) -> None:
 
 
 def remove_rights(harness: ControlHarness, run: ActiveRun) -> None:
-    harness.plane.backends.service(Backend.HYPERPOD).clear_up(run, budget())
+    harness.plane.backends.service(Backend.HYPERPOD).clear_up(run.plan, budget())
 
 
 def test_the_pods_of_a_run_get_its_rights_once(harness: ControlHarness) -> None:

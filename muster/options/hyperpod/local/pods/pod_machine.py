@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from muster.local.cloud_settings import Settings
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker.log_shipping import LogSink
 
@@ -52,7 +51,8 @@ class PodIdentity(Protocol):
 class PodMachine:
     """The machine below all nodes."""
 
-    settings: Settings
+    code: tuple[Path, ...]
+    """Directories in the image of a container (`cloud_settings.Settings.code`)."""
     processes: ProcessPool
     place: Path
     """Folder of all pods and node file systems of this cluster."""

@@ -171,12 +171,12 @@ class PodProcess:
             **self._machine.endpoint,
             **self._machine.identity.variables(self._pod, self.place / "credentials-token"),
         }
-        code = self._machine.settings.code
+        code = self._machine.code
         return self._machine.processes.spawn(command, env=environment, cwd=code[0] if code else base, log=self._output)
 
     def _image_variables(self, home: Path, temporary: Path) -> dict[str, str]:
         """The environment of the image, as for training jobs (local_image.py), with `hyperpodrun` on the PATH."""
-        image = image_variables(home, temporary, self._machine.settings.code)
+        image = image_variables(home, temporary, self._machine.code)
         return {**image, "PATH": os.pathsep.join([str(self._bin), image["PATH"]]), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def _follow(self, child: Child, shipper: LogShipper) -> None:
