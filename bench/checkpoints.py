@@ -184,7 +184,7 @@ import io, json, sys, time
 import numpy as np
 import torch
 from muster.replica.frontends.torch_arrays import TorchArrays
-from muster.options.tiers.replica.state_buffer import Layout
+from muster.replica.states.state_buffer import Layout
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(32)))
 optimizer = torch.optim.AdamW(model.parameters())
@@ -196,7 +196,7 @@ arrays = TorchArrays()
 memory = None
 def save():
     global memory
-    layout = Layout.of(state, arrays)
+    layout = Layout.of(state, arrays, 0)
     if memory is None:
         memory = arrays.memory(layout.size + 2**20)
     layout.copy_to(memory, arrays)

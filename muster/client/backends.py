@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from muster.contract.backend import Backend
-from muster.contract.errors import ConfigurationError
 from muster.options import offers
 
 if TYPE_CHECKING:
@@ -40,16 +39,3 @@ class ClientBackend:
 def client_backends() -> dict[Backend, ClientBackend]:
     """The backends of the options that are there."""
     return {offer.backend: offer for offer in offers("client.backend", ClientBackend)}
-
-
-def client_backend(backend: Backend) -> ClientBackend:
-    """The backend of an option.
-
-    Raises:
-        ConfigurationError: this installation of Muster lacks it.
-    """
-    found = client_backends().get(backend)
-    if found is None:
-        message = f"This installation of Muster has no backend {backend}: install one that has it."
-        raise ConfigurationError(message)
-    return found

@@ -162,7 +162,7 @@ class Muster:
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
         from muster.client.launch.taken_name import taken_name  # noqa: PLC0415
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
-        from muster.options.hyperpod.contract.cluster_rules import launch_name_problems  # noqa: PLC0415
+        from muster.contract.spec.backend_rules import rules_for  # noqa: PLC0415
 
         expanded = self._expanded(spec, changes)
         found = check_spec(expanded.spec)
@@ -170,8 +170,9 @@ class Muster:
             raise SpecError(found.problems)
         checked = with_role_arn(self._cloud, expanded.spec)
         name = checked.name or new_run_name(checked)
-        if named := list(launch_name_problems(name, self._cloud.stack.job_prefix, checked)):
-            raise SpecError(named)
+        for rules in rules_for(checked):
+            if named := list(rules.launch_problems(name, self._cloud.stack.job_prefix, checked)):
+                raise SpecError(named)
         for key, body in expanded.objects.items():
             self._cloud.objects.store_content(key, body)
         run = self.run(name)

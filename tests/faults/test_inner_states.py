@@ -11,14 +11,15 @@ import pytest
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.options.tiers.replica import memory_tier
-from muster.options.tiers.replica.inner_states import Found, InnerStates
-from muster.options.tiers.replica.state_buffer import PlainArrays
-from muster.options.tiers.replica.state_file import HEADER_BYTES, StateHeader, StateId, seal
+from muster.options.tiers.replica.inner_states import InnerStates
+from muster.options.tiers.replica.state_file import HEADER_BYTES, StateHeader, seal
 from muster.options.tiers.replica.tier import Held, TierName
+from muster.replica.frontends.phase_states import Found, StateId
 from muster.replica.group.board import LocalBoard
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.seen_rounds import SeenRounds
+from muster.replica.states.state_buffer import PlainArrays
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.transport import StoreUnavailableError
 from tests.support.groups import Shared, ThreadLink

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
-from muster.options.tiers.replica.inner_states import Counts
+from muster.options.tiers.replica.inner_states import Counts, InnerStates
 from muster.options.tiers.replica.tier import TierName
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
@@ -107,7 +107,7 @@ class Life:
     @property
     def counts(self) -> Mapping[TierName, Counts]:
         """What became of the states, by tier."""
-        assert self.outer._tiers is not None
+        assert isinstance(self.outer._tiers, InnerStates)
         return self.outer._tiers.counts
 
     def train(self, steps: int, *, saves: bool = True) -> Life:
@@ -131,7 +131,8 @@ class Life:
 
 def inner_states_written(front_end: DiLoCoFrontEnd) -> None:
     """Wait until no inner state of a training is being written."""
-    assert front_end._tiers is None or front_end._tiers.wait(PATIENT_SECONDS)
+    states = front_end._tiers
+    assert not isinstance(states, InnerStates) or states.wait(PATIENT_SECONDS)
 
 
 def undisturbed(root: Path, steps: int, algorithm: Algorithm = ALGORITHM, count: int = 50) -> bytes:

@@ -21,12 +21,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
-from muster.options.tiers.replica.state_buffer import Layout, packed_state, state_in, unpacked_state
-from muster.options.tiers.replica.state_tree import Filling
 from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.rendezvous import Outside
 from muster.replica.replica_errors import ParametersError
+from muster.replica.states.state_buffer import Layout, packed_state, state_in, unpacked_state
+from muster.replica.states.state_tree import Filling
 from muster.torch import Algorithm, DiLoCo
 from tests.support.inner_training import inner_states_written
 from tests.support.peers import Run
@@ -141,10 +141,10 @@ def state() -> dict[str, Any]:
 def test_every_state_comes_back_as_it_was() -> None:
     arrays = TorchArrays()
     given = state()
-    layout = Layout.of(given, arrays)
+    layout = Layout.of(given, arrays, 0)
     memory = arrays.memory(layout.size + 100)
     layout.copy_to(memory, arrays)
-    found = state_in(memory[: layout.size].data, len(layout.tree), arrays)
+    found = state_in(memory[: layout.size].data, len(layout.tree), arrays, 0)
     for name in ("numbers", "empty"):
         assert found[name] == given[name], name
     for name in ("tensors", "types", "not contiguous"):

@@ -47,7 +47,8 @@ def _dry_run_lines(dry: DryRun, *, requests: bool) -> Iterator[str]:
         yield "Needed of clusters:"
         yield from (f"  {_share(share)}" for share in dry.clusters)
     yield from _cost_lines(dry.cost)
-    long = {text: short for backend in client_backends().values() for text, short in backend.shortened().items()}
+    backends = client_backends().values() if requests else ()
+    long = {text: short for backend in backends for text, short in backend.shortened().items()}
     for group in dry.groups:
         ranks = _ranks(group)
         differ = "in the rank and the values of the sweep" if dry.sweep else "in the rank only"

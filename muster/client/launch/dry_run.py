@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
-from muster.client.backends import client_backend, client_backends
+from muster.client.backends import client_backends
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
@@ -238,7 +238,7 @@ def _request(plan: Plan, rank: int) -> Request:
     backend = plan.spec.of_rank(rank).backend
     if backend is Backend.TRAINING_JOB:
         return training_job_request(plan, rank, attempt=1)
-    return client_backend(backend).request(plan, rank)
+    return client_backends()[backend].request(plan, rank)
 
 
 def _lost_with_instance(ranks: Iterable[Spec]) -> list[str]:

@@ -16,7 +16,8 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,7 +29,6 @@ from muster.contract.training.source_delivery import (
     REQUIREMENTS,
     SOURCE_CHANNEL,
 )
-from muster.options.hyperpod.replica.plain_notice import report_end
 from muster.replica.entry.resolved_secrets import SecretError, resolve_secrets
 from muster.replica.entry.toolkit_variables import toolkit_variables
 from muster.replica.entry.unpack import ArchiveError, unpack
@@ -57,27 +57,29 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
         sys.exit(code)
 
 
-def become_pod(package: str, variables: Mapping[str, str]) -> NoReturn:
-    """Replace this process by the first one of a pod, in a Python that has what Muster requires.
+@dataclass(frozen=True)
+class PackageProgram:
+    """What the package becomes where its one argument is a flag: the seam `replica.package_program`.
 
-    The environment stays as it is: the agent and its program run in the image's own Python.
+    It has the standard library alone.
     """
-    base = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
-    place = base / "muster-pod" / "installed"
-    try:
-        _check(Path(package))
-        shutil.rmtree(place, ignore_errors=True)
-        python = _overlay(place / "python")
-        own = place / REQUIREMENTS
-        with zipfile.ZipFile(package) as archive:
-            own.write_bytes(archive.read(REQUIREMENTS))
-        _install(python, [own], place)
-    except (DeliveryError, OSError) as error:
-        print(f"muster: {error}", file=sys.stderr)
-        report_end(variables, with_exit_word(ReplicaExit.BAD_INPUT, str(error)))
-        sys.exit(ReplicaExit.BAD_INPUT)
-    sys.stdout.flush()
-    os.execv(python, [str(python), package, "--run", "muster.options.hyperpod.replica"])  # noqa: S606 - Muster's own program
+
+    flag: str
+    become: Callable[[str, Mapping[str, str]], NoReturn]
+    """With the package and the environment."""
+
+
+def installed_python(package: Path, place: Path) -> Path:
+    """A Python below `place`, which is made anew, that has the image's packages and what the replica requires.
+
+    Raises:
+        DeliveryError: the package is damaged, or its requirements cannot be installed.
+    """
+    _check(package)
+    shutil.rmtree(place, ignore_errors=True)
+    python = _overlay(place / "python")
+    _install(python, [_own_requirements(place, package)], place)
+    return python
 
 
 def _check(package: Path) -> None:
@@ -136,11 +138,15 @@ def _packages(place: Path) -> Path:
 
 def _requirements(place: Path, package: Path, source: Path) -> list[Path]:
     """Muster's requirements, and the user's if there are any."""
+    own, users = _own_requirements(place, package), source / REQUIREMENTS
+    return [own, users] if users.is_file() else [own]
+
+
+def _own_requirements(place: Path, package: Path) -> Path:
     own = place / REQUIREMENTS
     with zipfile.ZipFile(package) as archive:
         own.write_bytes(archive.read(REQUIREMENTS))
-    users = source / REQUIREMENTS
-    return [own, users] if users.is_file() else [own]
+    return own
 
 
 def _install(python: Path, requirements: Sequence[Path], source: Path) -> None:

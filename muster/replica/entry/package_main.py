@@ -1,6 +1,6 @@
 """`__main__` of the replica package's zip file. An older Python must reach the error below: no newer syntax here.
 
-`--pod` becomes the first process of a pod, and `--run MODULE` runs a module of the package in this Python.
+`--run MODULE` runs a module of the package in this Python. The one argument may be the flag of an option's program.
 """
 
 import os
@@ -28,8 +28,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--run"]:
         runpy.run_module(sys.argv[2], run_name="__main__", alter_sys=True)
     else:
-        from muster.replica.entry.bootstrap import become_pod, main
+        from muster.options import offers
+        from muster.replica.entry.bootstrap import PackageProgram, main
 
-        if sys.argv[1:] == ["--pod"]:
-            become_pod(sys.argv[0], os.environ)
+        for program in offers("replica.package_program", PackageProgram):
+            if sys.argv[1:] == [program.flag]:
+                program.become(sys.argv[0], os.environ)
         main(sys.argv[0], sys.argv[1:], os.environ)

@@ -1,1 +1,1 @@
-"""What trainers use: DiLoCo for arrays and for PyTorch, and a manager for torchft."""
+"""What trainers use: DiLoCo for arrays and for PyTorch."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.options.tiers.replica.plain_state import StateDict, Stateful
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_packing import ArrayPacking, Parameters, StoredArrays
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, check_first_process, check_rendezvous
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import ParametersError
+from muster.replica.states.plain_state import StateDict, Stateful
 
 _DILOCO = Algorithm()
 

@@ -15,7 +15,6 @@ from inspect import signature
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from muster.options.tiers.replica.plain_state import StateDict, Stateful
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.frontends.front_end import check_type
@@ -23,6 +22,7 @@ from muster.replica.frontends.torch_diloco import DiLoCo
 from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
 from muster.replica.replica_errors import ParametersError
+from muster.replica.states.plain_state import StateDict, Stateful
 from muster.replica.statistics.metrics import METRICS_MAX, NAME, UTILISATION
 
 

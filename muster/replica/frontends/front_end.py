@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 
 from muster.contract.run.time_use import Activity
-from muster.options.tiers.replica.inner_states import Found, InnerStates
-from muster.options.tiers.replica.plain_state import StateDict, Stateful, is_finite
-from muster.options.tiers.replica.state_buffer import PlainArrays, packed_state, unpacked_state
-from muster.options.tiers.replica.state_file import StateId
-from muster.options.tiers.replica.state_tree import Arrays, Filling
+from muster.options import offers
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
+from muster.replica.frontends.phase_states import Found, PhaseStates, StateId, StatesBetweenRounds
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
 from muster.replica.model.weights_writer import TensorSource
+from muster.replica.parts.link import Link
 from muster.replica.parts.packing import Packing
 from muster.replica.phases.interrupted_phase import Phase
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
@@ -30,6 +29,9 @@ from muster.replica.replica_errors import ParametersError
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict, Stateful, is_finite
+from muster.replica.states.state_buffer import PlainArrays, packed_state, unpacked_state
+from muster.replica.states.state_tree import Arrays, Filling
 from muster.replica.statistics.stopwatch import Stopwatch
 
 
@@ -154,7 +156,7 @@ class DiLoCoFrontEnd(FrontEnd):
         resized.adopt(arrays, self._resized)
         own = OwnState(self._keep, self._heal, self._save_if_due, self._clear)
         self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
-        self._tiers = InnerStates.of(rendezvous, packing.link, arrays, algorithm.interval)
+        self._tiers = self._states_between_rounds(packing.link, arrays, algorithm.interval)
         super().__init__(self._synchronizer.stopwatch)
         rendezvous.departure.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)
         # What to restore if a phase diverges before any state is saved.
@@ -288,10 +290,22 @@ class DiLoCoFrontEnd(FrontEnd):
 
         return TorchArrays()
 
+    def _states_between_rounds(self, link: Link, arrays: Arrays, interval: int) -> PhaseStates | None:
+        """Those that the run's spec asks for; None if it asks for none."""
+        wanted = self._rendezvous.outside.checkpoints
+        if wanted is None:
+            return None
+        offered = offers("replica.inner_states", StatesBetweenRounds)
+        return next((offer.of(self._rendezvous, link, arrays, interval, wanted) for offer in offered), None)
+
     def _save_if_due(self) -> None:
-        if self._tiers is not None and any(due := self._tiers.due(self.round, self.steps)):
-            with self._stopwatch.blocked(), self._rendezvous.statistics.times.stage(Activity.SAVING):
-                self._tiers.save(due, StateId(self.round, self.steps), self._phase_state)
+        if self._tiers is not None:
+            self._tiers.after_step(StateId(self.round, self.steps), self._phase_state, self._saving)
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        with self._stopwatch.blocked(), self._rendezvous.statistics.times.stage(Activity.SAVING):
+            yield
 
     def _phase_state(self) -> StateDict | None:
         """The replica's own state and the present phase, in the memory of the training."""

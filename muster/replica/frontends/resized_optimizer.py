@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from muster.options.tiers.replica.plain_state import StateDict
 from muster.replica.frontends.model_tensors import shard_of
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict
 
 
 class ResizedOptimizer:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.options.tiers.replica.plain_state import StateDict, bytes_of
-from muster.options.tiers.replica.state_buffer import packed_state, unpacked_state
-from muster.options.tiers.replica.state_tree import Arrays
 from muster.replica.parts.link import Link
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.states.plain_state import StateDict, bytes_of
+from muster.replica.states.state_buffer import packed_state, unpacked_state
+from muster.replica.states.state_tree import Arrays
 from muster.replica.store.checkpoints import SMALL_BYTES, Checkpoints
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's tensors in the buffer of a stored state; see `muster/options/tiers/replica/state_buffer.py`."""
+"""PyTorch's tensors in the buffer of a stored state; see `muster/replica/states/state_buffer.py`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from muster.options.tiers.replica.state_buffer import PlainArrays
-from muster.options.tiers.replica.state_tree import Kind, Room
+from muster.replica.states.state_buffer import PlainArrays
+from muster.replica.states.state_tree import Kind, Room
 
 _NAMES = {
     str(dtype).removeprefix("torch."): dtype

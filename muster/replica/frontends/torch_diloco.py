@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from muster.options.tiers.replica.plain_state import StateDict, Stateful
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, StatePart, check_rendezvous, check_type
 from muster.replica.frontends.model_tensors import buffers_of
@@ -19,6 +18,7 @@ from muster.replica.frontends.torch_state import local_state, random_state, set_
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.states import resized_objects
+from muster.replica.states.plain_state import StateDict, Stateful
 
 
 class DiLoCo(DiLoCoFrontEnd):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
-from muster.options.tiers.replica.plain_state import StateDict
+from muster.replica.states.plain_state import StateDict
 
 
 def random_state() -> StateDict:

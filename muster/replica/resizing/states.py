@@ -18,15 +18,15 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from muster.options.tiers.replica.plain_state import StateDict
-from muster.options.tiers.replica.state_buffer import Packed, packed_state, unpacked_state
-from muster.options.tiers.replica.state_tree import Arrays
 from muster.replica.parts.cut import Cut
 from muster.replica.parts.link import Link
 from muster.replica.phases.interrupted_phase import Phase, packed_phase, unpacked_phase
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.resizing.shared_parts import copy_slice
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict
+from muster.replica.states.state_buffer import Packed, packed_state, unpacked_state
+from muster.replica.states.state_tree import Arrays
 from muster.replica.store.checkpoints import KEPT, State, read_state, state_of
 from muster.replica.wire.binary_format import Floats
 

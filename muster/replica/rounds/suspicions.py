@@ -1,6 +1,6 @@
 """Reports that a round misses a rank whose replica runs on a cluster: nothing else says so if its pod was killed.
 
-A notice is one small object (`contract/hyperpod/notices.py`), written once for a rank and a round, by the process
+A notice is one small object (`contract/run/notices.py`), written once for a rank and a round, by the process
 that is first. It wakes the control plane, which looks at the job. Nothing waits for it, and nothing depends on it: a
 notice that cannot be written is not repeated after its request's own tries.
 """

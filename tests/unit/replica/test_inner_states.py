@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
-from muster.options.tiers.replica.state_file import StateId
 from muster.options.tiers.replica.tier import Held
 from muster.replica.algorithms.algorithm import Algorithm
+from muster.replica.frontends.phase_states import StateId
 from tests.support.inner_training import ALGORITHM, STEPS, Lives, undisturbed
 from tests.support.memory_service import memory_service
 from tests.support.waiting import wait_until

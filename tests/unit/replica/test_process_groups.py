@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.options.tiers.replica.plain_state import StateDict
-from muster.options.tiers.replica.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
 from muster.replica.frontends.saved_state import load_common
@@ -32,6 +30,8 @@ from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.resizing.states import ResizedStates, resized_objects
 from muster.replica.rounds import reduced_shards
 from muster.replica.rounds.round_context import Stops
+from muster.replica.states.plain_state import StateDict
+from muster.replica.states.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire import blocks
 from muster.replica.wire.binary_format import Floats

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.options.tiers.replica.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import ParametersError
+from muster.replica.states.state_buffer import PlainArrays, packed_state, unpacked_state
 from muster.replica.statistics.metrics import Metrics
 from tests.support.peers import Run
 

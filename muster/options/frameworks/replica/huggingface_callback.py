@@ -13,7 +13,6 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from muster.options.tiers.replica.plain_state import StateDict, Stateful
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.frontends.data_position import position_after, start_at
@@ -21,6 +20,7 @@ from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up, log
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.replica_errors import ParametersError
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict, Stateful
 
 # How the trainer names what Muster's metrics call otherwise.
 _METRICS = {"num_input_tokens_seen": "tokens"}

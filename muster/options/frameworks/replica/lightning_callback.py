@@ -15,7 +15,6 @@ import lightning.pytorch as lightning
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from muster.options.tiers.replica.plain_state import StateDict, Stateful
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
 from muster.replica.frontends.data_position import Position, start_at
@@ -23,6 +22,7 @@ from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up, log
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.replica_errors import ParametersError
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict, Stateful
 
 # Lightning expects a data loader that stores its own place; the callback has put it there.
 _WARNING = "You're resuming from a checkpoint that ended before the epoch ended"

@@ -12,7 +12,7 @@ from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 
 POD_MODULE = "muster.options.hyperpod.replica"
 POD_FLAG = "--pod"
-"""The package's argument with which it becomes `POD_MODULE`."""
+"""The package's argument with which it becomes `POD_MODULE` (replica/package_program.py)."""
 ENV_POD_NAME = "POD_NAME"
 """The pod's name (metadata.name), by the downward API."""
 ENV_POD_ADDRESS = "POD_IP"

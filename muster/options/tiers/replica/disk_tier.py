@@ -7,8 +7,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from muster.options.tiers.replica.state_file import Bytes
 from muster.options.tiers.replica.tier import Held, Tier, TierError, TierName, superfluous
+from muster.replica.states.state_buffer import Bytes
 
 KEPT = 3  # the processes of a replica may be one state apart, and the newest may be damaged
 _SUFFIX = ".state"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,36 +28,25 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.options.tiers.replica.disk_tier import DiskTier
 from muster.options.tiers.replica.lane import Lane, Memory
 from muster.options.tiers.replica.memory_tier import MemoryTier
-from muster.options.tiers.replica.state_buffer import Layout, state_in
 from muster.options.tiers.replica.state_file import (
     HEADER_BYTES,
     Owner,
     StateHeader,
-    StateId,
-    UnusableStateError,
     opened,
     seal,
 )
-from muster.options.tiers.replica.state_tree import Arrays, Room, Tree
 from muster.options.tiers.replica.store_tier import StoreTier
 from muster.options.tiers.replica.tier import Held, Tier, TierError, TierName
+from muster.replica.frontends.phase_states import Found, StateId, StatesBetweenRounds
 from muster.replica.parts.link import Link
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.rounds.round_context import log
+from muster.replica.states.state_buffer import Layout, UnusableStateError, state_in
+from muster.replica.states.state_tree import Arrays, Room, Tree
 
 LOOKED_AT = 6  # states that processes compare: more than all tiers keep of one round
 _CLEAR_SECONDS = 10.0
 _LOGGED_FAILURES = 3  # of a tier, one after the other; then each tenth
-
-
-@dataclass(frozen=True)
-class Found:
-    """The state from which a replica continues, and the tier that held this process's part of it."""
-
-    id: StateId
-    tier: TierName
-    epoch: int
-    state: Tree
 
 
 @dataclass
@@ -146,12 +136,6 @@ class InnerStates:
         self._last = 0
         self.counts = {tier.name: Counts() for tier in self._tiers()}
 
-    @classmethod
-    def of(cls, rendezvous: Rendezvous, link: Link, arrays: Arrays, interval: int) -> InnerStates | None:
-        """Those that the run's spec asks for; None if it asks for none."""
-        wanted = rendezvous.outside.checkpoints
-        return None if wanted is None else cls(rendezvous, link, arrays, interval, wanted)
-
     def _tiers(self) -> Iterator[Tier]:
         """The fastest one first. All are read, whatever the spec says now: a continuation may have another spec."""
         yield from (tier for tier in (self._nodes, self._disk, self._s3) if tier is not None)
@@ -164,6 +148,14 @@ class InnerStates:
         """Where a state is due after an inner step of a phase. All processes call it after every step of it."""
         before, self._last = self._last, round_ * self._interval + steps
         return Due(self._fast.is_due(before, self._last), self._far.is_due(before, self._last))
+
+    def after_step(
+        self, id_: StateId, capture: Callable[[], Tree | None], blocked: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """See `PhaseStates`."""
+        if any(due := self.due(*id_)):
+            with blocked():
+                self.save(due, id_, capture)
 
     def save(self, due: Due, id_: StateId, capture: Callable[[], Tree | None]) -> None:
         """Save what `capture` returns where it is due; None if no state can be taken now.
@@ -212,7 +204,7 @@ class InnerStates:
         """The replica continues from `found`: its contributions say so."""
         round_, step = found.id
         log.warning("event=resumed tier=%s round=%d step=%d claim=%d", found.tier, round_, step, found.epoch)
-        self._rendezvous.statistics.resumed = Resumed(tier=found.tier.value, round=round_, step=step)
+        self._rendezvous.statistics.resumed = Resumed(tier=found.tier, round=round_, step=step)
 
     def clear(self) -> None:
         """The training is over: delete the states. What a tier does not delete in time stays."""
@@ -236,7 +228,7 @@ class InnerStates:
         return due
 
     def _captured(self, id_: StateId, state: Tree, due: Due) -> _Captured:
-        layout = Layout.of(state, self._arrays)
+        layout = Layout.of(state, self._arrays, HEADER_BYTES)
         room = self._memory.take(layout.size)
         layout.copy_to(room, self._arrays)
         header = StateHeader(
@@ -330,7 +322,7 @@ class InnerStates:
                 if id_.step == 0 and counted not in {None, header.epoch}:
                     message = f"claim {header.epoch} has saved it, and the contribution of claim {counted} counts"
                     raise UnusableStateError(message)
-                return Found(id_, tier.name, header.epoch, state_in(body, header.tree, self._arrays))
+                return Found(id_, tier.name, header.epoch, state_in(body, header.tree, self._arrays, HEADER_BYTES))
             except (TierError, UnusableStateError) as error:
                 log.warning(
                     *("event=damaged-inner-state tier=%s round=%d step=%d reason=%r",),
@@ -355,3 +347,6 @@ def _folder(root: Path, owner: Owner) -> Path:
 def _counted(item: tuple[TierName, Counts]) -> str:
     name, counts = item
     return f"{name}_saved={counts.saved} {name}_failed={counts.failed} {name}_left_out={counts.left_out}"
+
+
+OFFER = StatesBetweenRounds(InnerStates)

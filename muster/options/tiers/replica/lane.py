@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from muster.options.tiers.replica.state_tree import Room
+from muster.replica.states.state_tree import Room
 
 _SPARE_BYTES = 2**16
 # One that is written to the fast tier, and one to S3.

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from muster.contract.document import digest
-from muster.options.tiers.replica.state_file import Bytes, Owner, StateId
+from muster.options.tiers.replica.state_file import Owner
 from muster.options.tiers.replica.tier import Held, Tier, TierError, TierName
+from muster.replica.frontends.phase_states import StateId
 from muster.replica.rounds.round_context import log
+from muster.replica.states.state_buffer import Bytes
 
 if TYPE_CHECKING:
     from amzn_sagemaker_checkpointing.storage.clients.inmemory.inmemory_client import InMemoryCheckpointClient

@@ -7,7 +7,7 @@ a state that is torn, mixed or another's is noticed, and the one before it is us
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 from xxhash import xxh3_128_hexdigest
@@ -15,25 +15,11 @@ from xxhash import xxh3_128_hexdigest
 from muster.contract.document import StoredDocument
 from muster.contract.errors import DocumentError
 from muster.contract.run.round_values import ROUND_MAX
+from muster.replica.frontends.phase_states import StateId
+from muster.replica.states.state_buffer import Bytes, UnusableStateError
 
 HEADER_BYTES = 1024
 STEP_MAX = 99_999_999  # eight digits in a name
-
-Bytes = bytes | bytearray | memoryview
-
-
-class StateId(NamedTuple):
-    """From where in the training a state is: after a round, and so many inner steps. Later ones are greater.
-
-    Step 0 is the end of the inner steps whose contribution went into the round: the replica's own state alone.
-    """
-
-    round: int
-    step: int
-
-
-class UnusableStateError(Exception):
-    """A stored state cannot be used; its text says why."""
 
 
 @dataclass(frozen=True)

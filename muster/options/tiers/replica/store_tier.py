@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from muster.options.tiers.replica.state_file import Bytes
 from muster.options.tiers.replica.tier import Held, Tier, TierError, TierName, superfluous
+from muster.replica.states.state_buffer import Bytes
 from muster.replica.store.transport import ObjectExistsError, Store, StoreError
 from muster.replica.wire import rendezvous_keys
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from muster.options.tiers.replica.state_file import Bytes, StateId
+from muster.replica.frontends.phase_states import StateId
+from muster.replica.states.state_buffer import Bytes
 
 _NAME = re.compile(r"(\d{8})-(\d{8})-(\d{6})")
 

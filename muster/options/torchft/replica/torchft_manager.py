@@ -26,8 +26,6 @@ import numpy as np
 import torch
 
 from muster.contract.run.time_use import Activity
-from muster.options.tiers.replica.plain_state import StateDict
-from muster.options.tiers.replica.state_buffer import Packed, packed_state
 from muster.options.torchft.replica.torchft_exchange import FragmentWeights, SyncExchange, Work
 from muster.options.torchft.replica.torchft_states import (
     Load,
@@ -61,6 +59,8 @@ from muster.replica.rounds.replicated_state import Trained
 from muster.replica.rounds.retention import Keeper
 from muster.replica.rounds.round_context import log
 from muster.replica.rounds.run_options import Setting, agree_on_options
+from muster.replica.states.plain_state import StateDict
+from muster.replica.states.state_buffer import Packed, packed_state
 from muster.replica.statistics.stopwatch import Stopwatch
 
 

@@ -14,12 +14,12 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from muster.options.tiers.replica.plain_state import StateDict
-from muster.options.tiers.replica.state_buffer import Packed, packed_state, unpacked_state
 from muster.replica.frontends.torch_arrays import TorchArrays
 from muster.replica.replica_errors import AlgorithmError, RendezvousError
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import LOADS_MAX, last_committed
+from muster.replica.states.plain_state import StateDict
+from muster.replica.states.state_buffer import Packed, packed_state, unpacked_state
 from muster.replica.store.transport import ObjectMissingError, create_once
 from muster.replica.wire import rendezvous_keys
 

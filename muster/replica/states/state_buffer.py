@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from muster.options.tiers.replica.state_file import HEADER_BYTES, Bytes, UnusableStateError
-from muster.options.tiers.replica.state_tree import (
+from muster.replica.free_memory import pages
+from muster.replica.replica_errors import ParametersError
+from muster.replica.states.state_tree import (
     FILLED,
     Arrays,
     Filling,
@@ -27,14 +28,17 @@ from muster.options.tiers.replica.state_tree import (
     dtype_named,
     tree_in,
 )
-from muster.replica.free_memory import pages
-from muster.replica.replica_errors import ParametersError
 
+Bytes = bytes | bytearray | memoryview
 Packed = bytes | memoryview
 """A state as bytes."""
 
 _ALIGNMENT = 64
 _TREE_BYTES = struct.Struct("<Q")
+
+
+class UnusableStateError(Exception):
+    """A stored state cannot be used; its text says why."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Layout:
     head: int
 
     @classmethod
-    def of(cls, state: Tree, arrays: Arrays, head: int = HEADER_BYTES) -> Layout:
+    def of(cls, state: Tree, arrays: Arrays, head: int) -> Layout:
         """The layout of `state`.
 
         Raises:
@@ -92,7 +96,7 @@ class Layout:
         arrays.settle()
 
 
-def state_in(body: Bytes, tree_bytes: int, arrays: Arrays, head: int = HEADER_BYTES) -> Tree:
+def state_in(body: Bytes, tree_bytes: int, arrays: Arrays, head: int) -> Tree:
     """The state that was copied into a buffer, whose memory it may use.
 
     Raises:

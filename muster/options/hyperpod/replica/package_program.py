@@ -1,4 +1,7 @@
-"""The notice of a pod that ends before what Muster requires is installed: the standard library and boto3 alone."""
+"""How the replica package becomes the first process of a pod, and how a pod ends that cannot: that is a notice, too.
+
+Nothing that Muster requires is installed yet: the standard library and boto3 alone.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,37 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
-from muster.contract.exits import ReplicaExit, failure_text
+from muster.contract.exits import ReplicaExit, failure_text, with_exit_word
+from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
+from muster.replica.entry.bootstrap import DeliveryError, PackageProgram, installed_python
 
 _JOB = re.compile(r"-(r\d{1,4}-a\d{1,3})$")
+_FIRST_PROCESS = "muster.options.hyperpod.replica"
 _TERMINATION_LOG = Path("/dev/termination-log")
 
 
-def report_end(variables: Mapping[str, str], reason: str) -> None:
+def _become_pod(package: str, variables: Mapping[str, str]) -> NoReturn:
+    """Replace this process by the first one of a pod, in a Python that has what Muster requires.
+
+    The environment stays as it is: the agent and its program run in the image's own Python.
+    """
+    place = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR) / "muster-pod" / "installed"
+    try:
+        python = installed_python(Path(package), place)
+    except (DeliveryError, OSError) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        _report_end(variables, with_exit_word(ReplicaExit.BAD_INPUT, str(error)))
+        sys.exit(ReplicaExit.BAD_INPUT)
+    sys.stdout.flush()
+    os.execv(python, [str(python), package, "--run", _FIRST_PROCESS])  # noqa: S606 - Muster's own program
+
+
+OFFER = PackageProgram("--pod", _become_pod)
+
+
+def _report_end(variables: Mapping[str, str], reason: str) -> None:
     """Write that the pod ends because its input cannot be used, as far as its variables and credentials allow."""
     text = failure_text(reason)
     try:
