@@ -51,7 +51,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
         SpecError: with every problem of the recipe and of the rest of the spec.
     """
     request = read_request(document.get("recipe"))
-    drafts: list[_Drafted] = []
+    drafts: list[Draft] = []
     faults: list[list[Problem]] = []
     for own in sources_of_ranks(document, sources):
         try:
@@ -61,26 +61,18 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
             faults.append(list(named_by_sweep(document, all_problems(error))))
     if any(faults):
         raise SpecError([*problems_of_ranks(faults), *problems_beside(document)])
-    problems = [*hidden_problems(document, sources), *problems_of_ranks([one.draft.problems for one in drafts])]
-    spec = together([one.draft.document for one in drafts], problems)
+    problems = [*hidden_problems(document, sources), *problems_of_ranks([one.problems for one in drafts])]
+    spec = together([one.document for one in drafts], problems)
     reference = _reference(document, sources, drafts)
     spec["recipe"] = reference.model_dump(mode="json", exclude_none=True)
     found = spec_problems(_with_stand_ins(spec, (one.field for one in problems)))
     if problems or found:
         raise SpecError([*problems, *found])
-    return Expansion(spec, reference, tuple(one.draft.resolved for one in drafts))
+    return Expansion(spec, reference, tuple(one.resolved for one in drafts))
 
 
-@dataclass(frozen=True)
-class _Drafted:
-    """The spec that the recipe of one rank completes; the same for all ranks where no value of the recipe is swept."""
-
-    family: Family
-    draft: Draft
-
-
-def _drafted(document: Mapping[Any, Any], request: RecipeRequest, left_open: OpenPlaceholders) -> _Drafted:
-    """What a recipe makes of the spec.
+def _drafted(document: Mapping[Any, Any], request: RecipeRequest, left_open: OpenPlaceholders) -> Draft:
+    """What the recipe of a rank makes of the spec; the same for all ranks where no value of the recipe is swept.
 
     Raises:
         SpecError: the recipe cannot be resolved, or nothing runs it.
@@ -88,15 +80,15 @@ def _drafted(document: Mapping[Any, Any], request: RecipeRequest, left_open: Ope
     family, resolved = _resolved(document, left_open)
     if family is None:
         raise SpecError([_unknown_family(resolved)])
-    draft = Draft(dict(document), request, left_open, resolved)
+    draft = Draft(family, dict(document), request, left_open, resolved)
     if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
-    fill_family(draft, family)
-    return _Drafted(family, draft)
+    fill_family(draft)
+    return draft
 
 
-def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequence[_Drafted]) -> RecipeReference:
-    digests = [one.draft.resolved.digest for one in drafts]
+def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequence[Draft]) -> RecipeReference:
+    digests = [one.resolved.digest for one in drafts]
     ranks = None
     if swept_values(document):
         ranks = digests if len(digests) > 1 else digests * int(document["replicas"])
@@ -105,7 +97,7 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
         family=drafts[0].family,
         digest=digests[0] if len(digests) == 1 else digest(digests),
         ranks=ranks,
-        kwargs=drafts[0].draft.request.kwargs,
+        kwargs=drafts[0].request.kwargs,
     )
 
 

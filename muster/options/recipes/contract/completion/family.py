@@ -47,6 +47,7 @@ class Draft:
     A value that the spec sets comes first: a family adds to it, and replaces nothing.
     """
 
+    family: Family
     document: dict[str, JsonValue]
     request: RecipeRequest
     left_open: OpenPlaceholders
@@ -110,12 +111,12 @@ def family_of(recipe: Mapping[str, JsonValue], document: Mapping[str, JsonValue]
     return "general" if own or "trainer" in recipe else None
 
 
-def fill_family(draft: Draft, family: Family) -> None:
+def fill_family(draft: Draft) -> None:
     """Fill in what the family's jobs need, and hold the spec against what the recipe allows."""
-    rules = FAMILIES[family]
+    rules, general = FAMILIES[draft.family], draft.family == "general"
     rules.fill(draft)
-    if rules.count and (family != "general" or "trainer" in draft.recipe):
-        _check_types(draft, accelerated=family == "general")
+    if rules.count and (not general or "trainer" in draft.recipe):
+        _check_types(draft, accelerated=general)
         _check_count(draft, rules.count)
 
 
