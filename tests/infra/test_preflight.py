@@ -20,8 +20,8 @@ from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.deploy_command import Work, check_unchanged
 from muster.infra.deploy.key_policy import key_statements, role_trust
 from muster.infra.deploy.preflight import BucketCheck, Preflight
-from muster.infra.settings.settings_file import Tables, parse_settings
-from muster.infra.settings.stack_settings import SETTINGS_METADATA, Platform
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import SETTINGS_METADATA, Platform, Tables
 
 PLACE = Locality("aws", "us-east-1", "123456789012")
 KEY = "arn:aws:kms:us-east-1:123456789012:key/one"

@@ -11,8 +11,8 @@ from pathlib import Path
 from muster.infra.build_places import WORKFLOW
 from muster.infra.deploy.bundle import build_replica_package
 from muster.infra.deploy.cdk_tools import JSII_ENVIRONMENT
-from muster.infra.settings.settings_file import Tables, parse_settings
-from muster.infra.settings.stack_settings import Platform
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform, Tables
 from tests.support.template import REARM_SECONDS, Template
 
 Variant = Callable[[str], Template]

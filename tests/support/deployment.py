@@ -15,8 +15,8 @@ import pytest
 from botocore.exceptions import WaiterError
 
 from muster.infra.deploy.cdk_tools import cdk_environment
-from muster.infra.settings.settings_file import Tables, parse_settings
-from muster.infra.settings.stack_settings import Platform
+from muster.infra.settings.settings_file import parse_settings
+from muster.infra.settings.stack_settings import Platform, Tables
 from muster.infra.settings.toml_text import toml_text
 from muster.local import LocalCloud
 from tests.support.once import once

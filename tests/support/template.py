@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from muster.infra.settings.settings_file import Tables
+from muster.infra.settings.stack_settings import Tables
 from muster.infra.settings.toml_text import toml_text
 
 ROOT = Path(__file__).resolve().parents[2]
