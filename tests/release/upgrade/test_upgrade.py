@@ -49,8 +49,8 @@ EDITS = [
     # A field of what the workflow sends to a function, and of what a function answers.
     Edit(
         "statemachine/run.asl.json",
-        '"$$.Task.Token",\n                "entered_at.$"',
-        '"$$.Task.Token",\n                "added_later": "workflow",\n                "entered_at.$"',
+        '"attempt": "{% $states.input.attempt %}",\n                "token"',
+        '"attempt": "{% $states.input.attempt %}",\n                "added_later": "workflow",\n                "token"',
     ),
     Edit(
         "lambdas/plan.py", '        "queued": False,\n        "run"', '        "queued": False, "added_later": 1, "run"'
