@@ -12,7 +12,9 @@ PROGRAMS = "tests.support.jobs.trainers"
 def start(containers: ForkedRun, rank: int, *flags: str, **variables: str) -> Command:
     base = containers.base(rank)
     base.mkdir(exist_ok=True)
-    return containers.run(["legacy", *flags], {"SAGEMAKER_BASE_DIR": str(base), **variables})
+    return containers.run(
+        ["muster.options.executor.replica.entrypoint", *flags], {"SAGEMAKER_BASE_DIR": str(base), **variables}
+    )
 
 
 def flags(containers: ForkedRun, kwargs: str, module: str = PROGRAMS) -> list[str]:

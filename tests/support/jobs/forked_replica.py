@@ -1,12 +1,12 @@
-"""The program of a server that forks processes of replicas: `replica`, `legacy FLAG...`, `impatient` or `member`."""
+"""The program of a server that forks processes of replicas: `replica`, `impatient`, `member`, or a module."""
 
 import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from muster.options.executor.replica import entrypoint
 from muster.replica.entry import launch
 from muster.replica.entry.main import main as run_process
 from muster.replica.frontends import array_diloco  # noqa: F401 - what most trainers import
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     """What a container of a replica does; `member`: one process of a replica, without a launcher."""
     gc.freeze()  # what was imported is no garbage
     program, *sys.argv[1:] = arguments
-    if program == "legacy":
-        return entrypoint.main()
+    if "." in program:
+        return int(import_module(program).main())
     if program == "replica":
         return launch.main(os.environ)
     if program == "impatient":
