@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from muster.options.executor.replica.all_reduce import ObjectStoreAllReduce
-from muster.options.executor.replica.own_loop import train
+from muster.options.executor.replica.trainer_call import train
 
 __all__ = ["ObjectStoreAllReduce", "train"]
 

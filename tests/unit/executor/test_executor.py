@@ -39,9 +39,9 @@ from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.plan import make_plan
 from muster.executor import GpuError, HandleError, MusterExecutor, ReplicaHandle
-from muster.options.executor.client.executor import can_do_without, log_text
 from muster.options.executor.client.handle import run_of
 from muster.options.executor.client.launching import instance_type_of, launch_spec
+from muster.options.executor.client.muster_executor import can_do_without, log_text
 from muster.options.executor.client.replica_result import result_of
 from tests.memory import Fault, lost_answer, throttle
 from tests.memory.calls import AwsError

@@ -16,7 +16,7 @@ from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.options.executor.replica.all_reduce import ObjectStoreAllReduce, OwnRounds
-from muster.options.executor.replica.own_loop import arguments_of, set_environment
+from muster.options.executor.replica.trainer_call import arguments_of, set_environment
 from muster.replica.entry.trainer import call_trainer, load_trainer
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.inner_group import InnerGroup
