@@ -49,8 +49,8 @@ EDITS = [
     # A field of what the workflow sends to a function, and of what a function answers.
     Edit(
         "statemachine/run.asl.json",
-        '"attempt": "{% $states.input.attempt %}",\n                "token"',
-        '"attempt": "{% $states.input.attempt %}",\n                "added_later": "workflow",\n                "token"',
+        '"attempt": "{% $states.input.attempt %}",\n',
+        '"attempt": "{% $states.input.attempt %}",\n                "added_later": "workflow",\n',
     ),
     Edit(
         "lambdas/plan.py", '        "queued": False,\n        "run"', '        "queued": False, "added_later": 1, "run"'
