@@ -7,12 +7,13 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
 from rich.console import Console
 
 from examples.parameters import stored_parameters
@@ -25,7 +26,6 @@ from muster.infra.deploy.deployment import Synthesis, deploy
 from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
-from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 
 if TYPE_CHECKING:
     from muster import Result, RunStatus, Spec
@@ -40,11 +40,18 @@ class Stage:
     While it is open, this process calls that cloud alone.
     """
 
-    def __init__(self, console: Console, folder: Path, cluster: ClusterSettings | None = None) -> None:
-        """`cluster`: a HyperPod cluster that the cloud has and the stack uses."""
+    def __init__(
+        self,
+        console: Console,
+        folder: Path,
+        services: Mapping[str, BaseModel] | None = None,
+        clusters: Mapping[str, ClusterTable] | None = None,
+    ) -> None:
+        """`services`: those that the cloud has besides, with their settings; `clusters`: those that the stack uses."""
         self.console = console
         self.folder = folder
-        self._cluster = cluster
+        self._services = services or {}
+        self._clusters = clusters or {}
         self.watch = PhaseTimer(console)
         self._cloud: LocalCloud | None = None
 
@@ -63,13 +70,9 @@ class Stage:
         Raises:
             MusterError: a part could not be started.
         """
-        services = {} if self._cluster is None else {"hyperpod": self._cluster}
-        settings = Settings(port=0, code=(ROOT,), end_with_parent=True, services=services)
-        stack, outputs, log = (
-            self._stack_settings(),
-            self.folder / "deploy" / "outputs.json",
-            self.folder / "deploy.log",
-        )
+        settings = Settings(port=0, code=(ROOT,), end_with_parent=True, services=self._services)
+        stack = StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE), hyperpod_clusters=dict(self._clusters))
+        outputs, log = self.folder / "deploy" / "outputs.json", self.folder / "deploy.log"
         # The template is written while the cloud starts.
         with ExitStack() as started:
             with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
@@ -92,13 +95,6 @@ class Stage:
                 )
                 remarks.append("cdk bootstrap, cdk deploy")
             yield
-
-    def _stack_settings(self) -> StackSettings:
-        replicas, cluster = ReplicasTable(image=LOCAL_IMAGE), self._cluster
-        if cluster is None:
-            return StackSettings(replicas=replicas)
-        table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=[cluster.namespace])
-        return StackSettings(replicas=replicas, hyperpod_clusters={cluster.name: table})
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
         """Launch `spec`, pass every status to `follow` and show it; returns the result."""

@@ -21,6 +21,7 @@ from examples.digits.baseline import baseline_accuracy
 from examples.digits.report import Report, last_jobs, verdict_lines
 from examples.stage import ROOT, Stage, perform, replica_arguments, shown
 from muster import Result, RunStatus, Spec
+from muster.infra.settings.cluster_tables import ClusterTable
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import LostNode
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
@@ -47,7 +48,9 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
         MusterError: a part could not be started, or the run could not be followed.
     """
     console.print(_INTRODUCTION.format(replicas=spec.replicas, nodes=NODES))
-    stage = Stage(console, folder, ClusterSettings(nodes=NODES, node_type=spec.instance_types[0]))
+    cluster = ClusterSettings(nodes=NODES, node_type=spec.instance_types[0])
+    table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=[cluster.namespace])
+    stage = Stage(console, folder, {"hyperpod": cluster}, {cluster.name: table})
     with ThreadPoolExecutor(max_workers=1) as pool:
         shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
         baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)

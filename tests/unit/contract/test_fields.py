@@ -172,10 +172,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({**PROGRAM, "hook": "keras"}, {"hook": "keras"}),
     # Options of the former schedulers and of HyperPod's command line are answered with their names here.
     ({"training_image": "i"}, {"training_image": "unknown field; its name here is image"}),
-    (
-        {"backend": "hyperpod", "hyperpod": {"node_count": 2}},
-        {"hyperpod.node_count": "instance_count, beside hyperpod"},
-    ),
     *(({"role_arn": role}, {"role_arn": "found"}) for role in ("path/train", "two words", "x" * 65, "")),
 ]
 

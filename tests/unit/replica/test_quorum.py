@@ -11,12 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.contract.backend import Backend
 from muster.contract.run.commit import Commit, Exclusion, Finish
 from muster.contract.run.notices import Notice, NoticeKind
-from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.spec import Spec
-from muster.contract.training.overrides import Override
 from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds import agreement
 from muster.replica.rounds.claims import (
@@ -36,7 +32,6 @@ from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.transport import Bytes, ObjectExistsError, Store, StoreDeniedError
 from muster.replica.wire import rendezvous_keys
-from tests.support.job_requests import plan_of
 from tests.support.peers import RUN, Faults, FaultyStore, HandClock, Run, missing_only_in, returns_before
 from tests.support.round_commits import commit_of, member
 from tests.support.waiting import wait_until
@@ -384,12 +379,3 @@ def test_a_store_that_hangs_or_denies_delays_nothing(tmp_path: Path) -> None:
     let_go.set()
     pool.shutdown()
     assert not list(tmp_path.iterdir())
-
-
-def test_the_run_document_names_the_ranks_on_clusters() -> None:
-    usual = {"image": "image", "trainer": "package:train", "replicas": 6}
-    hyperpod = Override(backend=Backend.HYPERPOD)
-    spec = Spec.model_validate({**usual, "overrides": {"1": hyperpod, "3-5": hyperpod}})
-    found = [RunDocument.of(plan_of(one)) for one in (spec, Spec.model_validate(usual))]
-    assert [document.cluster_ranks for document in found] == [((1, 1), (3, 5)), ()]
-    assert [document.notices_uri for document in found] == ["s3://bucket/notices/run/", None]

@@ -2,12 +2,17 @@
 
 from typing import Any
 
+from muster.contract.backend import Backend
+from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.cluster_parts import uses_cluster, uses_training_jobs
+from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Cluster
+from muster.contract.training.overrides import Override
 from muster.options.hyperpod.contract.cluster_rules import launch_name_problems
 from tests.support.full_specs import channel
+from tests.support.job_requests import plan_of
 from tests.support.refused_specs import refused_fields
 
 BASE: dict[str, Any] = {
@@ -206,3 +211,16 @@ def test_a_stack_gives_a_cluster_no_network_and_no_key_of_training_jobs() -> Non
     completed = StackDefaults.from_json(defaults.to_json(), "defaults").complete(parse_spec(BASE))
     assert completed.vpc_config is None
     assert completed.volume_kms_key_id is None
+
+
+def test_an_option_of_hyperpods_command_line_is_answered_with_its_name_here() -> None:
+    assert "instance_count, beside hyperpod" in problems(hyperpod={"node_count": 2})["hyperpod.node_count"]
+
+
+def test_the_run_document_names_the_ranks_on_clusters() -> None:
+    usual = {"image": "image", "trainer": "package:train", "replicas": 6}
+    hyperpod = Override(backend=Backend.HYPERPOD)
+    spec = Spec.model_validate({**usual, "overrides": {"1": hyperpod, "3-5": hyperpod}})
+    found = [RunDocument.of(plan_of(one)) for one in (spec, Spec.model_validate(usual))]
+    assert [document.cluster_ranks for document in found] == [((1, 1), (3, 5)), ()]
+    assert [document.notices_uri for document in found] == ["s3://bucket/notices/run/", None]
