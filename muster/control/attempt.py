@@ -30,13 +30,13 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
+from muster.control.attempt_end import announce_end, end_attempt
 from muster.control.aws.launcher_sessions import Launcher
 from muster.control.aws.task_tokens import TokenRequest, remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.documents import Seen
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
-from muster.control.outcome import announce_end, end_attempt
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
 

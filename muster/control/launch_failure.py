@@ -15,7 +15,7 @@ from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
 from muster.contract.run.attempt import Attempt, requested_type
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.record import Decision, Next, Record
-from muster.control.outcome import Outcome, end_attempt, for_workflow, mark_loss
+from muster.control.attempt_end import Outcome, end_attempt, for_workflow, mark_loss
 from muster.control.rerun_decision import REASON_MAX, Facts, give_up
 from muster.control.runtime import clock
 

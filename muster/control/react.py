@@ -29,10 +29,10 @@ from muster.contract.run.attempt import MESSAGE_MAX, Attempt, Transition, grante
 from muster.contract.run.record import Decision, Record
 from muster.contract.text import shortened
 from muster.control.active_run import ActiveReplica
+from muster.control.attempt_end import Outcome, end_attempt
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_end, note_launch, with_bill
 from muster.control.documents import Seen
-from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 

@@ -244,6 +244,23 @@ def test_a_round_that_the_others_have_applied_and_deleted_is_not_amended() -> No
     assert not world.store.exists(rendezvous_keys.commit(2, 1))
 
 
+def test_a_contribution_to_a_round_that_is_gone_before_its_sender_looks_leaves_no_trace() -> None:
+    setting = Setting(
+        rounds=8, snapshot_rounds=1, grace_seconds=0.5, codec="topk2-64", algorithm="sparse", front_end="diloco"
+    )
+    with played(setting) as world:
+        late = world.start(0)
+        for rank in (1, 2):
+            world.start(rank)
+        bring_before(world, late, f"create {rendezvous_keys.contribution(3, 0, 1)}")
+        go_on(world, lambda: world.store.exists(rendezvous_keys.commit(3)), holding=(late,))
+        reduced = of_round(rendezvous_keys.REDUCED, 3)
+        bring_before(world, late, f"read {rendezvous_keys.commit(3)}")
+        go_on(world, lambda: any(is_like(key, reduced) for key in world.store.deleted), holding=(late,))
+    assert late.error is None
+    assert world.seen["logged: fell-forward"]
+
+
 def test_corrupted_objects_reach_no_parameters() -> None:
     # A shard: every reader computes it anew. A contribution: the sender's values are left out by an amendment.
     kinds = {of_round(rendezvous_keys.REDUCED, 2): False, f"{rendezvous_keys.contributions_of(1)}00000002": True}

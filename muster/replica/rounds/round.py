@@ -23,7 +23,7 @@ from muster.replica.free_memory import give_back
 from muster.replica.parts.link import by_first, each, jointly
 from muster.replica.replica_errors import OtherStateError, RoundGoneError
 from muster.replica.rounds.agreement import agree
-from muster.replica.rounds.commit_store import read_commit
+from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, contribute, look, make_contribution
 from muster.replica.rounds.exchange import Exchange, Judge, LocalUpdate
 from muster.replica.rounds.reduction import reduced_mean
@@ -80,6 +80,7 @@ class Rounds:
 
         Raises:
             OtherStateError: the contribution starts from other parameters than the round's members.
+            RoundGoneError: its data was deleted before this process has read it.
             FencedError, StoppedError, RendezvousError, DivergedError
         """
         mine: Contribution | None = None
@@ -93,11 +94,13 @@ class Rounds:
             self._too_late(commit, update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
-        exchange = self._reduce(commit, mine)
-        if update.residual is not None and exchange.former is not None:
-            update.residual.hand_over(round_, exchange.former)
-        elif update.residual is not None and mine is not None:
-            update.residual.settle(round_, counts=exchange.took_part)
+        try:
+            exchange = self._reduce(commit, mine)
+        except RoundGoneError:
+            known = by_first(self.context.link, lambda: read_last_revision(self.context, round_))
+            self._settle(update, known or commit, mine)
+            raise
+        self._settle(update, exchange.commit, mine)
         if self.judge is not None:
             seconds = () if mine is None else mine.seconds
             by_first(self.context.link, partial(self.judge.judge_pace, self.seat.claim, self.seen.commits, seconds))
@@ -153,6 +156,16 @@ class Rounds:
         # Of a former process that counts, a rerun finds what that one has left.
         if update.residual is not None and commit.counted_claim(self.seat.rank) is None:
             update.residual.settle(commit.round, counts=False)
+
+    def _settle(self, update: LocalUpdate, commit: Commit, mine: Contribution | None) -> None:
+        """Leave the residual as what counts has left it: this process's contribution, a former one's, or none."""
+        if update.residual is None:
+            return
+        counted = commit.counted_claim(self.seat.rank)
+        if counted is not None and (mine is None or counted != mine.header.member.epoch):
+            update.residual.hand_over(commit.round, counted)
+        elif mine is not None:
+            update.residual.settle(commit.round, counts=counted is not None)
 
     def _agree(self, mine: Contribution, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""

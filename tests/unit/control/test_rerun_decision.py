@@ -14,8 +14,8 @@ from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
+from muster.control.attempt_end import Outcome, end_attempt
 from muster.control.cost_ceiling import reached_ceiling
-from muster.control.outcome import Outcome, end_attempt
 from muster.control.rerun_decision import Facts, can_do_without, decide_end, ends_within_hour, judge
 from tests.memory import Fault, server_error
 from tests.memory.harness import RUN, ControlHarness

@@ -16,8 +16,8 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.notices import EndNotice
 from muster.contract.run.record import Record, Wait
+from muster.control.attempt_end import Outcome, end_attempt
 from muster.control.jobs import Job
-from muster.control.outcome import Outcome, end_attempt
 from muster.control.runtime import clock
 from muster.control.runtime.time_budget import TimeBudget
 from muster.options.hyperpod.control.job_on_cluster import JobOnCluster, note_look

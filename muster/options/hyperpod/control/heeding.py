@@ -20,10 +20,10 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
+from muster.control.attempt_end import end_attempt
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch
 from muster.control.jobs import Job, Jobs
-from muster.control.outcome import end_attempt
 from muster.control.react import Reaction, reaction_to
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
