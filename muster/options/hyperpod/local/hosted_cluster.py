@@ -25,6 +25,7 @@ STREAMS = "SagemakerHyperPodTrainingJob"
 
 _log = logging.getLogger(__name__)
 _Entry = tuple[str, str, Mapping[str, object], str]
+_background: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
 
 class EventQueue:
@@ -73,11 +74,10 @@ class HostedCluster:
         )
         self._calls = ClusterCalls(account, settings, self._cluster.nodes, GROUP)
         self._clusters = settings.clusters
-        self._task: asyncio.Task[None] | None = None  # the loop does not keep it
 
     def start(self) -> Hosted:
         """Serve its Kubernetes API in the loop that runs."""
-        self._task = self._server.start()
+        _background.add(self._server.start())
         return Hosted(self._calls.operations, self._clusters, self._cluster.running)
 
     def _open_log(self, node: str) -> LogSink:
