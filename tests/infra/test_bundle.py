@@ -196,7 +196,7 @@ def test_the_replica_package_has_whatever_it_imports_and_whatever_trainers_impor
     used = {*re.findall(r"from (muster\.\w+) import", written), *shown}
     assert {"muster.huggingface", "muster.lightning", "muster.torch", "muster.torchft"} <= used
     # For the machine that starts runs, not for a replica.
-    assert used - {"muster.local", "muster.cdk", "muster.client", "muster.executor"} <= modules
+    assert used - {"muster.local", "muster.cdk", "muster.client", "muster.executor", "muster.recipes"} <= modules
     for name, text in inside.items():
         assert {module for module in imports(text) if module.startswith("muster.")} <= modules, name
 
