@@ -4,11 +4,13 @@
 |---|---|---|
 | claim | the newest claim of a rank holds it, and fences all processes before | `seat` |
 | contribute | if the round is open and the seat still held: one object with the pseudo-gradient | `contribution` |
-| wait | for all that the last commit expects; a quorum waits for a grace window at most | `quorum`, `grace` |
+| wait | for whom the last commit expects, and newer claims; a quorum for a grace window at most | `quorum`, `grace` |
 | agree | the first commit that is created (If-None-Match) names the members: all obey it | `agreement` |
 | reduce | members make their shards of the weighted mean, all read the others': the same bytes | `reduction` |
 | apply | the same outer step everywhere; members store a snapshot now and then | `replicated_state` |
 | next | who was left out catches up, and renews its claim: the round after expects it | `seat` |
+
+Left out is who was late, and whose former process counts: whoever gave data that could not be used stays expected.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Rounds:
         try:
             exchange = self.exchange(state.round + 1, replace(update, state=state.digest()))
         except RoundGoneError:
-            self._skip(state)
+            self._fall_forward(state)
         if exchange is not None:
             state.apply(exchange)
             if exchange.is_member:
@@ -91,7 +93,7 @@ class Rounds:
             mine = self._contribute(round_, update)
             commit = self._agree(mine, polling)
         else:
-            self._too_late(commit, update)
+            self._save_without_giving(commit, update)
         if None not in (commit.state, update.state) and commit.state != update.state:
             raise OtherStateError(round_, str(update.state), str(commit.state))
         try:
@@ -116,7 +118,7 @@ class Rounds:
         if commit is None:
             self._contribute(round_, update)
         else:
-            self._too_late(commit, update)
+            self._save_without_giving(commit, update)
 
     def committed(self, round_: int) -> Exchange | None:
         """The result of `round_` for a process that did not contribute; None while the round is not committed."""
@@ -129,14 +131,14 @@ class Rounds:
             try:
                 exchange = self.committed(state.round + 1)
             except RoundGoneError:
-                self._skip(state)
+                self._fall_forward(state)
                 continue
             if exchange is None:
                 return
             state.apply(exchange)
             state.complete_snapshot(exchange.commit)
 
-    def _skip(self, state: ReplicatedState) -> None:
+    def _fall_forward(self, state: ReplicatedState) -> None:
         state.skip()
         self.seen.remember(self.context, state.round)
 
@@ -151,7 +153,8 @@ class Rounds:
         contribute(self.context, mine)
         return mine
 
-    def _too_late(self, commit: Commit, update: LocalUpdate) -> None:
+    def _save_without_giving(self, commit: Commit, update: LocalUpdate) -> None:
+        """The round was decided before this process could contribute."""
         update.before_giving(all(each(self.context.link, lambda: is_usable(update.gradient))))
         # Of a former process that counts, a rerun finds what that one has left.
         if update.residual is not None and commit.counted_claim(self.seat.rank) is None:
