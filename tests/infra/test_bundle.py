@@ -50,7 +50,8 @@ def unpacked(local: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def house(folder: Path, local: Path) -> Path:
     """The folders of a package like Muster's, with little in them, and its dependencies, which are installed."""
-    files = ["__init__.py", "torch.py", "torchft.py", "contract/aws/types.csv", "contract/hyperpod/schema.json"]
+    files = ["__init__.py", "torch.py", "torchft.py", "contract/aws/types.csv", "options/__init__.py"]
+    files += ["options/hyperpod/__init__.py", "options/hyperpod/contract/schema.json"]
     files += ["control/react.py", "report/assets/page.html", "replica/entry/package_main.py"]
     for name in (*files, "replica/requirements.txt", "replica/kernel/kernel.c", "lambdas/plan.py"):
         file = folder / "muster" / name

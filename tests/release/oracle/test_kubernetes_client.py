@@ -34,7 +34,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
 
 def test_the_committed_schema_is_the_one_of_the_pinned_sdk() -> None:
     generator = Path(__file__).parent / "hyperpod_side" / "job_schema.py"
-    committed = ROOT / "muster" / "contract" / "hyperpod" / "job_schema.json"
+    committed = ROOT / "muster/options/hyperpod/contract/job_schema.json"
     made = subprocess.run([PYTHON, generator], capture_output=True, text=True, check=True, timeout=60).stdout
     assert made == committed.read_text(encoding="utf-8"), "run `make job-schema`"
 

@@ -1,5 +1,6 @@
 """The stack in the partitions aws-cn and aws-us-gov: deployed with the real CDK CLI, and one run from start to page."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform
 from muster.local import LocalCloud
 from tests.plugins.stack import ROOT
+from tests.support.page_data import data_in
 from tests.support.workshop import IMAGE, fast_settings, turn_to
 
 REGIONS = {"cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
@@ -59,7 +61,7 @@ def test_a_run_succeeds_with_events_logs_and_a_page_of_its_partition(run: Run, r
     assert list(run.logs())
     console = f"https://{region}.{CONSOLE_DOMAINS[REGIONS[region]]}/"
     assert run.console_url.startswith(f"{console}states/")
-    page = run.report().decode()
+    page = json.dumps(data_in(run.report().decode()))
     assert "first" in page
     assert console in page
     assert CONSOLE_DOMAINS["aws"] not in page
