@@ -74,6 +74,11 @@ class ServiceOffer:
     open: Callable[[Clients, FunctionEnvironment], JobService]
 
 
+def other_backends(spec: Spec) -> set[Backend]:
+    """The backends beside SageMaker's training jobs that ranks of `spec` use."""
+    return {part.spec.backend for part in parts_of(spec)} - {Backend.TRAINING_JOB}
+
+
 class Backends:
     """All services of a stack: the training jobs of its account and region, and those that options offer."""
 
@@ -144,8 +149,7 @@ class Backends:
 
     def beside_training(self, spec: Spec) -> list[JobService]:
         """The services other than SageMaker's training jobs that ranks of `spec` use."""
-        used = {part.spec.backend for part in parts_of(spec)} - {Backend.TRAINING_JOB}
-        return [self.service(backend) for backend in sorted(used)]
+        return [self.service(backend) for backend in sorted(other_backends(spec))]
 
     def every(self) -> list[Jobs]:
         """All services of the stack."""

@@ -14,6 +14,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.backends import other_backends
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
@@ -62,8 +63,10 @@ def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> b
         count("QuorumLost")
         plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
     stop_jobs(run, budget)
-    if run.backends.beside_training(run.plan.spec):
-        for service in service_events():
+    others = other_backends(run.plan.spec)
+    # Nearly all runs have training jobs alone: then no option is looked for.
+    for service in service_events() if others else ():
+        if service.backend in others:
             service.conclude(plane, run, budget)
     return True
 
