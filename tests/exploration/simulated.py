@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -69,6 +70,7 @@ class Folder:
 _swept = retention.Keeper._sweep
 
 
+@wraps(_swept)
 def _sweep(keeper: retention.Keeper, limit: int, places: range) -> None:
     """The sweep, and a look at what it has left."""
     world = current().process.world

@@ -4,6 +4,7 @@ A text that is not there exactly once is an error: a defect cannot silently stop
 """
 
 import importlib
+import inspect
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -47,10 +48,11 @@ class Defect:
 
     @property
     def target(self) -> FunctionType:
-        """The function, in this process."""
+        """The function, in this process: the one in the file, also where an exploration has wrapped it."""
         module = importlib.import_module(self.file.removesuffix(".py").replace("/", "."))
-        found = attrgetter(self.function)(module)
+        found = inspect.unwrap(attrgetter(self.function)(module))
         assert isinstance(found, FunctionType)
+        assert found.__code__.co_filename.endswith(self.file), f"{self.function} is not the one in {self.file}"
         return found
 
     @contextmanager

@@ -14,7 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_INSTALLED = (".venv", "node_modules")  # not held by git, and the same for every copy
+# Not held by git, and the same for every copy. A kernel of another source than the copy's is not loaded.
+_INSTALLED = (".venv", "node_modules", "muster/replica/kernel/kernel-*.so")
 _times = itertools.count(1)
 
 
@@ -128,9 +129,8 @@ def copied_tree() -> Iterator[Path]:
             if (ROOT / name).exists():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
-        for name in _INSTALLED:
-            if (ROOT / name).exists():
-                (copy / name).symlink_to(ROOT / name)
+        for path in itertools.chain.from_iterable(map(ROOT.glob, _INSTALLED)):
+            (copy / path.relative_to(ROOT)).symlink_to(path)
         yield copy
 
 
