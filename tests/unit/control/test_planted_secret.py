@@ -1,6 +1,7 @@
 """A secret in a refused spec is in none of the places that show the refusal. One is planted in each private field."""
 
 import io
+import itertools
 import json
 import re
 import sys
@@ -187,12 +188,13 @@ def test_neither_the_command_line_nor_the_inbox_shows_a_secret_of_a_refused_text
     row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spelled = {name: json.dumps(spec_with(fields)).replace("NaN", ".nan") for name, fields in MISTAKES.items()}
+    # All tell it by the same lines: each mistake meets one of them.
+    commands = itertools.cycle([["plan"], ["plan", "--json"], ["launch"]])
     for name, text in (*spelled.items(), *TEXTS.items()):
         with row(name) as harness:
             inbox(harness, text)
-            for arguments in (["plan"], ["plan", "--json"], ["launch"]):
-                shown = clean(command(monkeypatch, capfd, *arguments, text=text, folder=tmp_path))
-                assert "muster: The spec has " in shown
+            shown = clean(command(monkeypatch, capfd, *next(commands), text=text, folder=tmp_path))
+            assert "muster: The spec has " in shown
 
 
 @pytest.mark.parametrize("is_told", [True, False])

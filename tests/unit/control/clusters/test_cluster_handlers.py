@@ -1,7 +1,5 @@
 """The handlers of a stack with a cluster, as Lambda loads them."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +9,7 @@ from muster.contract.run.notices import NoticeKind
 from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, node_event
-from tests.support.handlers import ENVIRONMENT, Handler, loader
-from tests.support.source_patch import ROOT
+from tests.support.handlers import Handler, loader
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 PLAN = {"MUSTER_DEFAULTS": StackDefaults(clusters=(CLUSTER,)).to_json().decode(), "MUSTER_POD_ROLE_ARN": POD_ROLE}
@@ -47,34 +44,3 @@ def test_a_run_from_its_plan_to_its_end(harness: ControlHarness, load: Callable[
     assert look({}) == {"reaction": "dropped: there is no notice"}
     assert load("settle")({"run": RUN})["verdict"] == "succeeded"
     assert harness.cloud.kubernetes.associations == {}
-
-
-NOT_WITHOUT_CLUSTERS = {
-    *(f"muster.options.hyperpod.contract.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
-    *(
-        f"muster.options.hyperpod.control.{name}"
-        for name in ("api", "cluster_apis", "cluster_clients", "cluster_jobs", "heeding")
-    ),
-}
-
-
-# Prints what only some runs need of what each function brings: a cluster, or a recipe.
-IMPORTS = f"""
-import importlib, sys
-for name in ("plan", "attempt", "react", "stop", "settle", "sweep", "timer", "start"):
-    importlib.import_module("muster.lambdas." + name)
-    for found in sorted(sys.modules):
-        if found in {NOT_WITHOUT_CLUSTERS!r}:
-            print(name, found)
-        recipes = found.startswith("muster.options.recipes.contract.")
-        if found == "yaml" or recipes and not found.endswith("recipe_reference"):
-            print(name, found)
-"""
-
-
-def test_a_function_imports_nothing_for_clusters_and_recipes_before_a_run_has_one() -> None:
-    environment = {**ENVIRONMENT, "MUSTER_BUCKET": "bucket", "MUSTER_JOB_PREFIX": "muster", "MUSTER_BUS": "bus"}
-    environment |= {"AWS_DEFAULT_REGION": "us-east-1", "POWERTOOLS_SERVICE_NAME": "x", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", IMPORTS]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == ""

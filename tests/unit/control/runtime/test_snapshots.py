@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from bench.cold_import import ENVIRONMENT
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import imported
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.template import ROOT
 
 
 @pytest.fixture
@@ -102,21 +100,3 @@ def test_credentials_that_have_ended_since_are_replaced_before_the_first_call(
     fetch(function)
     [call] = [request for request in server.requests if request.key == "key"]
     assert "Credential=AKIA2/" in call.headers["authorization"]
-
-
-_PROGRAM = """
-import os, random, sys, types
-hooks = []
-runtime = sys.modules["snapshot_restore_py"] = types.ModuleType("snapshot_restore_py")
-runtime.register_after_restore = hooks.append
-import muster.lambdas.{name}
-print(random.seed in hooks, sum(getattr(hook, "__name__", "") == "drop_connections" for hook in hooks))
-"""
-
-
-def test_the_functions_with_snapshots_register_both() -> None:
-    for name in ("attempt", "react"):
-        environment = {**ENVIRONMENT, "AWS_LAMBDA_INITIALIZATION_TYPE": "snap-start"}
-        command = [sys.executable, "-c", _PROGRAM.format(name=name)]
-        outcome = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert outcome.stdout.split() == ["True", "1"], (name, outcome.stderr)
