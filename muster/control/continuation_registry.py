@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.run.continuation import Continuation, lineage_after, next_run
-from muster.contract.run.lineage import Lineage
-from muster.contract.run.plan import Plan
+from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import Result
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import DocumentStore

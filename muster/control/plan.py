@@ -26,7 +26,7 @@ from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 
 if TYPE_CHECKING:
-    from muster.contract.run.lineage import Lineage
+    from muster.contract.run.plan import Lineage
     from muster.control.backends import Backends
     from muster.control.spec_source import PreparedSpec
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.checked_program import Program
 from muster.client.checks.image_check import check_image
-from muster.client.checks.package_check import check_packages
-from muster.client.checks.rank_check import check_rank
+from muster.client.checks.package_check import check_packages, files_of
+from muster.client.checks.python_modules import Found, locate
 from muster.client.checks.script_check import check_script
 from muster.client.checks.trainer_check import check_trainer
 from muster.client.launch.source_archive import folder_problem
@@ -58,3 +59,20 @@ def read_checked(value: object) -> Spec:
         if error.more or not others:
             raise
         raise SpecError([*others, *error.problems]) from None
+
+
+_TELLS_APART = re.compile(r"rank|world_size|ShardedBy", re.IGNORECASE)
+
+
+def check_rank(program: Program, root: Path) -> list[str]:
+    """A remark on a trainer in whose source nothing is named like a rank, where nothing else differs by rank."""
+    if program.module is None or not program.are_alike:
+        return []
+    start = locate(root, program.module)
+    if not isinstance(start, Found):
+        return []
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in files_of(root, start.path))
+    if any(map(_TELLS_APART.search, texts)):
+        return []
+    remedy = "divide the data by context.rank and context.world_size"
+    return [f"{program.trainer} never reads its rank, so all replicas would train on the same data: {remedy}"]

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from muster.contract import names
 from muster.contract.document import StoredDocument
-from muster.contract.run.lineage import Lineage
-from muster.contract.run.plan import Plan
+from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.watched_end import rule_of_end
 from muster.contract.spec.spec import Spec

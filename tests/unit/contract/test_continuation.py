@@ -7,8 +7,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import lineage_after, next_run
 from muster.contract.run.execution_input import execution_input
 from muster.contract.run.job_request import training_job_request
-from muster.contract.run.lineage import Lineage
-from muster.contract.run.plan import Place, Plan
+from muster.contract.run.plan import Lineage, Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.spec_reader import parse_spec, parse_spec_text

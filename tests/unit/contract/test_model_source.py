@@ -6,10 +6,9 @@ import pytest
 
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.run.lineage import Lineage
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.model_lookup import EarlierRun, find_model, with_found_model
-from muster.contract.run.plan import Place, Plan
+from muster.contract.run.plan import Lineage, Place, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.session_tags import model_tag
 from muster.contract.spec.replica_access import ReplicaAccess

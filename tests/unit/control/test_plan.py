@@ -12,8 +12,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import DocumentError, RunNameTakenError, SpecError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.continuation import Continuation
-from muster.contract.run.lineage import Lineage
-from muster.contract.run.plan import Plan
+from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.stack_defaults import StackDefaults

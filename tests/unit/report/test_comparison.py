@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.sample_run import sample_run
 from muster.client.cli.comparison_text import comparison_lines
-from muster.contract.run.lineage import Lineage
+from muster.contract.run.plan import Lineage
 from muster.report.comparison import ComparedRun, Comparison, compare
 from muster.report.page_contents import PageInput, make_page
 from tests.support.sample_sweeps import sample_sweep
