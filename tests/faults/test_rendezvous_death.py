@@ -87,7 +87,10 @@ def test_a_process_that_is_superseded_while_it_waits_is_fenced(tmp_path: Path) -
     run = Run(tmp_path, replicas=2, min_participants=2)
     first = run.start(0)
     with all_ended([first]):
-        wait_until("the contribution of rank 0", (run.root / rendezvous_keys.contribution(1, 0, 1)).exists)
+        # It has looked at its claim once, and at whom the round still misses.
+        wait_until(
+            "rank 0 to wait", lambda: first.rendezvous is not None and first.rendezvous.statistics.progress.missing
+        )
         second = run.start(0, attempt=1)
         assert isinstance(first.join().error, FencedError)
         partner = run.start(1)
