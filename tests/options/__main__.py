@@ -25,7 +25,6 @@ TYPES = ("types", ("mypy",))
 UNIT_TESTS = ("unit tests", ("pytest", "-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider", "tests/unit"))
 DEMO = ("demo", ("examples.digits.demo",))
 _CACHE = ".mypy_cache"
-_LIBRARIES = "muster/replica/kernel/kernel-*.so"  # compiled for this machine, and not held by git
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,8 +61,6 @@ def _tree_without(options: Sequence[str]) -> Iterator[tuple[Path, set[str]]]:
     with copied_tree() as tree:
         if (ROOT / _CACHE).is_dir():
             shutil.copytree(ROOT / _CACHE, tree / _CACHE)
-        for library in ROOT.glob(_LIBRARIES):
-            shutil.copy(library, tree / library.relative_to(ROOT))
         yield tree, remove(tree, options)
 
 
