@@ -21,10 +21,19 @@ PATHS = (
         "/_ministack/lambda-code/x",
         "/_localstack/health",
         "/_aws/execute-api/a/b",
-        "/latest/meta-data/",
+        "/latest/meta-data/iam/security-credentials/",
         "/v2/_catalog",
+        "/v2/credentials/any",
     ),
-    *("/v4/abcdefgh", "/oauth2/token", "/login", "/graphql", "/restapis", "/clusters", "/_ministack/rds/iam-auth"),
+    *(
+        "/v4/abcdefgh",
+        "/oauth2/token",
+        "/oauth2/authorize",
+        "/us-east-1_abc/.well-known/jwks.json",
+        "/login",
+        "/logout",
+    ),
+    *("/logout", "/graphql", "/restapis", "/clusters", "/iceberg/v1/config", "/_ministack/rds/iam-auth"),
 )
 TARGETS = ("", "AmazonSSM.GetParameter", "SageMaker.CreateTrainingJob", "AWSStepFunctions.StartExecution")
 HOSTS = ("", "bucket.s3.localhost", "lambda.us-east-1.amazonaws.com", "x.execute-api.localhost")

@@ -1,4 +1,4 @@
-"""A client with the permissions of docs/running.md, and no others, can do everything that a client does."""
+"""A client with the permissions of `muster policy`, and no others, can do everything that a client does."""
 
 import itertools
 import json
@@ -9,6 +9,7 @@ import boto3
 import pytest
 
 from muster import DeadLetter, Muster, RunState
+from muster.client.aws.user_policy import user_policy
 from muster.client.client_errors import DeniedError
 from muster.contract.layout import RunLayout
 from muster.local.faults import CallError
@@ -19,42 +20,11 @@ from tests.support.deployed import Deployed
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, turn_to
 
-# docs/running.md: "Who may do what".
-READ = (
-    "rendezvous/*",
-    "queue/*",
-    "ended/*",
-    "source/*",
-    "control/*/rollup/*",
-    *(f"control/*/{name}.json" for name in ("result", "lineage", "continued_by")),
-    *("output/*/model/*", "output/*/model-*.json"),
-)
-PAGES = ("control/*/plan.json", "control/*/report.html")
 _names = itertools.count(1)
 
 
 def allow(actions: str, *resources: str) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": actions.split(), "Resource": list(resources)}
-
-
-def documented(stack: Deployed) -> list[dict[str, Any]]:
-    bucket, executions = (
-        f"arn:aws:s3:::{stack.bucket}",
-        f"{stack.machine.replace(':stateMachine:', ':execution:', 1)}:*",
-    )
-    logs = "arn:aws:logs:*:*:log-group:/aws/sagemaker/TrainingJobs"
-    jobs = f"arn:aws:sagemaker:*:*:training-job/{stack.prefix}-*"
-    return [
-        allow("cloudformation:DescribeStacks", "arn:aws:cloudformation:*:*:stack/Muster/*"),
-        allow("states:StartExecution states:ListExecutions", stack.machine),
-        allow("states:DescribeExecution states:StopExecution", executions),
-        allow("logs:FilterLogEvents", logs, f"{logs}:*"),
-        allow("sagemaker:ListTrainingJobs", "*"),
-        allow("sagemaker:ListTags sagemaker:StopTrainingJob", jobs),
-        allow("s3:ListBucket", bucket),
-        allow("s3:GetObject", *(f"{bucket}/{key}" for key in (*READ, *PAGES))),
-        allow("s3:PutObject", f"{bucket}/source/*"),
-    ]
 
 
 def for_operators(stack: Deployed) -> list[dict[str, Any]]:
@@ -71,7 +41,7 @@ def for_operators(stack: Deployed) -> list[dict[str, Any]]:
 @pytest.fixture
 def muster(stack: Deployed, monkeypatch: pytest.MonkeyPatch) -> Muster:
     turn_to(monkeypatch, stack.cloud)
-    key = Workshop(stack.cloud).access_key(documented(stack))
+    key = Workshop(stack.cloud).access_key(user_policy(Muster()._cloud.stack)["Statement"])
     return Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
 
 

@@ -19,11 +19,11 @@ from queue import SimpleQueue
 from xml.etree import ElementTree
 
 from tests.mutants.forked import run_tests
-from tests.mutants.table import FOLDER, Mutant
+from tests.mutants.table import Mutant
 from tests.suite.progress import state_of_the_tree
 from tests.support.source_patch import ROOT, copied_tree, function_in, patched
 
-TABLE = FOLDER / "matrix.tsv"
+TABLE = ROOT / "build" / "mutants" / "matrix.tsv"
 """The result: a mutant, how many tests kill it, and the quickest of them."""
 NAMED = 5
 """How many tests a row names."""

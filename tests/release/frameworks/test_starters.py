@@ -1,13 +1,13 @@
 """The trainers that `muster init` writes for frameworks train two rounds as they are."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from muster.client.starter.starter_files import TRAINING_FILE, Wish, starter_files
 from tests.support.contexts import context_of
-from tests.support.loading import loaded
 from tests.support.peers import Run
 
 LOOPS = {"rounds": 2, "steps_per_round": 2}
@@ -17,6 +17,7 @@ STEPS = {"max_steps": 4, "steps_per_round": 2}
 @pytest.mark.parametrize(
     ("framework", "kwargs"),
     [
+        ("numpy", LOOPS),
         ("pytorch", LOOPS),
         ("torchft", LOOPS),
         ("huggingface", STEPS),
@@ -28,9 +29,10 @@ def test_a_starter_trains(
 ) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    (tmp_path / TRAINING_FILE).write_text(starter_files(Wish(framework))[TRAINING_FILE])
+    starter: dict[str, Any] = {"__name__": "training"}
+    exec(starter_files(Wish(framework))[TRAINING_FILE], starter)  # noqa: S102 - our own
     context = context_of(Run(tmp_path / "run", replicas=1, min_participants=1))
-    loaded(tmp_path / TRAINING_FILE).train(context, **kwargs)
+    starter["train"](context, **kwargs)
     assert context.rendezvous.departure.training is not None
     assert context.rendezvous.departure.training.state.round == 2
     assert context.metrics.latest()["loss"] > 0

@@ -306,33 +306,6 @@ FAULTS: dict[str, Callable[[int], Fault]] = {
 }
 
 
-def test_conditional_writes_that_collide_are_tried_again(row: Row) -> None:
-    """S3 answers 409 where two conditional writes of one object meet: every write of the step meets another one."""
-    for name, step in STEPS.items():
-        if name == "start":  # which writes nothing
-            continue
-        with row(name, cap=step.cap) as harness:
-            given = step.before(harness)
-            conflict = AwsError("ConditionalRequestConflict", status=409)
-            collisions = Fault("PutObject", conflict, when=is_first_of_its_key(), count=None)
-            harness.cloud.calls.inject(collisions)
-            step.call(harness, given)
-            assert collisions.fired
-            step.holds(harness, given)
-            assert_roll_ups_are_current(harness)
-
-
-def is_first_of_its_key() -> Callable[[Call], bool]:
-    """Whether a call is the first one for its key."""
-    seen: set[str] = set()
-
-    def first(call: Call) -> bool:
-        key = call.parameters["Key"]
-        return not (key in seen or seen.add(key))
-
-    return first
-
-
 class OneByOne(Executor):
     """In place of threads: a function ends at a call that is the same every time, and nothing of it goes on."""
 

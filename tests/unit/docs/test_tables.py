@@ -14,28 +14,6 @@ from tests.mutants.table import mutants
 from tests.support.source_patch import ROOT
 from tests.support.torchx_options import OPTIONS
 
-# What differs from TorchX's former scheduler, and the test that shows it.
-DIFFERENCES = {
-    "the code": "test_a_workspace_becomes_the_source_or_is_refused",
-    "a script that is missing": "test_a_workspace_becomes_the_source_or_is_refused",
-    "a role with an empty entrypoint": "test_a_script_runs_as_it_did",
-    "a role with the entrypoint `python`": "test_a_script_runs_as_it_did",
-    "hyperparameters": "test_a_script_runs_as_it_did",
-    "variables of SageMaker's toolkit": "test_a_script_under_torchrun_has_the_toolkits_variables",
-    "arguments": "test_a_command_and_its_variables_reach_the_program_as_they_were_written",
-    "several instances": "test_torchrun_is_a_group_of_its_own_in_each_replica",
-    "`instance_count=0`": "test_the_former_count_of_instances_is_the_count_of_replicas",
-    "`checkpoint_s3_uri`": "test_a_checkpoint_prefix_is_exact_where_asked",
-    "`model_channel_name` without `model_uri`": "test_the_former_count_of_instances_is_the_count_of_replicas",
-    "a role by its name": "test_options_become_fields",
-    "`torchx status`": "test_a_replicas_end_is_told_alike_by_both",
-    "`torchx log`, `torchx list`": "test_an_application_is_run_and_told_by_torchxs_own_commands",
-    "a request that is scheduled twice": "test_launching_the_same_again_is_the_same_run_and_another_is_refused",
-    "`torchx run --dryrun --json` of the nightly": (
-        "test_options_are_told_and_read_and_a_dry_run_calls_nothing_and_leaves_nothing"
-    ),
-}
-
 
 @cache
 def functions_of(file: str) -> frozenset[str]:
@@ -75,12 +53,6 @@ def test_every_option_of_torchx_is_mapped_to_a_field_of_the_spec() -> None:
     assert [option for option, _, _ in rows] == OPTIONS
     # It steered TorchX's own output while it built an image.
     assert [option for option, field, _ in rows if field not in Spec.model_fields] == ["quiet"]
-
-
-def test_every_difference_from_torchx_s_scheduler_has_a_test() -> None:
-    assert [what for what, _, _ in table("torchx.md", "This is what differs:")] == list(DIFFERENCES)
-    files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert set(DIFFERENCES.values()) - {name for file in files for name in functions_of(file)} == set()
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
