@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from muster.control.admit import AdmitRequest, admit
+from muster.control.admit import admit
+from muster.control.aws.task_tokens import TokenRequest
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import imported, logger, metrics, read_event
+from muster.control.runtime.function import imported, logger, metrics
 
 _plane = ControlPlane.from_environment("s3", "stepfunctions")
 
@@ -17,7 +18,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, bool]:
     Raises:
         TokenNotSentError: it could not be reported.
     """
-    request = read_event(AdmitRequest, event)
+    request = TokenRequest.model_validate(event)
     logger.append_keys(run_id=request.run)
     try:
         admitted = admit(_plane, request)

@@ -6,7 +6,7 @@ from muster.contract.aws.metric_names import REPLICA_LAUNCHED
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.launcher_sessions import Launcher
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import count, imported, logger, metrics, read_environment, read_event
+from muster.control.runtime.function import count, imported, logger, metrics, read_environment
 from muster.control.runtime.function_settings import AttemptEnvironment
 
 _settings = read_environment(AttemptEnvironment)
@@ -22,7 +22,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, str]:
     Raises:
         TokenNotSentError: it could not be reported.
     """
-    request = read_event(AttemptRequest, event)
+    request = AttemptRequest.model_validate(event)
     logger.append_keys(run_id=request.run, rank=request.rank, attempt=request.attempt)
     try:
         replica = _plane.runs.require(request.run).replica(request.rank)

@@ -18,7 +18,7 @@ from muster.control.plan import Deployment, PlanRequest, make_plan
 from muster.control.replica_package import ReplicaPackage
 from muster.control.reporting.announcements import announce_refusal, announce_run_started
 from muster.control.runtime import clock
-from muster.control.runtime.function import count, imported, logger, metrics, read_environment, read_event
+from muster.control.runtime.function import count, imported, logger, metrics, read_environment
 from muster.control.runtime.function_settings import PlanEnvironment
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
@@ -49,7 +49,7 @@ def _launch(plan: Plan) -> dict[str, str | int]:
 @outages_named()
 def handler(event: dict[str, object], context: object) -> dict[str, object]:
     """The run and its ranks; for a spec that cannot be run, the error."""
-    request = read_event(PlanRequest, event)
+    request = PlanRequest.model_validate(event)
     logger.append_keys(run_id=request.execution_name)
     try:
         plan = make_plan(_plane.store, _deployment, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.control.backends import service_events
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JOB_EVENT, JobStateChange, react
-from muster.control.runtime.function import Context, imported, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, imported, logger, metrics, time_left
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
@@ -24,7 +24,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str]:
         for reaction in reactions:
             reaction.log()
         return {"reaction": "; ".join(reaction.what for reaction in reactions) or "dropped: nothing has changed"}
-    change = read_event(JobStateChange, event.get("detail"))
+    change = JobStateChange.model_validate(event.get("detail"))
     logger.append_keys(job=change.TrainingJobName)
     reaction = react(_plane, change)
     reaction.log()

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from muster.contract.names import RUN_MAX
 from muster.control.control_plane import ControlPlane
 from muster.control.reporting.execution_output import execution_output
-from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
 from muster.control.settle import finish_run
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
@@ -25,7 +25,7 @@ class SettleRequest(BaseModel):
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The output of the execution."""
-    request = read_event(SettleRequest, event)
+    request = SettleRequest.model_validate(event)
     logger.append_keys(run_id=request.run)
     run = _plane.runs.require(request.run)
     finished = finish_run(_plane, run, time_left(context))

@@ -7,7 +7,7 @@ from muster.control.aws.task_tokens import workflow_state
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.control_plane import ControlPlane
 from muster.control.launch_failure import LaunchFailure, give_up_replica
-from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
 from muster.control.stop import StopRequest, stop_run
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
@@ -18,14 +18,14 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 def handler(event: dict[str, object], context: Context) -> dict[str, str] | dict[str, str | int]:
     """Fence the run and stop its jobs; after the execution's end also verify that they have ended, and settle."""
     if "detail" in event:
-        ended = read_event(ExecutionEnded, event["detail"])
+        ended = ExecutionEnded.model_validate(event["detail"])
         logger.append_keys(run_id=ended.run)
         cleared = clear_up(_plane, _plane.runs.find(ended.run), ended, time_left(context))
         logger.info("cleared up" if cleared else "not a run of this stack", extra={"status": ended.status})
         return {"stop": "verified" if cleared else "nothing to stop"}
     if "attempt" in event:
-        return _give_up(read_event(LaunchFailure, event), context)
-    request = read_event(StopRequest, event)
+        return _give_up(LaunchFailure.model_validate(event), context)
+    request = StopRequest.model_validate(event)
     logger.append_keys(run_id=request.run)
     if not stop_run(_plane, request, _plane.allow(time_left(context))):
         logger.info("another call stops the run", extra={"reason": request.reason})

@@ -13,7 +13,6 @@ from muster.control.runtime.function import (
     logger,
     metrics,
     read_environment,
-    read_event,
     time_left,
 )
 from muster.control.runtime.function_settings import ExecutionsEnvironment
@@ -29,7 +28,7 @@ _executions = Executions(_plane.clients.stepfunctions, _settings.state_machine_a
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The result of the sweep. Where orphans are left, Lambda calls the function again."""
-    swept = sweep(_plane, _executions, read_event(SweepRequest, event), _plane.allow(time_left(context)))
+    swept = sweep(_plane, _executions, SweepRequest.model_validate(event), _plane.allow(time_left(context)))
     found = asdict(swept)
     (logger.warning if any(found.values()) else logger.info)("swept", extra=found)
     count("OrphanJobsStopped", len(swept.stopped))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import Context, count, imported, logger, metrics, read_event, time_left
+from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
 from muster.control.timer import Fired, TimerRequest, fire
 
 _plane = ControlPlane.from_environment("s3", "sagemaker")
@@ -13,7 +13,7 @@ _plane = ControlPlane.from_environment("s3", "sagemaker")
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     """The result. Lambda retries after an error."""
-    request = read_event(TimerRequest, event)
+    request = TimerRequest.model_validate(event)
     budget = _plane.allow(time_left(context))
     logger.append_keys(run_id=request.run)
     fired = fire(_plane.runs.find(request.run), request.timer, budget)

@@ -20,11 +20,12 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Cluster as StackCluster
 from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
+from muster.control.admit import admit
 from muster.control.attempt import AttemptRequest, Launch, attempt
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
 from muster.control.aws.launcher_sessions import Launcher
-from muster.control.aws.task_tokens import caught_error, workflow_state
+from muster.control.aws.task_tokens import TokenRequest, caught_error, workflow_state
 from muster.control.control_plane import ControlPlane
 from muster.control.plan import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
@@ -183,6 +184,15 @@ class ControlHarness:
         values = {"token": self.cloud.workflow.token(run), "entered_at": clock.now(), "retry": next(self._retries)}
         given = {"run": run, "rank": rank, "attempt": attempt, **values, **fields}
         return AttemptRequest.model_validate(given)
+
+    def admit(self, run: str = RUN, token: str | None = None, **fields: Any) -> bool:
+        """Call admit as the workflow does, with a fresh token unless it is given."""
+        values = {
+            "token": token or self.cloud.workflow.token(run),
+            "entered_at": clock.now(),
+            "retry": next(self._retries),
+        }
+        return admit(self.plane, TokenRequest.model_validate({"run": run, **values, **fields}))
 
     def arm(self, rank: int = 0, attempt: int = 1, run: str = RUN) -> Launch:
         """Call attempt as the workflow does."""

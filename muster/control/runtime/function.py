@@ -63,15 +63,6 @@ def read_environment(model: type[Model], environment: Mapping[str, str] = os.env
         raise ConfigurationError(message) from None
 
 
-def read_event(model: type[Model], event: object) -> Model:
-    """The function's event, within the limits of its model.
-
-    Raises:
-        ValidationError: it is not such an event.
-    """
-    return model.model_validate(event)
-
-
 def count(name: str, amount: int = 1) -> None:
     """Add to a CloudWatch metric of the namespace Muster."""
     metrics.add_metric(name=name, unit="Count", value=amount)

@@ -13,7 +13,6 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.result import Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_count, shard_of
-from muster.control.admit import AdmitRequest, admit
 from muster.control.settle import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.memory_client import client_of, muster_of, put
@@ -74,7 +73,7 @@ def test_a_queued_run_is_looked_at_with_three_calls() -> None:
     with ControlHarness(cap=3).installed() as harness:
         for name in ("first", "second"):
             harness.plan(name, replicas=2)
-            admit(harness.plane, AdmitRequest(run=name, token=harness.cloud.workflow.token(name)))
+            harness.admit(name)
         observer = Observer(client_of(harness.cloud), "second")
         assert calls(harness, observer.look) == {"DescribeExecution": 1, "ListObjectsV2": 1, "GetObject": 1}
         assert observer.look().behind == ("first",)

@@ -11,7 +11,6 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue, QueuedRun, QueueToken
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.admit import AdmitRequest, admit
 from muster.control.plan import make_plan
 from muster.control.runtime.parallel import PARALLEL
 from muster.control.stored_run_queue import RunQueue
@@ -169,12 +168,11 @@ def waits(harness: ControlHarness) -> None:
     """The run "first" is admitted; "second" has a plan, and has to wait."""
     for name in ("first", "second"):
         harness.plan(name, replicas=4)
-    assert admit(harness.plane, AdmitRequest(run="first", token=harness.cloud.workflow.token(), entered_at=ENTERED))
+    assert harness.admit("first")
 
 
-def ask(harness: ControlHarness, token: str, entered_at: str = "", retry: int = 0) -> None:
-    given = {"entered_at": entered_at} if entered_at else {}
-    assert not admit(harness.plane, AdmitRequest(run="second", token=token, retry=retry, **given))
+def ask(harness: ControlHarness, token: str, retry: int) -> None:
+    assert not harness.admit("second", token, entered_at=ENTERED, retry=retry)
 
 
 def admitted(harness: ControlHarness, *tokens: str) -> list[bool]:
@@ -187,18 +185,9 @@ def admitted(harness: ControlHarness, *tokens: str) -> list[bool]:
 def test_a_call_that_is_late_leaves_the_token_of_a_later_call(harness: ControlHarness) -> None:
     """The answer of the first call was lost while it ran, so the workflow called again, and waits for that call."""
     lost, awaited = harness.cloud.workflow.token(), harness.cloud.workflow.token()
-    ask(harness, awaited, ENTERED, 1)
-    ask(harness, lost, ENTERED, 0)
+    ask(harness, awaited, 1)
+    ask(harness, lost, 0)
     assert admitted(harness, lost, awaited) == [False, True]
-
-
-@pytest.mark.usefixtures("waits")
-def test_a_redriven_execution_of_an_older_definition_waits_with_its_own_token(harness: ControlHarness) -> None:
-    """Its definition does not say when its state was entered, so its last call counts."""
-    before, last = harness.cloud.workflow.token(), harness.cloud.workflow.token()
-    ask(harness, before, ENTERED)
-    ask(harness, last)
-    assert admitted(harness, last) == [True]
 
 
 # --- a deployment replaces all functions under runs that wait ---------------------------------------
@@ -215,8 +204,9 @@ def deployed(before: ControlHarness, cap: int | None = None) -> ControlHarness:
 
 def asked_again(harness: ControlHarness, run: str = RUN) -> bool:
     """The workflow asks, the first time or because its wait has timed out. Whether it goes on now."""
+    harness.cloud.clock.advance(1)
     token = harness.cloud.workflow.token(run)
-    admit(harness.plane, AdmitRequest(run=run, token=token))
+    harness.admit(run, token)
     return harness.output(token) == {}
 
 

@@ -19,7 +19,6 @@ from muster.contract.run.fence import FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.control.active_run import ActiveRun
-from muster.control.admit import AdmitRequest, admit
 from muster.control.clear_up import ExecutionEnded, UnfinishedError
 from muster.control.plan import PlanRequest, make_plan
 from tests.memory import AwsError, Fault, throttle
@@ -199,7 +198,7 @@ def test_a_continuation_that_a_user_started_after_the_cancel_is_left_alone(harne
 def test_a_run_that_is_cancelled_in_the_queue_is_stopped_and_launches_nothing(harness: ControlHarness) -> None:
     for name in ("first", RUN):
         harness.plan(name, replicas=2, **(CONTINUED if name == RUN else {}))
-        admit(harness.plane, AdmitRequest(run=name, token=harness.cloud.workflow.token(name)))
+        harness.admit(name)
     stop_and_clear(harness)
     assert_all_agree(harness, RunState.STOPPED)
     queue = Queue.from_json(found(harness.plane.store.get(QUEUE_KEY)).body, QUEUE_KEY)

@@ -15,10 +15,10 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from muster.control.admit import AdmitRequest
 from muster.control.attempt import AttemptRequest
 from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import TRIES
+from muster.control.aws.task_tokens import TokenRequest
 from muster.control.control_plane import ControlPlane
 from muster.control.plan import PlanRequest
 from muster.control.runtime.function import imported
@@ -98,7 +98,7 @@ def test_a_redriven_execution_of_a_run_that_was_cancelled_in_the_queue_ends_with
         load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit", "stop", "attempt", "settle")
     )
     other, event = harness.plan("other", replicas=4).plan, plan_event(harness)
-    admit({"run": other.run, "token": harness.cloud.workflow.token()})
+    admit({"run": other.run, "token": harness.cloud.workflow.token(), "entered_at": "2026-01-01T00:00:00Z"})
     assert plan(event) == {"accepted": True, "queued": True, "run": RUN}
     assert harness.emitted() == [], "a run that waits has not started"
     assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN)}) == {"admitted": False}
@@ -222,7 +222,7 @@ VERSIONS = Path(__file__).parent / "workflow_versions"
 """What the workflow and the functions of each version say to each other. Never regenerate a file: a running execution
 keeps its definition while the functions are replaced, and a rollback replaces them under newer definitions."""
 DEFINITION = Path(__file__).resolve().parents[3] / "statemachine" / "run.asl.json"
-REQUESTS = {"Plan": PlanRequest, "Admit": AdmitRequest, "Attempt": AttemptRequest, "Stop": StopRequest}
+REQUESTS = {"Plan": PlanRequest, "Admit": TokenRequest, "Attempt": AttemptRequest, "Stop": StopRequest}
 
 
 def paths(states: object) -> set[str]:

@@ -20,7 +20,6 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.spec.run_limits import Timer
-from muster.control.admit import AdmitRequest, admit
 from muster.control.attempt import Launch
 from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
@@ -157,12 +156,12 @@ def has_ended(harness: ControlHarness, _: None = None) -> None:
 def two_runs(harness: ControlHarness) -> str:
     """The first one is admitted; the token of the second, which waits."""
     tokens = [harness.cloud.workflow.token(harness.plan(name, replicas=2).plan.run) for name in ("first", "second")]
-    admit(harness.plane, AdmitRequest(run="first", token=tokens[0]))
+    harness.admit("first", tokens[0])
     return tokens[1]
 
 
 def join(harness: ControlHarness, token: str) -> object:
-    return admit(harness.plane, AdmitRequest(run="second", token=token))
+    return harness.admit("second", token)
 
 
 def second_waits(harness: ControlHarness, token: str) -> None:
@@ -441,7 +440,7 @@ def rerun_and_succeed(harness: ControlHarness, attempt: int, react: int, other: 
             cost_ceiling_usd=100.0,
             reruns={"infrastructure": {"max_reruns": 1, "delay_seconds": 100}},
         )
-        assert admit(harness.plane, AdmitRequest(run=RUN, token=harness.cloud.workflow.token(RUN)))
+        assert harness.admit()
     # The times of states are Step Functions'.
     requests = [harness.request(rank) for rank in range(2)]
     with ahead(attempt):

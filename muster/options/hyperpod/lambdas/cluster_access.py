@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.control.aws.clients import Clients
-from muster.control.runtime.function import imported, logger, read_event
+from muster.control.runtime.function import imported, logger
 from muster.options.hyperpod.control.cluster_access import AccessRequest, answered, opened, send
 
 _open = opened(Clients())
@@ -12,7 +12,7 @@ _open = opened(Clients())
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, object], context: object) -> dict[str, str]:
     """What CloudFormation was answered."""
-    request = read_event(AccessRequest, event)
+    request = AccessRequest.model_validate(event)
     answer = answered(request, _open)
     logger.info("answered", extra={"request": request.kind, "status": answer.Status, "reason": answer.Reason})
     send(request, answer)
