@@ -31,7 +31,6 @@ class State(TypedDict):
 
     Resource: NotRequired[str]
     TimeoutSeconds: NotRequired[int | str]
-    TimeoutSecondsPath: NotRequired[str]
     Retry: NotRequired[list[Retry]]
     ItemSelector: NotRequired[dict[str, object]]
     ItemProcessor: NotRequired[Machine]

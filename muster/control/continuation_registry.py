@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from muster.contract.errors import SpecError, StatedProblem
+from muster.contract.layout import RunLayout
 from muster.contract.run.continuation import Continuation, lineage_after, next_run
 from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import Result
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
-from muster.control.lineage_rounds import has_history
 
 
 def register_continuation(store: DocumentStore, spec: Spec, continuation: Continuation) -> Lineage:
@@ -39,7 +39,7 @@ def register_continuation(store: DocumentStore, spec: Spec, continuation: Contin
     if plan.spec.sweep != spec.sweep:
         statement = f"{parent} has other values in its sweep"
         raise _refused(statement, "write the same values, or leave resume_from out")
-    if not has_history(store, plan.shared_layout, result.committed_rounds or 0):
+    if not _has_history(store, plan.shared_layout, result.committed_rounds or 0):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
         raise _refused(statement, "leave resume_from out, to train from the beginning")
     registered = documents.name_continuation(continuation)
@@ -56,3 +56,8 @@ def _is_next(parent: Plan, result: Result, continuation: Continuation) -> bool:
 
 def _refused(statement: str, remedy: str) -> SpecError:
     return SpecError([StatedProblem("resume_from", statement, remedy)])
+
+
+def _has_history(store: DocumentStore, layout: RunLayout, rounds: int) -> bool:
+    """Whether the commits of round 1 and of round `rounds` are still stored: a continuation begins with both."""
+    return all(store.exists(layout.commit(round_)) for round_ in {1, rounds} - {0} if round_ <= rounds)

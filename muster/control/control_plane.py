@@ -15,8 +15,7 @@ from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.aws.store import DocumentStore
 from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
-from muster.control.runtime.after_restore import after_restore
-from muster.control.runtime.function import read_environment
+from muster.control.runtime.function import after_restore, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
 from muster.control.runtime.time_budget import TimeBudget
 

@@ -13,7 +13,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import Commit, last_round
 from muster.contract.run.failure_words import failure_words
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
@@ -26,7 +26,6 @@ from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import with_details
 from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.failed_logs import with_last_lines
-from muster.control.lineage_rounds import committed_rounds
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.runtime import clock
@@ -79,7 +78,8 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     # The replicas of a sweep have rounds and models of their own, which their manifests name.
     apart = run.plan.spec.trains_apart
-    rounds = 0 if apart else committed_rounds(run.documents.store, run.plan.shared_layout)
+    commits = run.plan.shared_layout.commit
+    rounds = 0 if apart else last_round(lambda round_: run.documents.store.exists(commits(round_)))
     last = last_commit(run, rounds)
     replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))
     replicas = with_last_lines(run, replicas, budget)

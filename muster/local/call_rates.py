@@ -50,7 +50,6 @@ DEFAULT_RATES = tuple(
         ("states", "DescribeStateMachine", 5, 200, _STATES),
         ("states", "SendTaskSuccess", 500, 3000, _STATES),
         ("states", "SendTaskFailure", 500, 3000, _STATES),
-        ("states", "SendTaskHeartbeat", 500, 3000, _STATES),
         ("logs", "FilterLogEvents", 5, 5, _LOGS),
         ("logs", "GetLogEvents", 10, 10, _LOGS),
         ("logs", "DescribeLogStreams", 5, 5, _LOGS),

@@ -24,7 +24,7 @@ from tests.simulation.kernel import Activity, Kernel
 
 _FIELDS = {
     "Task": {
-        *("Resource", "Parameters", "TimeoutSeconds", "TimeoutSecondsPath"),
+        *("Resource", "Parameters", "TimeoutSeconds"),
         *("Retry", "Catch", "ResultPath", "OutputPath", "Arguments", "Output"),
     },
     "Map": {"ItemsPath", "ItemSelector", "MaxConcurrency", "Label", "ItemProcessor", "ResultPath", "Catch"},
@@ -267,10 +267,6 @@ class Interpreter:
                 else Failed(answer.error or "", answer.cause or ""),
             )
         seconds = flow.rendered(state.get("TimeoutSeconds"), flow.data, context=context)
-        if "TimeoutSecondsPath" in state:
-            seconds = _at(state["TimeoutSecondsPath"], flow.data, {})
-            if not isinstance(seconds, int) or seconds <= 0:
-                raise StateError(_RUNTIME, f"{state['TimeoutSecondsPath']} is {seconds!r}")
         if seconds is not None:
             self._kernel.after(seconds, lambda: end(None, Failed("States.Timeout", "")))
         self._host.begin(resource.removesuffix(_TOKEN), parameters, flow.name, answered)

@@ -142,13 +142,13 @@ MANIFEST = {"checkpoint_s3_bucket": "s3://bucket/final", "round": 7, "checksum":
 )
 def test_a_manifest_names_a_checkpoint_or_cannot_be_read(body: bytes) -> None:
     try:
-        checkpoint, own, problem = parse_manifest(body, "uri")
+        found = parse_manifest(body, "uri")
     except ManifestError as error:
         refused(error)
     else:
-        assert checkpoint.startswith("s3://")
-        assert own is None or len(own.metrics) <= 32
-        assert problem is None or len(problem) < 1_000
+        assert found.checkpoint_uri.startswith("s3://")
+        assert len(found.metrics) <= 32
+        assert found.problem is None or len(found.problem) < 1_000
 
 
 def tar_of(**files: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from muster.control.manifest.manifest_errors import ManifestError, ManifestProblem
-from muster.control.manifest.manifest_search import ResolvedManifest, resolve_manifest
-from muster.control.manifest.search_limits import Limits
+from muster.control.manifest.manifest_content import ResolvedManifest
+from muster.control.manifest.manifest_errors import Limits, ManifestError, ManifestProblem
+from muster.control.manifest.manifest_search import resolve_manifest
 
 __all__ = ["Limits", "ManifestError", "ManifestProblem", "ResolvedManifest", "resolve_manifest"]

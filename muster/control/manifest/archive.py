@@ -14,8 +14,14 @@ import tarfile
 import zlib
 from typing import NoReturn, Protocol
 
-from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
-from muster.control.manifest.search_limits import KIB, Limits, check
+from muster.control.manifest.manifest_errors import (
+    KIB,
+    BeyondLimitsError,
+    Limits,
+    ManifestError,
+    ManifestProblem,
+    check,
+)
 from muster.control.runtime.time_budget import TimeBudget
 
 MANIFEST = "manifest.json"

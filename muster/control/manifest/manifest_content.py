@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import NoReturn
 
 from pydantic import ValidationError
 
@@ -20,16 +21,37 @@ URI_MAX = 1024  # SageMaker: an S3Uri has at most 1,024 characters
 _OURS = {"round", "checksum"}
 
 
-class ParsedManifest(NamedTuple):
-    """A manifest's content: `own` is None where another trainer wrote it; `problem` says what is left out, and why."""
+# The bucket of a checkpoint that stays with AWS: customer-escrow-{account}-smtj-{id}.
+_PLATFORMS = {"-smtj-": "training-job", "-hp-": "hyperpod"}
+
+
+@dataclass(frozen=True)
+class ResolvedManifest:
+    """A job's manifest. `round` and `checksum` are None where another trainer wrote it.
+
+    `problem` says what of it is left out, and why.
+    """
 
     checkpoint_uri: str
-    own: Manifest | None
+    round: int | None
+    checksum: str | None
+    metrics: dict[str, float]
+    source_uri: str
     problem: str | None = None
+    ended: str = ""
+
+    @property
+    def platform(self) -> str | None:
+        """On which platform the checkpoint was trained, where its place says so."""
+        for text in split_s3_uri(self.checkpoint_uri):
+            found = [platform for mark, platform in _PLATFORMS.items() if mark in text]
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
 
 
-def parse_manifest(body: bytes, uri: str) -> ParsedManifest:
-    """The checkpoint's URI and, for Muster's own, the whole manifest. A byte order mark is allowed.
+def parse_manifest(body: bytes, uri: str) -> ResolvedManifest:
+    """The content of the object at `uri`. A byte order mark is allowed.
 
     Metrics beyond the bounds of a commit's are left out: the result of a run holds those of all replicas.
 
@@ -41,16 +63,20 @@ def parse_manifest(body: bytes, uri: str) -> ParsedManifest:
         _refuse(uri, f"a JSON object with {CHECKPOINT} is expected, found {_show(value)}")
     checkpoint = _checkpoint_uri(value.get(CHECKPOINT), uri)
     if not _OURS & value.keys():
-        return ParsedManifest(checkpoint, None)
+        return ResolvedManifest(checkpoint, None, None, {}, uri)
+
+    def resolved(own: Manifest, problem: str | None = None) -> ResolvedManifest:
+        return ResolvedManifest(checkpoint, own.round, own.checksum, own.metrics, uri, problem, own.ended)
+
     try:
-        return ParsedManifest(checkpoint, Manifest.from_json(text, uri))
+        return resolved(Manifest.from_json(text, uri))
     except NewerDocumentError as error:
         _refuse(uri, error.detail)
     except DocumentError as error:
         problem = error.detail
     without = {name: value[name] for name in Manifest.model_fields if name in value and name != "metrics"}
     try:
-        return ParsedManifest(checkpoint, Manifest(**without), f"{uri}: its metrics are left out: {problem}")
+        return resolved(Manifest(**without), f"{uri}: its metrics are left out: {problem}")
     except ValidationError:
         _refuse(uri, problem)
 

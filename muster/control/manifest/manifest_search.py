@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from muster.contract.layout import split_s3_uri
 from muster.control.manifest.archive import manifest_member
-from muster.control.manifest.manifest_content import parse_manifest
-from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
+from muster.control.manifest.manifest_content import ResolvedManifest, parse_manifest
+from muster.control.manifest.manifest_errors import KIB, BeyondLimitsError, Limits, ManifestError, ManifestProblem
 from muster.control.manifest.object_stream import ObjectSource
-from muster.control.manifest.search_limits import KIB, Limits
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
@@ -28,34 +27,6 @@ _MODEL_ARCHIVE = "output/model.tar.gz"
 # Output without compression, and that of serverless jobs; a model without compression; HyperPod.
 _PLAIN = ("output/output/manifest.json", "output/model/manifest.json", "manifest.json")
 _PLACES = (_ARCHIVE, _MODEL_ARCHIVE, *_PLAIN)
-
-# The bucket of a checkpoint that stays with AWS: customer-escrow-{account}-smtj-{id}.
-_PLATFORMS = {"-smtj-": "training-job", "-hp-": "hyperpod"}
-
-
-@dataclass(frozen=True)
-class ResolvedManifest:
-    """A job's manifest. `round` and `checksum` are None where another trainer wrote it.
-
-    `problem` says what of it is left out, and why.
-    """
-
-    checkpoint_uri: str
-    round: int | None
-    checksum: str | None
-    metrics: dict[str, float]
-    source_uri: str
-    problem: str | None = None
-    ended: str = ""
-
-    @property
-    def platform(self) -> str | None:
-        """On which platform the checkpoint was trained, where its place says so."""
-        for text in split_s3_uri(self.checkpoint_uri):
-            found = [platform for mark, platform in _PLATFORMS.items() if mark in text]
-            if found:
-                return found[0] if len(found) == 1 else None
-        return None
 
 
 def resolve_manifest(
@@ -91,7 +62,7 @@ def resolve_manifest(
                 continue
             body = _plain(source, limits) if name in _PLAIN else _packed(source, within, budget, name)
         if body is not None:
-            return _resolved(body, source.uri)
+            return parse_manifest(body, source.uri)
         empty = empty or source.uri
     if empty is not None:
         raise ManifestError(ManifestProblem.ABSENT, empty, "the archive has no manifest.json at its root")
@@ -113,12 +84,3 @@ def _packed(source: ObjectSource, limits: Limits, budget: TimeBudget, name: str)
         if name == _ARCHIVE:
             raise
         return None
-
-
-def _resolved(body: bytes, uri: str) -> ResolvedManifest:
-    checkpoint, manifest, problem = parse_manifest(body, uri)
-    if manifest is None:
-        return ResolvedManifest(checkpoint, None, None, {}, uri)
-    return ResolvedManifest(
-        checkpoint, manifest.round, manifest.checksum, manifest.metrics, uri, problem, manifest.ended
-    )

@@ -12,8 +12,14 @@ from urllib3.exceptions import HTTPError
 from muster.contract.aws.ranged_reads import object_size
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, error_message, http_status
-from muster.control.manifest.manifest_errors import BeyondLimitsError, ManifestError, ManifestProblem
-from muster.control.manifest.search_limits import MIB, Limits, check
+from muster.control.manifest.manifest_errors import (
+    MIB,
+    BeyondLimitsError,
+    Limits,
+    ManifestError,
+    ManifestProblem,
+    check,
+)
 from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:

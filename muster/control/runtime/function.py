@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import random
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics, single_metric
@@ -15,13 +16,17 @@ from pydantic import BaseModel, ValidationError
 
 from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
-from muster.control.runtime.after_restore import after_restore
 from muster.control.runtime.time_budget import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
 
 # The share of a function's time that is reserved for writing its result: 45 seconds of Lambda's 900.
 _RESERVE = 0.05
+# Of a function that Lambda resumes from snapshots (SnapStart). A snapshot is taken after the import, before the first
+# event: it holds nothing of a run, no connection of a call and no session of another role. botocore compares the end of
+# the credentials in it with the clock before it signs a request. Lambda has the module in its own runtimes.
+_INITIALIZATION, _FROM_SNAPSHOTS = "AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start"
+_HOOKS = "snapshot_restore_py"
 
 
 class Context(Protocol):
@@ -47,6 +52,16 @@ def imported() -> None:
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
+
+
+def after_restore(action: Callable[[], object]) -> None:
+    """Call `action` in each process that is resumed, before its first event; does nothing without snapshots.
+
+    Raises:
+        ModuleNotFoundError: snapshots are taken, and the runtime has no hooks: the version must not be published.
+    """
+    if os.environ.get(_INITIALIZATION) == _FROM_SNAPSHOTS:
+        importlib.import_module(_HOOKS).register_after_restore(action)
 
 
 def read_environment(model: type[Model], environment: Mapping[str, str] = os.environ) -> Model:

@@ -43,7 +43,6 @@ class TaskTokens:
         stepfunctions._stop_execution = self._waking(stepfunctions._stop_execution)
         stepfunctions._send_task_success = self._checked(stepfunctions._send_task_success)
         stepfunctions._send_task_failure = self._checked(stepfunctions._send_task_failure)
-        stepfunctions._send_task_heartbeat = self._checked(stepfunctions._send_task_heartbeat)
 
     def _noting_execution(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(execute)

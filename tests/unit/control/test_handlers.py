@@ -37,6 +37,8 @@ Load: TypeAlias = Callable[..., Handler]
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
+START = "2026-01-01T00:00:00Z"
+
 
 @pytest.fixture
 def load(harness: ControlHarness, monkeypatch: pytest.MonkeyPatch) -> Load:
@@ -98,15 +100,15 @@ def test_a_redriven_execution_of_a_run_that_was_cancelled_in_the_queue_ends_with
         load(name, MUSTER_MAX_CONCURRENT_REPLICAS="4") for name in ("plan", "admit", "stop", "attempt", "settle")
     )
     other, event = harness.plan("other", replicas=4).plan, plan_event(harness)
-    admit({"run": other.run, "token": harness.cloud.workflow.token(), "entered_at": "2026-01-01T00:00:00Z"})
+    admit({"run": other.run, "token": harness.cloud.workflow.token(), "entered_at": START})
     assert plan(event) == {"accepted": True, "queued": True, "run": RUN}
     assert harness.emitted() == [], "a run that waits has not started"
-    assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN)}) == {"admitted": False}
+    assert admit({"run": RUN, "token": harness.cloud.workflow.token(RUN), "entered_at": START}) == {"admitted": False}
     ended = cut_off(harness, "ABORTED")
     assert stop({"detail": ended.model_dump(mode="json", by_alias=True)}) == {"stop": "verified"}
     # The redrive repeats the wait, and continues from there.
     token = harness.cloud.workflow.token()
-    admit({"run": RUN, "token": token})
+    admit({"run": RUN, "token": token, "entered_at": START})
     assert harness.output(token) == {}
     assert not plan(event)["queued"]
     assert attempt({**attempt_event(harness), "token": harness.cloud.workflow.token()}) == {

@@ -22,7 +22,6 @@ from muster.contract.training.clusters import Cluster
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.policy import Arns, Target, allow
-from muster.options.hyperpod.infra.kubernetes_rules import Rules
 
 RESOURCE_TYPE = "Custom::MusterClusterAccess"
 # CloudFormation waits this long for an answer, not an hour: the function answers within its own time-out.
@@ -40,12 +39,16 @@ ACCESS_ROW = FunctionRow(
 """The function behind the custom resource. Nothing else calls it."""
 
 
+Rule = Mapping[str, Sequence[str]]
+"""What is allowed in the namespaces of a cluster, as a Role of Kubernetes has it."""
+
+
 @dataclass(frozen=True)
 class CalledBy:
     """A function that calls clusters, and what it may do there."""
 
     function: lambda_.Function
-    rules: Rules
+    rules: Sequence[Rule]
 
 
 class ClusterAccess(Construct):
@@ -68,7 +71,7 @@ class ClusterAccess(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         namespaces = sorted(cluster.namespaces)
-        rules = {name: [rule.document for rule in caller.rules] for name, caller in sorted(callers.items())}
+        rules = {name: list(caller.rules) for name, caller in sorted(callers.items())}
         mark = digest([namespaces, rules])[:_DIGEST_LENGTH]
         admin = self._admin_entry(cluster, maker)
         objects = CustomResource(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 from aws_cdk import Stack
 from aws_cdk import aws_events as events
@@ -20,9 +20,9 @@ from muster.infra.functions.triggers import TriggerContext
 from muster.infra.policy import Arns, Target, allow, pass_role, read
 from muster.infra.settings.stack_settings import StackSettings
 from muster.infra.stack_option import Grant, Notices, StackOption
-from muster.options.hyperpod.infra.cluster_access import CalledBy, make_cluster_access
+from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL
+from muster.options.hyperpod.infra.cluster_access import CalledBy, Rule, make_cluster_access
 from muster.options.hyperpod.infra.cluster_table import network_of
-from muster.options.hyperpod.infra.kubernetes_rules import cluster_jobs, pods, service_accounts
 from muster.options.hyperpod.infra.notices_queue import NoticesQueue
 from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
 
@@ -45,12 +45,20 @@ _TAKE_PODS_RIGHTS = (
     allow(Target.POD_ASSOCIATIONS, "eks:DescribePodIdentityAssociation", "eks:DeletePodIdentityAssociation"),
 )
 
-_LOOK_AFTER = (cluster_jobs("delete", "get", "list"), pods("list"))
-_CLEAR_UP = (*_LOOK_AFTER, service_accounts("delete", "get"))
+
+def _may(group: str, resource: str, *verbs: str) -> Rule:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+_cluster_jobs, _service_accounts = partial(_may, GROUP, PLURAL), partial(_may, "", "serviceaccounts")
+_pods = partial(_may, "", "pods")
+"""All pods of the namespace: Kubernetes cannot name those of some jobs."""
+_LOOK_AFTER = (_cluster_jobs("delete", "get", "list"), _pods("list"))
+_CLEAR_UP = (*_LOOK_AFTER, _service_accounts("delete", "get"))
 _RULES = {
-    "plan": (cluster_jobs("list"), service_accounts("create", "get")),
+    "plan": (_cluster_jobs("list"), _service_accounts("create", "get")),
     # A job that is not found is told from a cluster without its kind of jobs by a list.
-    "attempt": (cluster_jobs("create", "delete", "get", "list"), pods("list")),
+    "attempt": (_cluster_jobs("create", "delete", "get", "list"), _pods("list")),
     **dict.fromkeys(("react", "look", "timer"), _LOOK_AFTER),
     **dict.fromkeys(("settle", "stop", "sweep"), _CLEAR_UP),
 }

@@ -70,10 +70,7 @@ class EmbeddedCluster:
     def _follow(self) -> None:
         """Pass every change on to the controllers that it concerns."""
         while True:
-            event = self._watch.next()
-            if event is None:  # its backlog was too long: begin again with all objects
-                self._watch = self._store.watch()
-                continue
+            event = self._watch.get()
             try:
                 self._dispatch(event)
             except Exception:

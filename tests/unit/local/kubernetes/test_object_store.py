@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS
 from muster.options.hyperpod.local.kubernetes.objects.metadata import parse_labels
 from muster.options.hyperpod.local.kubernetes.objects.object_store import DeleteOptions, ObjectStore
 from muster.options.hyperpod.local.kubernetes.objects.status_errors import StatusError
-from muster.options.hyperpod.local.kubernetes.objects.watching import ObjectWatch
+from muster.options.hyperpod.local.kubernetes.objects.watching import WatchEvent
 from muster.options.hyperpod.local.kubernetes.schema.schemas import schema_of
 from tests.support.kubernetes_api import job
 
@@ -49,9 +50,10 @@ def refusal(call: Any, *arguments: Any, **options: Any) -> StatusError:
     return caught.value
 
 
-def seen(watch: ObjectWatch) -> list[tuple[str, str]]:
+def seen(watch: SimpleQueue[WatchEvent]) -> list[tuple[str, str]]:
     events = []
-    while event := watch.next(0):
+    while not watch.empty():
+        event = watch.get()
         events.append((event.type, event.object["metadata"]["name"]))
     return events
 
@@ -111,30 +113,6 @@ def test_a_watch_begins_with_what_is_there_and_sees_what_follows(store: ObjectSt
     store.delete(JOBS, "before", "team")
     kinds = [("ADDED", "train"), ("ADDED", "other"), ("MODIFIED", "train"), ("DELETED", "before")]
     assert seen(watch) == [("ADDED", "default"), ("ADDED", "before"), *kinds]
-
-
-def test_a_watch_wakes_its_reader_in_another_thread(store: ObjectStore) -> None:
-    watch = store.watch()
-    assert seen(watch) == [("ADDED", "default")]
-    found = []
-    reader = threading.Thread(target=lambda: found.append(watch.next(10)))
-    reader.start()
-    store.create(JOBS, job(), "team")
-    reader.join(10)
-    assert [event.type for event in found if event] == ["ADDED"]
-    waits = threading.Thread(target=lambda: found.append(watch.next()))
-    waits.start()
-    watch.close()
-    waits.join(10)
-    assert found[-1] is None
-
-
-def test_a_reader_that_is_too_slow_is_cut_off(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.options.hyperpod.local.kubernetes.objects.watching._BACKLOG_MAX", 3)
-    watch = store.watch()
-    for index in range(5):
-        store.create(JOBS, job(f"job-{index}"), "team")
-    assert watch.closed
 
 
 def test_dependents_are_deleted_with_their_owner_and_a_running_pod_has_time_to_end(store: ObjectStore) -> None:

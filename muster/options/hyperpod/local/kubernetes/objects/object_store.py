@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
 from typing import Any
 
 from muster.options.hyperpod.local.kubernetes.kinds.served_resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
@@ -30,7 +31,7 @@ from muster.options.hyperpod.local.kubernetes.objects.status_errors import (
     not_found,
     not_served,
 )
-from muster.options.hyperpod.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, ObjectWatch, WatchEvent
+from muster.options.hyperpod.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, WatchEvent
 from muster.options.hyperpod.local.kubernetes.schema.schemas import completed, schema_of
 
 FIRST_VERSION = 1_000
@@ -75,7 +76,7 @@ class ObjectStore:
         self._objects: dict[Key, Document] = {}
         self._namespaces: set[str] = set()
         self._version = FIRST_VERSION
-        self._watches: set[ObjectWatch] = set()
+        self._watches: list[SimpleQueue[WatchEvent]] = []
 
     def now(self) -> datetime:
         """The cluster's time."""
@@ -210,13 +211,13 @@ class ObjectStore:
             self._follow(uid)
             return answer, False
 
-    def watch(self) -> ObjectWatch:
-        """Follow the changes of all resources. The objects that are there come first, as ADDED."""
+    def watch(self) -> SimpleQueue[WatchEvent]:
+        """The changes of all resources from now on. The objects that are there come first, as ADDED."""
         with self._lock:
-            watch = ObjectWatch(self._unwatch)
+            watch: SimpleQueue[WatchEvent] = SimpleQueue()
             for key, document in self._objects.items():
-                watch.push(WatchEvent(ADDED, document, key[0]))
-            self._watches.add(watch)
+                watch.put(WatchEvent(ADDED, document, key[0]))
+            self._watches.append(watch)
             return watch
 
     # -- rules of a creation --
@@ -309,12 +310,8 @@ class ObjectStore:
         self._announce(WatchEvent(kind, new, key[0]))
 
     def _announce(self, event: WatchEvent) -> None:
-        for watch in list(self._watches):
-            watch.push(event)
-
-    def _unwatch(self, watch: ObjectWatch) -> None:
-        with self._lock:
-            self._watches.discard(watch)
+        for watch in self._watches:
+            watch.put(event)
 
 
 def _owner(document: Document) -> str | None:
