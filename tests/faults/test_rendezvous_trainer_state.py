@@ -151,19 +151,6 @@ def test_the_state_that_counts_outlives_later_processes_of_its_round(tmp_path: P
     assert Checkpoints(tmp_path, "trainer", contributor=Claimed(5, 1)).load(5) == (5, b"counts")
 
 
-def test_states_that_an_earlier_version_saved_are_read_and_then_replaced(tmp_path: Path) -> None:
-    for earlier in ("trainer-00000001.ckpt", "trainer-0.ckpt"):
-        folder = tmp_path / earlier
-        saved(folder, [1])
-        (folder / "muster-trainer-0.ckpt").rename(folder / earlier)
-        checkpoints = Checkpoints(folder, "trainer")
-        assert checkpoints.load(1) == (1, state_of(1)), earlier
-        for round_ in (2, 3, 4):
-            checkpoints.save(round_, state_of(round_))
-        left = sorted(path.name for path in folder.iterdir())
-        assert left == [f"muster-trainer-{slot}.ckpt" for slot in range(KEPT)], earlier
-
-
 def test_the_users_own_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     own = {f"{kind}-{number}.ckpt": b"the user's %d" % number for kind in KINDS for number in (0, 1, 100, 20_000_000)}
     own |= {"trainer.tmp": b"unfinished", "residual.tmp": b"unfinished"}

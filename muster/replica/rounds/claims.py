@@ -82,29 +82,14 @@ def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int
             return Claim(rank, attempt, incarnation, epoch + 1, loads)
 
 
-def renew_claim(store: Store, run: str, claim: Claim) -> Claim:
+def succeed_claim(store: Store, run: str, claim: Claim, finish: Finish | None = None) -> Claim:
     """Claim the rank again for the same process: the others, which trained without it, then wait for it again.
 
-    Raises:
-        FencedError: another process has claimed the rank since.
-    """
-    return _succeed(store, run, claim, None)
-
-
-def give_up_claim(store: Store, run: str, claim: Claim, finish: Finish) -> Claim:
-    """Give the rank up, because this process has finished: the others no longer wait for it.
-
-    Returns:
-        The claim with which it does so.
+    With a `finish` it gives the rank up, because it has finished: the others no longer wait for it.
 
     Raises:
         FencedError: another process has claimed the rank since.
     """
-    return _succeed(store, run, claim, finish)
-
-
-def _succeed(store: Store, run: str, claim: Claim, finish: Finish | None) -> Claim:
-    """The claim after `claim`, by the same process."""
     nonce = uuid.uuid4().hex
     document = ClaimDocument(
         run=run, rank=claim.rank, attempt=claim.attempt, incarnation=claim.incarnation, nonce=nonce, finish=finish

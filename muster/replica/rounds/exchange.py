@@ -87,14 +87,6 @@ class Exchange:
         return not self.commit.void and any(map(self._is_own, self.commit.members))
 
     @property
-    def former(self) -> int | None:
-        """The claim of the former process of this rank whose contribution the mean has in it; None if it has none.
-
-        It may also be the claim of a newer process: this one is then superseded, and gives no more.
-        """
-        return None if self.took_part else self.commit.counted_claim(self.rank)
-
-    @property
     def left_out(self) -> bool:
         """Whether the round was decided without this process: it was late, or a former process of its rank counts."""
         has_given = self.epoch is not None

@@ -6,7 +6,7 @@ from functools import partial
 
 from muster.contract.run.commit import Finish
 from muster.replica.replica_errors import HistoryGoneError
-from muster.replica.rounds.claims import Claim, claim_rank, give_up_claim, renew_claim, shared_claim
+from muster.replica.rounds.claims import Claim, claim_rank, shared_claim, succeed_claim
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
@@ -64,7 +64,7 @@ class Seat:
         """
         context, old = self._context, self.claim
         # The epoch makes the name new: a renewal has a later one than the claim before.
-        renewed = partial(renew_claim, context.store, context.run, old)
+        renewed = partial(succeed_claim, context.store, context.run, old)
         self.claim = shared_claim(context.board, context.group, str(old.epoch + 1), renewed)
 
     def give_up(self, finish: Finish) -> None:
@@ -73,7 +73,7 @@ class Seat:
         Raises:
             FencedError: another process has claimed the rank since.
         """
-        self.given_up = give_up_claim(self._context.store, self._context.run, self.claim, finish)
+        self.given_up = succeed_claim(self._context.store, self._context.run, self.claim, finish)
 
 
 def _claimed(context: RoundContext, rank: int, attempt: int) -> Claim:

@@ -5,8 +5,7 @@ restarts. So the files are few and their names are fixed: `muster-<kind>-0.ckpt`
 one state: one line of JSON (round, claim, bytes, sha256), then the state. A new state replaces the oldest one. The
 checksum is in the file itself, so a copy that is damaged or mixed is noticed, and the state before it is used.
 
-The user's own files lie in the same folder. Earlier versions named their states `<kind>-<number>.ckpt`, as a user may
-too, so a file of such a name is only a state if it begins with the line of JSON.
+The user's own files lie in the same folder, under other names.
 
 | kind | state | when |
 |---|---|---|
@@ -28,7 +27,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -120,7 +118,6 @@ class Checkpoints:
         self._slots = [folder / f"muster-{kind}-{slot}.ckpt" for slot in range(kept)]
         # Outside of the slots' names, so that it is no state, and always the same one.
         self._unfinished = folder / f"muster-{kind}.tmp"
-        self._earlier_name = re.compile(rf"{kind}-\d+\.ckpt")
 
     def is_due(self, round_: int, *, is_small: bool) -> bool:
         """Whether a state is saved in this round: a large one in the first round and in every `every`-th."""
@@ -177,15 +174,7 @@ class Checkpoints:
 
     def _held(self) -> dict[Path, State]:
         """The state in each file, as its header says; of the round _DAMAGED where it cannot be read."""
-        if not self._folder.is_dir():
-            return {}
-        held = {}
-        for path in sorted(self._folder.iterdir()):
-            if path in self._slots:
-                held[path] = state_of(path)
-            elif self._earlier_name.fullmatch(path.name) and (header := _header(path)) is not None:
-                held[path] = header.round, header.epoch
-        return held
+        return {path: state_of(path) for path in self._slots if path.exists()}
 
 
 def _paths(held: dict[Path, State], states: Collection[State]) -> list[Path]:

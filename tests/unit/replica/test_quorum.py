@@ -20,9 +20,8 @@ from muster.replica.rounds.claims import (
     Holder,
     check_claim,
     claim_rank,
-    give_up_claim,
     newer_holder,
-    renew_claim,
+    succeed_claim,
 )
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
@@ -280,7 +279,7 @@ def test_incarnations_count_within_an_attempt_and_epochs_over_all(store: Store) 
         with pytest.raises(FencedError, match="superseded"):
             check_claim(store, claim)
         with pytest.raises(FencedError):
-            renew_claim(store, RUN, claim)
+            succeed_claim(store, RUN, claim)
 
 
 def test_a_claim_whose_answer_was_lost_is_recognised(tmp_path: Path) -> None:
@@ -295,13 +294,13 @@ def test_a_claim_whose_answer_was_lost_is_recognised(tmp_path: Path) -> None:
 
     held = claim_rank(losing(), RUN, 0, 1)
     assert held == Claim(0, 1, 1, 1)
-    assert renew_claim(losing(), RUN, held).epoch == 2
+    assert succeed_claim(losing(), RUN, held).epoch == 2
 
 
 def test_a_rank_that_is_given_up_has_no_holder_until_it_is_claimed_again(store: Store) -> None:
     claim = claim_rank(store, RUN, 3, 1)
     assert newer_holder(store, 3, 1) is None
-    give_up_claim(store, RUN, claim, finish_of(3))
+    succeed_claim(store, RUN, claim, finish_of(3))
     assert newer_holder(store, 3, 0) == newer_holder(store, 3, 1) == Holder(2, finish_of(3))
     with pytest.raises(FencedError):
         check_claim(store, claim)
@@ -309,7 +308,7 @@ def test_a_rank_that_is_given_up_has_no_holder_until_it_is_claimed_again(store: 
     assert (again.incarnation, again.epoch) == (2, 3)
     assert newer_holder(store, 3, 1) == Holder(3, None)
     with pytest.raises(FencedError):
-        give_up_claim(store, RUN, claim, finish_of(3))
+        succeed_claim(store, RUN, claim, finish_of(3))
 
 
 def test_a_claim_that_cannot_be_read_and_a_finish_of_another_rank_fence_and_finish_nothing(store: Store) -> None:
@@ -318,7 +317,7 @@ def test_a_claim_that_cannot_be_read_and_a_finish_of_another_rank_fence_and_fini
     with pytest.raises(RendezvousError, match=r"claims/00003/000001\.json"):
         claim_rank(store, RUN, 3, 1)
     claim = claim_rank(store, RUN, 2, 1)
-    give_up_claim(store, RUN, claim, finish_of(1))
+    succeed_claim(store, RUN, claim, finish_of(1))
     assert newer_holder(store, 2, 1) == Holder(2, None)
 
 
