@@ -8,9 +8,8 @@ from typing import Any
 
 from muster.local.faults import KubernetesError
 from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
-from muster.options.hyperpod.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
+from muster.options.hyperpod.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, Attributes, User
 from muster.options.hyperpod.local.kubernetes.server.application import KubernetesApi
-from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo
 
 JOBS = "/apis/sagemaker.amazonaws.com/v1/namespaces/team/hyperpodpytorchjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -26,10 +25,10 @@ USERS = {
 class Unobserved:
     """Counts nothing, and has no faults."""
 
-    def count(self, info: RequestInfo, user: User) -> None:
+    def count(self, info: Attributes, user: User) -> None:
         """Nothing."""
 
-    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
+    def take_fault(self, info: Attributes, user: User) -> KubernetesError | None:
         """None."""
         _ = info, user
         return None

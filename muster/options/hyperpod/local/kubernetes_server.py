@@ -15,9 +15,8 @@ from muster.local.service.fault_book import FaultBook
 from muster.options.hyperpod.local.eks import embedded_clusters
 from muster.options.hyperpod.local.eks.pod_identities import PodIdentities
 from muster.options.hyperpod.local.kubernetes.cluster import KubernetesCluster
-from muster.options.hyperpod.local.kubernetes.rights.users import User
+from muster.options.hyperpod.local.kubernetes.rights.users import Attributes, User
 from muster.options.hyperpod.local.kubernetes.server.application import VERSION
-from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo
 
 if TYPE_CHECKING:
     from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
@@ -32,23 +31,21 @@ class _Observer:
     faults: FaultBook
     calls: CallLog
 
-    def count(self, info: RequestInfo, user: User) -> None:
-        what = info.attributes.full_resource if info.is_resource else info.path
+    def count(self, info: Attributes, user: User) -> None:
+        what = info.path or info.full_resource
         self.calls.add(Call(SERVICE, f"{info.verb} {what}"), _caller(user))
 
-    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
-        asked = info.attributes
-
+    def take_fault(self, info: Attributes, user: User) -> KubernetesError | None:
         def matches(fault: KubernetesError) -> bool:
             pairs = (
                 (self.cluster, fault.cluster),
                 (info.verb, fault.verb),
-                (asked.full_resource, fault.resource),
-                (asked.namespace, fault.namespace),
-                (asked.name, fault.name),
+                (info.full_resource, fault.resource),
+                (info.namespace, fault.namespace),
+                (info.name, fault.name),
                 (_caller(user), fault.caller),
             )
-            return info.is_resource and all(fnmatchcase(value, pattern) for value, pattern in pairs)
+            return not info.path and all(fnmatchcase(value, pattern) for value, pattern in pairs)
 
         return self.faults.take(KubernetesError, matches)
 

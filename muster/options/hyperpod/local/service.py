@@ -31,7 +31,7 @@ def _adapt(account: Account) -> None:
 
 
 async def _rights(request: EndpointRequest, call: Call, account: Account) -> Sequence[Right]:
-    from muster.options.hyperpod.local.eks.passed_roles import rights_to_pass  # noqa: PLC0415
+    from muster.options.hyperpod.local.eks.pod_identities import rights_to_pass  # noqa: PLC0415
 
     return await rights_to_pass(request, call, account)
 

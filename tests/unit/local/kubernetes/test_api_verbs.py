@@ -11,8 +11,7 @@ from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS
 from muster.options.hyperpod.local.kubernetes.kinds.served_resources import PODS as PODS_KIND
 from muster.options.hyperpod.local.kubernetes.kinds.served_resources import RESOURCES
 from muster.options.hyperpod.local.kubernetes.objects.resource import Resource
-from muster.options.hyperpod.local.kubernetes.rights.users import User
-from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo
+from muster.options.hyperpod.local.kubernetes.rights.users import Attributes, User
 from tests.support.kubernetes_api import JOBS, PODS, ApiClient, Unobserved, job, pod
 
 
@@ -163,10 +162,10 @@ class OneFault(Unobserved):
         self.fault = fault
         self.counted: list[str] = []
 
-    def count(self, info: RequestInfo, user: User) -> None:
+    def count(self, info: Attributes, user: User) -> None:
         self.counted.append(f"{user.name} {info.verb} {info.resource}")
 
-    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
+    def take_fault(self, info: Attributes, user: User) -> KubernetesError | None:
         return self.fault
 
 

@@ -47,6 +47,7 @@ class Attributes:
     name: str = ""
     path: str = ""
     """Of a request for no resource; then all others but the verb are empty."""
+    version: str = ""
 
     @property
     def full_resource(self) -> str:

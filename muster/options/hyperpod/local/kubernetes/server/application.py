@@ -23,9 +23,9 @@ from muster.options.hyperpod.local.kubernetes.objects.status_errors import (
     unauthorized,
 )
 from muster.options.hyperpod.local.kubernetes.rights.authorizer import Authorizer, review
-from muster.options.hyperpod.local.kubernetes.rights.users import ANONYMOUS, User, refusal
+from muster.options.hyperpod.local.kubernetes.rights.users import ANONYMOUS, Attributes, User, refusal
 from muster.options.hyperpod.local.kubernetes.server import bodies
-from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo, request_info
+from muster.options.hyperpod.local.kubernetes.server.request_info import request_info
 from muster.options.hyperpod.local.kubernetes.server.verbs import ApiAnswer, ApiRequest, Verbs
 
 _log = logging.getLogger("muster.options.hyperpod.local.kubernetes")
@@ -38,10 +38,10 @@ Authenticate = Callable[[str], User | None]
 class CallObserver(Protocol):
     """What the embedded cloud knows of calls: it counts them, and decides about faults."""
 
-    def count(self, info: RequestInfo, user: User) -> None:
+    def count(self, info: Attributes, user: User) -> None:
         """Count a request."""
 
-    def take_fault(self, info: RequestInfo, user: User) -> KubernetesError | None:
+    def take_fault(self, info: Attributes, user: User) -> KubernetesError | None:
         """The fault for a request, if any."""
 
 
@@ -106,10 +106,10 @@ class KubernetesApi:
             raise unauthorized()
         return user
 
-    def _answer(self, incoming: _Incoming, info: RequestInfo, user: User, body: bytes) -> ApiAnswer:
-        if not self._authorizer.allows(user, info.attributes):
-            raise refusal(user, info.attributes)
-        if not info.is_resource:
+    def _answer(self, incoming: _Incoming, info: Attributes, user: User, body: bytes) -> ApiAnswer:
+        if not self._authorizer.allows(user, info):
+            raise refusal(user, info)
+        if info.path:
             return ApiAnswer(self._about(incoming))
         if (info.group, info.resource) == (_REVIEWS, _REVIEW):
             if incoming.method != "POST":
@@ -120,7 +120,7 @@ class KubernetesApi:
         if resource is None:
             if info.group == JOBS.group:  # the operator has no other
                 raise no_such_path()
-            what = info.attributes.full_resource
+            what = info.full_resource
             raise not_served(what)
         return self._verbs.answer(resource, ApiRequest(info, incoming.query, incoming.headers, user, body))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 from muster.options.hyperpod.local.kubernetes.rights.users import Attributes
@@ -13,34 +12,12 @@ _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
 
-@dataclass(frozen=True)
-class RequestInfo:
-    """A request, taken apart as a kube-apiserver does it."""
-
-    verb: str
-    path: str
-    is_resource: bool = False
-    group: str = ""
-    version: str = ""
-    namespace: str = ""
-    resource: str = ""
-    subresource: str = ""
-    name: str = ""
-
-    @property
-    def attributes(self) -> Attributes:
-        """What an authorizer sees."""
-        if not self.is_resource:
-            return Attributes(self.verb, path=self.path)
-        return Attributes(self.verb, self.group, self.resource, self.subresource, self.namespace, self.name)
-
-
-def request_info(method: str, raw_path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Take a request apart."""
+def request_info(method: str, raw_path: str, query: Mapping[str, str]) -> Attributes:
+    """Take a request apart as a kube-apiserver does it."""
     parts = [unquote(part) for part in raw_path.split("/") if part]
     group_parts = _group_and_version(parts)
     if group_parts is None:
-        return RequestInfo(method.lower(), raw_path)
+        return Attributes(method.lower(), path=raw_path)
     group, version, rest = group_parts
     namespace, rest = _namespace_of(rest)
     resource, name, *more = (*rest, "", "")
@@ -50,7 +27,7 @@ def request_info(method: str, raw_path: str, query: Mapping[str, str]) -> Reques
             verb = "watch" if query.get("watch") in _TRUE else "list"
         elif verb == "delete":
             verb = "deletecollection"
-    return RequestInfo(verb, raw_path, True, group, version, namespace, resource, "/".join(filter(None, more)), name)
+    return Attributes(verb, group, resource, "/".join(filter(None, more)), namespace, name, version=version)
 
 
 def _group_and_version(parts: list[str]) -> tuple[str, str, list[str]] | None:

@@ -23,10 +23,9 @@ from muster.options.hyperpod.local.kubernetes.objects.status_errors import (
     not_served,
 )
 from muster.options.hyperpod.local.kubernetes.rights.authorizer import Authorizer
-from muster.options.hyperpod.local.kubernetes.rights.users import User
+from muster.options.hyperpod.local.kubernetes.rights.users import Attributes, User
 from muster.options.hyperpod.local.kubernetes.schema.schemas import completed
 from muster.options.hyperpod.local.kubernetes.server import bodies
-from muster.options.hyperpod.local.kubernetes.server.request_info import RequestInfo
 
 _KNOWN: Mapping[str, frozenset[str]] = {
     "get": frozenset(),
@@ -47,7 +46,7 @@ _TOO_OLD = (
 class ApiRequest:
     """A request for a resource."""
 
-    info: RequestInfo
+    info: Attributes
     query: Mapping[str, str]
     headers: Mapping[str, str]
     user: User
@@ -87,7 +86,7 @@ class Verbs:
                 raise no_such_path()
         known = _KNOWN.get(info.verb)
         if known is None or info.subresource or (resource.read_only and info.verb not in ("get", "list")):
-            what = f"{info.verb} of {info.attributes.full_resource}"
+            what = f"{info.verb} of {info.full_resource}"
             raise not_served(what)
         for name, value in request.query.items():
             if name not in known and value:
