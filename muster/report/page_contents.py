@@ -16,15 +16,14 @@ from muster.contract.run.run_cost import instance_seconds, usd_so_far
 from muster.contract.spec.cluster_parts import uses_cluster
 from muster.contract.spec.private_values import without_values
 from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
-from muster.contract.spec.sweep_values import values_of
 from muster.contract.text import shortened
-from muster.contract.timestamps import Timestamp, seconds_between
+from muster.contract.timestamps import Timestamp
 from muster.report.links import console_links, object_link, with_clusters
 from muster.report.page_model import Links, Page, ReplicaView, RoundsView
 from muster.report.read_back import read_back_facts
 from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
-from muster.report.words import RunFacts, cluster_facts, facts, problems, verdict
+from muster.report.words import cluster_facts, facts, problems, verdict
 
 # What many replicas wrote would be most of the page: the result holds it in full.
 _REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
@@ -71,27 +70,7 @@ def make_page(run: PageInput) -> Page:
         started_at=plan.created_at,
         ended_at=run.ended_at,
         facts=(
-            *facts(
-                replicas,
-                run.rounds,
-                RunFacts(
-                    seconds=seconds_between(plan.created_at, until),
-                    deadline_seconds=plan.spec.deadline_seconds,
-                    ceiling_usd=plan.spec.cost_ceiling_usd,
-                    parent=plan.lineage.parent if plan.lineage else None,
-                    continued_by=run.continued_by,
-                    model=run.model,
-                    model_problem=run.model_problem,
-                    findings=run.findings,
-                    now=timestamps.parse(run.made_at) if run.state == "running" else None,
-                    has_ended=run.ended_at is not None,
-                    region=plan.region,
-                    sweep=tuple(values_of(plan.spec.sweep, 0)),
-                    trains_apart=plan.spec.trains_apart,
-                    recipe=None if plan.spec.recipe is None else plan.spec.recipe.shown,
-                    recipe_of_each=plan.spec.recipe is not None and plan.spec.recipe.ranks is not None,
-                ),
-            ),
+            *facts(run, replicas),
             *cluster_facts(replicas, _instance_seconds(replicas, plan, until)),
             *read_back_facts(replicas, plan.spec.prices, timestamps.parse(run.made_at)),
         ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,18 +11,17 @@ from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
-from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.training_pace import end_of, has_stalled
-from muster.contract.spec.recipe_reference import RunRecipe
-from muster.contract.spec.sweep_values import short_names
+from muster.contract.spec.sweep_values import short_names, values_of
 from muster.contract.text import shortened
-from muster.contract.timestamps import parse
+from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
 from muster.report.fact import Fact
 from muster.report.figures import dollars
 
 if TYPE_CHECKING:
+    from muster.report.page_contents import PageInput
     from muster.report.page_model import ReplicaView, RoundsView
 
 _NAMED_MAX = 3  # replicas in a sentence
@@ -40,31 +38,6 @@ _OPENINGS = {
     "failed": "The run failed",
     "stopped": "The run was stopped",
 }
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """The facts of a run itself, apart from its replicas and rounds."""
-
-    seconds: float
-    deadline_seconds: int | None
-    ceiling_usd: float | None
-    parent: str | None
-    continued_by: str | None
-    model: ModelResult | None = None
-    model_problem: str | None = None
-    findings: Sequence[Finding] = ()
-    now: datetime | None = None
-    """The time now, while the run is in progress."""
-    has_ended: bool = False
-    region: str | None = None
-    sweep: Sequence[str] = ()
-    """The names of the values that differ."""
-    recipe: RunRecipe | None = None
-    recipe_of_each: bool = False
-    """Whether each rank has a recipe of its own."""
-    trains_apart: bool = False
-    """Whether each replica has rounds of its own."""
 
 
 def verdict(
@@ -161,31 +134,28 @@ def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
     return Counter(str(attempt.failure_class or "unknown") for attempt in ended)
 
 
-def facts(
-    replicas: Sequence[ReplicaView],
-    rounds: RoundsView,
-    run: RunFacts,
-) -> Iterator[Fact]:
-    """The summary, in the order of the page."""
+def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
+    """The summary, in the order of the page; `replicas` as they are shown there."""
+    spec, rounds, until = run.plan.spec, run.rounds, run.ended_at or run.made_at
     states = Counter(replica.state for replica in replicas)
     yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
     of = "" if rounds.expected is None else f" of {rounds.expected}"
-    if run.recipe is not None:
-        each = "; one for each rank" if run.recipe_of_each else ""
-        note = f"family {run.recipe.family}, digest {run.recipe.digest[:_DIGEST_SHOWN]}{each}"
-        yield Fact(label="Recipe", value=run.recipe.name, note=note)
-    if run.sweep:
-        names = list(short_names(run.sweep).values())
+    if spec.recipe is not None:
+        recipe, each = spec.recipe.shown, "" if spec.recipe.ranks is None else "; one for each rank"
+        note = f"family {recipe.family}, digest {recipe.digest[:_DIGEST_SHOWN]}{each}"
+        yield Fact(label="Recipe", value=recipe.name, note=note)
+    if spec.sweep:
+        names = list(short_names(tuple(values_of(spec.sweep, 0))).values())
         more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
         yield Fact(label="Sweep", value=f"{', '.join(names[:_NAMED_MAX])}{more}", note="by rank")
-    if run.trains_apart or not run.sweep:
-        note = "of the replica that is furthest" if run.trains_apart else "committed"
+    if spec.trains_apart or not spec.sweep:
+        note = "of the replica that is furthest" if spec.trains_apart else "committed"
         yield Fact(label="Rounds", value=f"{rounds.total}{of}", note=note)
-    limit = "" if run.deadline_seconds is None else f"of at most {duration(run.deadline_seconds)}"
-    yield Fact(label="Time", value=duration(run.seconds), note=limit)
-    yield from _speed(rounds, run.now)
+    limit = "" if spec.deadline_seconds is None else f"of at most {duration(spec.deadline_seconds)}"
+    yield Fact(label="Time", value=duration(seconds_between(run.plan.created_at, until)), note=limit)
+    yield from _speed(rounds, parse(run.made_at) if run.state == "running" else None)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
-    yield _cost(replicas, run)
+    yield _cost(run, replicas)
     yield from _rates(rounds)
     for finding in run.findings[-_NAMED_MAX:]:
         yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)
@@ -193,8 +163,8 @@ def facts(
         yield Fact(label="Model", value=bytes_text(run.model.bytes), note=f"{model_text(run.model)}; {run.model.uri}")
     elif run.model_problem is not None:
         yield Fact(label="Model", value="none", note=run.model_problem)
-    if run.parent:
-        yield Fact(label="Continues", value=run.parent)
+    if run.plan.lineage is not None:
+        yield Fact(label="Continues", value=run.plan.lineage.parent)
     if run.continued_by:
         yield Fact(label="Continued by", value=run.continued_by)
 
@@ -222,16 +192,17 @@ def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:
             yield Fact(label="Time left", value=left, note=f"until about {end:%Y-%m-%d %H:%M} UTC, at this pace")
 
 
-def _cost(replicas: Sequence[ReplicaView], run: RunFacts) -> Fact:
+def _cost(run: PageInput, replicas: Sequence[ReplicaView]) -> Fact:
     costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
     unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
     without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
     unknown = sum(usd not in {None, 0.0} and attempt.instance_type is None for attempt, usd in costs)
     bound = f"; {unknown} at the dearest of its types, until SageMaker names the chosen one" if unknown else ""
-    prices = SHIPPED_PRICES.origin(run.region)
-    ceiling = "" if run.ceiling_usd is None else f"; no reruns after {dollars(run.ceiling_usd)}"
+    prices = SHIPPED_PRICES.origin(run.plan.region)
+    most = run.plan.spec.cost_ceiling_usd
+    ceiling = "" if most is None else f"; no reruns after {dollars(most)}"
     return Fact(
-        label="Cost" if run.has_ended else "Cost so far",
+        label="Cost so far" if run.ended_at is None else "Cost",
         value=f"≤ {dollars(sum(usd for _, usd in costs if usd is not None))}",
         note=f"instances, {prices}{bound}{without}{ceiling}",
     )

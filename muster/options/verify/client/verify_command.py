@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,48 +65,30 @@ def verify(
 
 def _collect(verifier: Verifier, checks: list[Check], *, quiet: bool) -> bool:
     """Make every check and print it, unless `quiet`; whether Ctrl-C ended them. What was started is cleaned up."""
+    from rich.console import Console  # noqa: PLC0415
+
     from muster.options.verify.client.check_outcomes import check_lines  # noqa: PLC0415
 
-    with _Spinner() as spinner:
+    # On standard error, if that is a terminal; it makes room for lines on standard output.
+    with Console(stderr=True).status("") as doing:
+
+        def announce(what: str) -> None:
+            doing.update(f"{what} …")
 
         def add(check: Check) -> None:
             checks.append(check)
             if not quiet:
-                spinner.print(check_lines(check))
+                doing.stop()
+                print_lines(check_lines(check))
+                sys.stdout.flush()
+                doing.start()
 
         try:
-            for check in verifier.checks(spinner.announce):
+            for check in verifier.checks(announce):
                 add(check)
         except KeyboardInterrupt:
             after_interrupt()
-            for check in verifier.clean_up(spinner.announce):
+            for check in verifier.clean_up(announce):
                 add(check)
             return True
     return False
-
-
-class _Spinner:
-    """What is being done, on standard error if that is a terminal; it makes room for lines on standard output."""
-
-    def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415
-
-        self._status = Console(stderr=True).status("")
-
-    def __enter__(self) -> Self:
-        self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def announce(self, doing: str) -> None:
-        """Show what is being done."""
-        self._status.update(f"{doing} …")
-
-    def print(self, lines: Iterable[str]) -> None:
-        """Print lines on standard output."""
-        self._status.stop()
-        print_lines(lines)
-        sys.stdout.flush()
-        self._status.start()
