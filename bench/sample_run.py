@@ -18,8 +18,7 @@ from muster.contract.run.time_use import Activity, RoundTimes, spent_on, time_us
 from muster.contract.run.training_pace import pace_of
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
-from muster.report.page_contents import PageInput
-from muster.report.page_model import ReplicaView
+from muster.report.page_model import PageInput, ReplicaView
 from muster.report.rounds import RoundTable
 
 _START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)

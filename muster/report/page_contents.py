@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from muster.contract import timestamps
 from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.finding import Finding
-from muster.contract.run.model import ModelResult
 from muster.contract.run.plan import Plan
 from muster.contract.run.run_cost import instance_seconds, usd_so_far
 from muster.contract.spec.cluster_parts import uses_cluster
 from muster.contract.spec.private_values import without_values
 from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.text import shortened
-from muster.contract.timestamps import Timestamp
 from muster.report.links import console_links, object_link, with_clusters
-from muster.report.page_model import Links, Page, ReplicaView, RoundsView
+from muster.report.page_model import Links, Page, PageInput, ReplicaView
 from muster.report.read_back import read_back_facts
 from muster.report.sweep_view import sweep_view
 from muster.report.time_split import time_sentences, time_split
@@ -29,24 +25,6 @@ from muster.report.words import cluster_facts, facts, problems, verdict
 _REASONS_MAX = 200_000  # characters, all attempts together; and of all problems
 _REASON_MIN = 120
 _METRICS_MAX = 10_000  # of all replicas together; the charts have every rank's metrics
-
-
-@dataclass(frozen=True)
-class PageInput:
-    """The state of a run at one time: everything that its page shows."""
-
-    plan: Plan
-    state: str
-    reason: str
-    made_at: Timestamp
-    ended_at: Timestamp | None
-    replicas: Sequence[ReplicaView]
-    rounds: RoundsView
-    parameters_identical: bool | None = None
-    continued_by: str | None = None
-    model: ModelResult | None = None
-    model_problem: str | None = None
-    findings: Sequence[Finding] = ()
 
 
 def make_page(run: PageInput) -> Page:

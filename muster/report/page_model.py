@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, JsonValue
 
@@ -14,6 +16,11 @@ from muster.contract.run.training_pace import Pace
 from muster.contract.timestamps import Timestamp
 from muster.report.fact import Fact
 from muster.report.time_split import TimeSplit
+
+if TYPE_CHECKING:
+    from muster.contract.run.finding import Finding
+    from muster.contract.run.model import ModelResult
+    from muster.contract.run.plan import Plan
 
 PAGE_VERSION = 1
 
@@ -139,3 +146,21 @@ class Page(Document):
     rounds: RoundsView
     sweep: SweepView | None = Field(default=None, description="none where the replicas train together")
     plan: dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class PageInput:
+    """The state of a run at one time: everything that its page shows."""
+
+    plan: Plan
+    state: str
+    reason: str
+    made_at: Timestamp
+    ended_at: Timestamp | None
+    replicas: Sequence[ReplicaView]
+    rounds: RoundsView
+    parameters_identical: bool | None = None
+    continued_by: str | None = None
+    model: ModelResult | None = None
+    model_problem: str | None = None
+    findings: Sequence[Finding] = ()

@@ -21,8 +21,7 @@ from muster.report.fact import Fact
 from muster.report.figures import dollars
 
 if TYPE_CHECKING:
-    from muster.report.page_contents import PageInput
-    from muster.report.page_model import ReplicaView, RoundsView
+    from muster.report.page_model import PageInput, ReplicaView, RoundsView
 
 _NAMED_MAX = 3  # replicas in a sentence
 _HOUR = 3_600

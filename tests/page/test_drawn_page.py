@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from bench.sample_run import sample_run
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.timestamps import seconds_between
-from muster.report.page_contents import PageInput, make_page
+from muster.report.page_contents import make_page
 from muster.report.page_html import render
-from muster.report.page_model import ReplicaView
+from muster.report.page_model import PageInput, ReplicaView
 from tests.support.mixed_run import mixed_run
 from tests.support.sample_sweeps import LOST, sample_sweep
 from tests.support.waiting import wait_until

@@ -10,8 +10,7 @@ from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.plan import Plan
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
-from muster.report.page_contents import PageInput
-from muster.report.page_model import ReplicaView
+from muster.report.page_model import PageInput, ReplicaView
 
 CLUSTER = "ml-cluster"
 FIRST_ON_CLUSTER = 4

@@ -9,8 +9,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec_reader import parse_spec
-from muster.report.page_contents import PageInput
-from muster.report.page_model import ReplicaView
+from muster.report.page_model import PageInput, ReplicaView
 from muster.report.sweep_rounds import SweepRounds
 
 _START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)

@@ -22,8 +22,8 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaResult
 from muster.report.comparison import ComparedRun, Comparison, compare
-from muster.report.page_contents import PageInput, make_page
-from muster.report.page_model import Page, ReplicaView
+from muster.report.page_contents import make_page
+from muster.report.page_model import Page, PageInput, ReplicaView
 from muster.report.rounds import RoundTable
 from muster.report.sweep_rounds import SweepRounds
 

@@ -15,9 +15,9 @@ from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import PARALLEL, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
-from muster.report.page_contents import PageInput, make_page
+from muster.report.page_contents import make_page
 from muster.report.page_html import render
-from muster.report.page_model import ReplicaView, RoundsView
+from muster.report.page_model import PageInput, ReplicaView, RoundsView
 from muster.report.rounds import RoundTable, chosen, rounds_max
 from muster.report.sweep_rounds import SweepRounds, own_rounds_max
 

@@ -7,7 +7,8 @@ from bench.sample_run import sample_run
 from muster.client.cli.comparison_text import comparison_lines
 from muster.contract.run.plan import Lineage
 from muster.report.comparison import ComparedRun, Comparison, compare
-from muster.report.page_contents import PageInput, make_page
+from muster.report.page_contents import make_page
+from muster.report.page_model import PageInput
 from tests.support.sample_sweeps import sample_sweep
 
 

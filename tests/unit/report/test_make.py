@@ -21,9 +21,9 @@ from muster.contract.run.run_cost import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.html_file import script_data
 from muster.report.links import console_links
-from muster.report.page_contents import PageInput, make_page
+from muster.report.page_contents import make_page
 from muster.report.page_html import page_json, render
-from muster.report.page_model import Page, ReplicaView
+from muster.report.page_model import Page, PageInput, ReplicaView
 from muster.report.read_back import kept_pools, progress_words, ranks_text, read_back_facts
 from muster.report.runs_page import render_runs
 from muster.report.words import bytes_text, duration

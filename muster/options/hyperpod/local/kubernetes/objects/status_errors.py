@@ -5,14 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from muster.options.hyperpod.local.kubernetes.objects.resource import Resource
+from typing import Any, Protocol
 
 Document = dict[str, Any]
 """A JSON object of the API."""
 _WRONG_TYPE = "FieldValueTypeInvalid"
+
+
+class Named(Protocol):
+    """What errors say of a resource."""
+
+    @property
+    def group(self) -> str:
+        """Empty for the core."""
+
+    @property
+    def plural(self) -> str:
+        """`pods`."""
+
+    @property
+    def kind(self) -> str:
+        """`Pod`."""
+
+    @property
+    def qualified(self) -> str:
+        """`pods`, `hyperpodpytorchjobs.sagemaker.amazonaws.com`."""
 
 
 class StatusError(Exception):
@@ -125,7 +142,7 @@ def unauthorized() -> StatusError:
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def not_found(resource: Resource, name: str) -> StatusError:
+def not_found(resource: Named, name: str) -> StatusError:
     """404: there is no such object."""
     return StatusError(404, "NotFound", f'{resource.qualified} "{name}" not found', _details(resource, name))
 
@@ -136,19 +153,19 @@ def no_such_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", details)
 
 
-def already_exists(resource: Resource, name: str) -> StatusError:
+def already_exists(resource: Named, name: str) -> StatusError:
     """409: the name is taken."""
     message = f'{resource.qualified} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, _details(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str) -> StatusError:
+def conflict(resource: Named, name: str, why: str) -> StatusError:
     """409: the object is another one than the caller thinks."""
     message = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return StatusError(409, "Conflict", message, _details(resource, name))
 
 
-def invalid_object(resource: Resource, name: str, problems: Sequence[Problem]) -> StatusError:
+def invalid_object(resource: Named, name: str, problems: Sequence[Problem]) -> StatusError:
     """422: the object breaks its kind's rules."""
     texts = list(dict.fromkeys(f"{problem.path}: {problem.text}" for problem in problems))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -160,7 +177,7 @@ def invalid_object(resource: Resource, name: str, problems: Sequence[Problem]) -
     return StatusError(422, "Invalid", message, {**details, "causes": causes})
 
 
-def forbidden(resource: Resource, name: str, why: str) -> StatusError:
+def forbidden(resource: Named, name: str, why: str) -> StatusError:
     """403: refused by an admission rule or for lack of a right."""
     named = f' "{name}"' if name else ""
     return StatusError(403, "Forbidden", f"{resource.qualified}{named} is forbidden: {why}", _details(resource, name))
@@ -186,6 +203,6 @@ def internal(message: str) -> StatusError:
     return StatusError(500, "", message)
 
 
-def _details(resource: Resource, name: str) -> Document:
+def _details(resource: Named, name: str) -> Document:
     found = {"name": name, "group": resource.group, "kind": resource.plural}
     return {key: value for key, value in found.items() if value}
