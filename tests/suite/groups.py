@@ -40,7 +40,8 @@ def groups() -> list[Group]:
         Group("attacks", ["tests.attacks"]),
         Group("soak", ["tests.soak", "--seed", "0"]),
         Group(MERGE),
-        Group("mutants", ["tests.mutants"]),
+        # They wait more than they compute.
+        Group("mutants", ["tests.mutants", "--workers", "4"]),
         Group("exploration", ["tests.exploration", "20000"]),
         Group("simulation", ["tests.simulation", "explore", "--schedules", "20000"]),
     ]

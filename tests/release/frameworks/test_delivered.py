@@ -1,6 +1,7 @@
-"""A program of a framework trains with the package that a stack delivers."""
+"""Every starter, every example and a hooked program train with the package that a stack delivers."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,18 @@ import yaml
 
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
+from tests.support.source_patch import ROOT
+
+LOOPS = {"rounds": 2, "steps_per_round": 2}
+STEPS = {"max_steps": 4, "steps_per_round": 2}
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "accelerate_loop": {},
+    "fsdp2": {"processes": 2},
+    "huggingface_lora": {"kwargs": {"max_steps": 4, "sync_every": 2}},
+    "jax_model": {"kwargs": {"rounds": 2}},
+    "lightning_module": {"kwargs": {"max_steps": 4, "sync_every": 2}},
+    "torchrun_script": {},
+}
 
 
 @pytest.fixture
@@ -22,6 +35,31 @@ def launch(commands: CommandServer, stack: Deployed, tmp_path: Path) -> Any:
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     return launched
+
+
+@pytest.mark.parametrize(
+    ("framework", "kwargs"),
+    [
+        ("numpy", LOOPS),
+        ("pytorch", LOOPS),
+        ("torchft", LOOPS),
+        ("huggingface", STEPS),
+        ("lightning", STEPS),
+    ],
+)
+def test_a_starter_trains_where_it_is_delivered(
+    framework: str, kwargs: dict[str, int], launch: Any, commands: CommandServer, tmp_path: Path
+) -> None:
+    written = commands.run(["init", ".", "--framework", framework, "--replicas", "2"], tmp_path, {})
+    assert written.returncode == 0, written.stderr
+    launch({**yaml.safe_load((tmp_path / "run.yaml").read_text(encoding="utf-8")), "kwargs": kwargs})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_trains_where_it_is_delivered(name: str, launch: Any, tmp_path: Path) -> None:
+    for folder in ("frameworks", "char_gpt"):
+        shutil.copytree(ROOT / "examples" / folder, tmp_path / "examples" / folder)
+    launch({"replicas": 2, "source_dir": ".", "trainer": f"examples.frameworks.{name}:train", **EXAMPLES[name]})
 
 
 HOOKED = """
@@ -68,3 +106,8 @@ def test_a_hooked_script_finds_its_channel_and_trains_where_it_is_delivered(
     spec = yaml.safe_load((tmp_path / "run.yaml").read_text(encoding="utf-8"))
     assert spec["hook"] == "lightning"
     launch({**spec, "kwargs": {"sync_every": 2}})
+
+
+def test_every_example_is_here() -> None:
+    files = {path.stem for path in (ROOT / "examples" / "frameworks").glob("*.py")}
+    assert files - {"__init__", "sequences"} == EXAMPLES.keys()
