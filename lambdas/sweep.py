@@ -6,15 +6,7 @@ from dataclasses import asdict
 
 from muster.control.aws.executions import Executions
 from muster.control.control_plane import ControlPlane
-from muster.control.runtime.function import (
-    Context,
-    count,
-    imported,
-    logger,
-    metrics,
-    read_environment,
-    time_left,
-)
+from muster.control.runtime.function import Context, count, imported, logger, metrics, read_environment, time_left
 from muster.control.runtime.function_settings import ExecutionsEnvironment
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.sweep import SweepRequest, sweep

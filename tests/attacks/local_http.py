@@ -25,14 +25,7 @@ PATHS = (
         "/v2/_catalog",
         "/v2/credentials/any",
     ),
-    *(
-        "/v4/abcdefgh",
-        "/oauth2/token",
-        "/oauth2/authorize",
-        "/us-east-1_abc/.well-known/jwks.json",
-        "/login",
-        "/logout",
-    ),
+    *("/v4/abcdefgh", "/oauth2/token", "/oauth2/authorize", "/us-east-1_abc/.well-known/jwks.json", "/login"),
     *("/logout", "/graphql", "/restapis", "/clusters", "/iceberg/v1/config", "/_ministack/rds/iam-auth"),
 )
 TARGETS = ("", "AmazonSSM.GetParameter", "SageMaker.CreateTrainingJob", "AWSStepFunctions.StartExecution")

@@ -30,7 +30,7 @@ def user_policy(stack: Stack) -> dict[str, Any]:
 
     bucket = f"arn:{partition}:s3:::{stack.bucket}"
     control = [f"control/*/{name}" for name in _READ_OF_CONTROL]
-    # A service may be asked for the group itself, or for all of its streams.
+    # AWS asks for the streams of the group, the embedded cloud for the group itself.
     logs = arn("logs", f"log-group:{TRAINING_LOG_GROUP}")
     statements = [
         _allow("Stack", ["cloudformation:DescribeStacks"], [arn("cloudformation", f"stack/{stack.name}/*")]),

@@ -19,6 +19,8 @@ from muster.contract.errors import SpecError, StatedProblem
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 
+_TELLS_APART = re.compile(r"rank|world_size|ShardedBy", re.IGNORECASE)
+
 
 def check_source(document: Mapping[Any, object]) -> CheckFindings:
     """Problems of the source folder, the trainer, the script and the image; the rest of the spec may be wrong."""
@@ -38,7 +40,7 @@ def check_source(document: Mapping[Any, object]) -> CheckFindings:
         found = check_trainer(program, root) + found
     if program.words:
         found = check_script(program, root) + found
-    return found + CheckFindings(remarks=(*check_packages(program, root), *check_rank(program, root)))
+    return found + CheckFindings(remarks=(*check_packages(program, root), *_check_rank(program, root)))
 
 
 def check_spec(spec: Spec) -> CheckFindings:
@@ -61,10 +63,7 @@ def read_checked(value: object) -> Spec:
         raise SpecError([*others, *error.problems]) from None
 
 
-_TELLS_APART = re.compile(r"rank|world_size|ShardedBy", re.IGNORECASE)
-
-
-def check_rank(program: Program, root: Path) -> list[str]:
+def _check_rank(program: Program, root: Path) -> list[str]:
     """A remark on a trainer in whose source nothing is named like a rank, where nothing else differs by rank."""
     if program.module is None or not program.are_alike:
         return []

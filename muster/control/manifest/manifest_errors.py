@@ -1,4 +1,4 @@
-"""Why a manifest could not be found or read: one error with a fixed list of kinds."""
+"""Why a manifest could not be found or read, and the limits of the search for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that all handlers use: logger, metrics, and the parsing of environment and events."""
+"""The parts that all handlers use: logger, metrics, the environment, and what follows a restore from a snapshot."""
 
 from __future__ import annotations
 
