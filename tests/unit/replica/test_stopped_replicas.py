@@ -345,7 +345,7 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
     run = Run(tmp_path / "run", replicas=2, min_participants=2, on_early_finish=OnEarlyFinish.STOP, count=100_000)
     group, other, inner = StoppedGroup(), ThreadGroup(1), threading.Barrier(2, timeout=20)
     processes: list[Rendezvous | None] = [None, None]
-    steps, returned = group.steps, threading.Event()
+    steps, returned = group.steps, [threading.Event(), threading.Event()]
     last = 8  # of the second round's phase; it is given after the fifth
 
     def train(of: ThreadGroup, rendezvous: Rendezvous, rounds: int) -> Iterator[None]:
@@ -353,8 +353,8 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
         while outer.round < rounds and not rendezvous.context.stops.trainer.is_set():
             yield
             outer.step(1)
-        if rendezvous is processes[0]:
-            returned.set()
+        if rendezvous in processes:
+            returned[processes.index(rendezvous)].set()
         outer.finish()
 
     def alone(_: int) -> None:
@@ -363,15 +363,21 @@ def test_the_processes_of_a_replica_learn_of_the_end_of_the_run_after_the_same_s
             pass
         rendezvous.departure.finish("its trainer returned")
 
+    def has_decided() -> bool:
+        return returned[0].is_set() and (returned[1].is_set() or steps[1] > steps[0])
+
     def learn_late(rendezvous: Rendezvous) -> None:
-        """The second process learns it in its last step before the exchange is merged, the first one before."""
+        """The second process learns it in its last step before the exchange is merged, the first one before.
+
+        If the first one's trainer returns earlier, the second one learns it once its own has returned or gone on.
+        """
         seen = rendezvous.rounds.seen
         note = seen.note
 
         def noted(commit: Commit) -> None:
             if commit.round == 2:
                 wait_until("the first process", lambda: processes[0] is not None and processes[0].rounds.seen.has_ended)
-                wait_until("its last step", lambda: steps[0] == last or returned.is_set())
+                wait_until("its last step", lambda: steps[0] == last or has_decided())
             note(commit)
 
         seen.note = noted  # type: ignore[method-assign]
