@@ -1,4 +1,4 @@
-"""Copies between the tensors of GPUs and the host's memory: through page-locked memory, on streams of their own.
+"""Copies between the tensors of GPUs and the host's memory, on streams of their own.
 
 From and to page-locked memory a GPU copies at the speed of its bus, and while it copies the next copy can be queued.
 For tensors elsewhere (the CPU, accelerators without CUDA's interface) all of this is an ordinary copy.
@@ -6,17 +6,43 @@ For tensors elsewhere (the CPU, accelerators without CUDA's interface) all of th
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
+import numpy as np
 import torch
+
+from muster.replica.wire.binary_format import Floats
 
 
 class HostCopies:
-    """One process's copies. They wait for what is queued on the streams that train, and later work waits for them."""
+    """One process's copies."""
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._tried: set[int] = set()
+
+    def lock(self, values: Floats) -> None:
+        """Lock the pages of `values` for as long as they exist, if this process uses a GPU.
+
+        Where the system allows no more of it, copies pass through memory of the driver's.
+        """
+        owner: Any = values
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        address = owner.ctypes.data
+        if not torch.cuda.is_initialized() or address in self._tried:  # type: ignore[no-untyped-call]
+            return
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        self._tried.add(address)
+        weakref.finalize(owner, self._tried.discard, address).atexit = False
+        if int(runtime.cudaHostRegister(address, owner.nbytes, 0)) == 0:
+            weakref.finalize(owner, runtime.cudaHostUnregister, address).atexit = False
+        else:
+            with suppress(RuntimeError):  # CUDA tells the error once more, after the next kernel
+                torch.ones(1, device="cuda")
 
     def room(self, tensors: Mapping[str, torch.Tensor], count: int) -> torch.Tensor:
         """`count` float32 values of undefined content in the host's memory, to which `tensors` can be copied.
@@ -25,48 +51,24 @@ class HostCopies:
         """
         return torch.empty(count, dtype=torch.float32, pin_memory=bool(_gpus(tensors)))
 
-    def use_locked(self, tensors: Mapping[str, torch.Tensor]) -> bool:
-        """Whether copies from and to `tensors` pass through page-locked memory."""
-        return bool(_gpus(tensors))
-
-    def landing(self, tensors: Mapping[str, torch.Tensor], target: torch.Tensor) -> torch.Tensor:
-        """Where values are copied to that go to `target`, in the host's memory: `target` itself without GPUs."""
-        return self.room(tensors, target.numel()) if self.use_locked(tensors) else target
-
-    def locked(self, tensors: Mapping[str, torch.Tensor], values: torch.Tensor) -> torch.Tensor:
-        """The host's `values`, where they can be copied from to `tensors`."""
-        return values.pin_memory() if _gpus(tensors) else values
-
     @contextmanager
-    def to_host(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-        """Copies from `tensors` within may be queued (`non_blocking`, on GPUs), and are done afterwards."""
-        with self._beside(tensors) as streams:
-            yield
-        for stream in streams.values():
-            stream.synchronize()
+    def queued(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """Copies from and to `tensors` within may be queued (`non_blocking`, on GPUs), and are done afterwards.
 
-    @contextmanager
-    def to_device(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-        """Copies to `tensors` within may be queued (`non_blocking`, on GPUs); what trains afterwards waits for them.
-
-        Their source may be freed at once: PyTorch uses page-locked memory again only when its copies are done.
+        They wait for what is queued on the streams that train.
         """
-        with self._beside(tensors) as streams:
-            yield
-        for device, stream in streams.items():
-            torch.cuda.current_stream(device).wait_stream(stream)
-
-    @contextmanager
-    def _beside(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[dict[torch.device, torch.cuda.Stream]]:
-        streams = {}
+        streams = []
         with ExitStack() as stack:
             for device in _gpus(tensors):
                 if device not in self._streams:
                     self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-                stream = streams[device] = self._streams[device]
+                stream = self._streams[device]
                 stream.wait_stream(torch.cuda.current_stream(device))
                 stack.enter_context(torch.cuda.stream(stream))
-            yield streams
+                streams.append(stream)
+            yield
+        for stream in streams:
+            stream.synchronize()
 
 
 def _gpus(tensors: Mapping[str, torch.Tensor]) -> set[torch.device]:

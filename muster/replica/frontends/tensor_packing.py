@@ -71,6 +71,7 @@ class TensorPacking(Packing):
         problems = problems or _differences([set(held) for held in shards]) or _gaps(shards)
         self._shards: dict[str, LocalShard] = own
         self._followed = self._trained_names(found)
+        self._types = {name: tensor.dtype for name, tensor in found.items()}
         super().__init__(
             {name: tensor.shape for name, tensor in found.items()},
             problems,
@@ -87,16 +88,12 @@ class TensorPacking(Packing):
         flat = np.empty(stop - start, np.float32) if room is None else room
         if self.link.size > 1:
             self._collect(tensors, flat, part)
-        else:
-            for run, place in self._copied_at_once(tensors, part):
-                target = torch.from_numpy(flat[place])
-                values = self._copies.landing(tensors, target)
-                with self._copies.to_host(tensors):
-                    for piece in self.pieces(run):
-                        given = tensors[piece.name].reshape(-1)[piece.local]
-                        values[piece.place].copy_(given, non_blocking=given.is_cuda)
-                if values is not target:
-                    target.copy_(values)
+            return flat
+        values = torch.from_numpy(flat)
+        with self._copies.queued(tensors):
+            for piece in self.pieces(part):
+                given = tensors[piece.name].reshape(-1)[piece.local]
+                values[piece.place].copy_(given, non_blocking=given.is_cuda)
         return flat
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
@@ -105,23 +102,29 @@ class TensorPacking(Packing):
         if self.link.size > 1:
             self._hand_out(tensors, flat, part)
             return
-        for span, place in self._copied_at_once(tensors, part):
-            values = self._copies.locked(tensors, torch.from_numpy(flat[place]))
-            with self._copies.to_device(tensors):
-                for piece in self.pieces(span):
-                    _assign(tensors[piece.name], piece.local, values[piece.place])
+        values = torch.from_numpy(flat)
+        with self._copies.queued(tensors):
+            for piece in self.pieces(part):
+                _assign(tensors[piece.name], piece.local, values[piece.place])
+
+    def lock(self, flat: Floats) -> None:
+        """GPUs copy from and to these pages themselves, unless processes share the model."""
+        if self.link.size == 1:
+            self._copies.lock(flat)
 
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:
-        """`flat` rounded to the tensors' types: pseudo-gradients are differences from that."""
-        tensors = self._look_up()
-        if all(tensor.dtype == torch.float32 for tensor in tensors.values()):
+        """`flat` rounded to the tensors' types: pseudo-gradients are differences from that.
+
+        The types are those of the last `read` or `write`: this may be called beside the training.
+        """
+        if all(dtype == torch.float32 for dtype in self._types.values()):
             return flat
         rounded = torch.from_numpy(flat).clone()
         start = 0
         for held, _ in self.cut.places(part):
             for piece in self.pieces(held):
                 place = slice(start + piece.place.start, start + piece.place.stop)
-                rounded[place] = rounded[place].to(tensors[piece.name].dtype).float()
+                rounded[place] = rounded[place].to(self._types[piece.name]).float()
             start += held.stop - held.start
         return rounded.numpy()
 
@@ -159,6 +162,7 @@ class TensorPacking(Packing):
                 "Move, cast, load and shard the model before its optimizer and DiLoCo are created."
             )
             raise ParametersError(message)
+        self._types = {name: tensor.dtype for name, tensor in found.items()}
         return {name: local_tensor(tensor) for name, tensor in found.items()}
 
     def _trained_names(self, found: dict[str, torch.Tensor]) -> set[str]:
@@ -174,7 +178,7 @@ class TensorPacking(Packing):
         rank, plan, names = self.link.rank, self._redistribution, list(tensors)
         for windows, start in self._windows(part):
             reads = [list(plan.reads(rank, reader, span)) for reader, span in enumerate(windows)]
-            with self._copies.to_host(tensors):
+            with self._copies.queued(tensors):
                 taken = [self._taken(tensors, names, given) for given in reads]
             runs = [list(plan.reads(source, rank, windows[rank])) for source in range(self.link.size)]
             received = self.link.swap([values.numpy() for values in taken], [length(given) for given in runs])
@@ -198,9 +202,9 @@ class TensorPacking(Packing):
             ]
             runs = [list(plan.writes(rank, span)) for span in windows]
             received = self.link.swap(sends, [length(needed) for needed in runs])
-            with self._copies.to_device(tensors):
+            with self._copies.queued(tensors):
                 for needed, values in zip(runs, received, strict=True):
-                    self._place(tensors, names, needed, self._copies.locked(tensors, torch.from_numpy(values)))
+                    self._place(tensors, names, needed, torch.from_numpy(values))
 
     def _taken(self, tensors: dict[str, torch.Tensor], names: list[str], runs: list[Run]) -> torch.Tensor:
         """The values of `runs`, one after another, in the host's memory."""
@@ -239,17 +243,6 @@ class TensorPacking(Packing):
                 )
             start += own.stop - own.start
 
-    def _copied_at_once(self, tensors: dict[str, torch.Tensor], part: slice) -> Iterator[tuple[slice, slice]]:
-        """Which elements one process copies at once, and where they lie in its flat copy of a part.
-
-        A window where they pass through page-locked memory, and otherwise all.
-        """
-        begin, end, _ = part.indices(self.count)
-        step = window_elements(self.count, self.link.size) if self._copies.use_locked(tensors) else max(1, end - begin)
-        for start in range(begin, end, step):
-            stop = min(start + step, end)
-            yield slice(start, stop), slice(start - begin, stop - begin)
-
 
 def _differences(names: list[set[str]]) -> list[str]:
     """The tensors that some processes have and others do not."""
@@ -276,6 +269,8 @@ def _gaps(shards: list[dict[str, LocalShard]]) -> list[str]:
 
 
 def _assign(tensor: torch.Tensor, local: slice, values: torch.Tensor) -> None:
+    if tensor.is_cuda and tensor.dtype != values.dtype:  # else the CPU would cast
+        values = values.to(tensor.device, non_blocking=True)
     if values.numel() == tensor.numel():
         tensor.copy_(values.view(tensor.shape), non_blocking=tensor.is_cuda)
     elif tensor.is_contiguous():

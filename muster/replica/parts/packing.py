@@ -98,6 +98,9 @@ class Packing(ABC):
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
         """Overwrite a part of the arrays, in all processes with what each of them holds."""
 
+    def lock(self, flat: Floats) -> None:  # noqa: B027 - for arrays on devices
+        """Expect to read into the memory of `flat`, or to write from it, in every round."""
+
     def rounded(self, flat: Floats, part: slice = WHOLE) -> Floats:  # noqa: ARG002 - for types other than float32
         """`flat` rounded to the arrays' types; `flat` itself if they are float32."""
         return flat

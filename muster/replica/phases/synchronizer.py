@@ -90,7 +90,8 @@ class Synchronizer:
         self._early_giving = EarlyGiving(context, rendezvous.rank)
         residuals = rendezvous.checkpoints(checkpoint_dir, "residual")
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
-        packing.write(self._training.state.parameters)
+        packing.lock(self.parameters)
+        packing.write(self.parameters)
         self._begin_phase()
 
     def interrupted(self) -> Phase | None:
@@ -290,11 +291,17 @@ class Synchronizer:
 
     def _give(self, part: slice) -> None:
         """Start the exchange of a part of the pseudo-gradient (global minus local parameters)."""
-        shared = self.parameters[self._packing.cut.local(part)]
-        begun = self._packing.rounded(shared, part) if self._begun is None else self._begun
+        shared, phase_begun = self.parameters[self._packing.cut.local(part)], self._begun
         # In the memory that the round's mean takes afterwards.
-        local = self._packing.read(part, self._rounds.context.buffers.floats("mean", shared.size))
-        self._begin(self._difference(begun, local, part), part)
+        room = self._rounds.context.buffers.floats("mean", shared.size)
+        self._packing.lock(room)
+        local = self._packing.read(part, room)
+
+        def gradient() -> Floats:
+            begun = self._packing.rounded(shared, part) if phase_begun is None else phase_begun
+            return self._difference(begun, local, part)
+
+        self._begin(gradient, part)
 
     def _difference(self, begun: Floats, local: Floats, part: slice) -> Floats:
         """The pseudo-gradient, in the memory of `local`. Of statistics it is their values, negative: their mean is no
@@ -304,7 +311,8 @@ class Synchronizer:
         np.negative(local[border:], out=local[border:])
         return local
 
-    def _begin(self, gradient: Floats, part: slice) -> None:
+    def _begin(self, gradient: Callable[[], Floats], part: slice) -> None:
+        """Start an exchange; `gradient` is called beside the training loop."""
         self._early_giving.end()
         self._is_first_phase_of_rerun = False
         self.round += 1
@@ -325,13 +333,13 @@ class Synchronizer:
             self._feedback.save(round_)
 
         def advance() -> Exchange | None:
+            update = self._update(gradient(), self._given_samples, part, before_giving)
             exchange = self._rounds.play(self._training, update)
             # Not before: the round may count this contribution after a restarted process has joined, which must come as
             # far in the data then.
             self._phases.discard()
             return exchange
 
-        update = self._update(gradient, self._given_samples, part, before_giving)
         self._training.exchanges.begin(advance)
 
     def _update(
@@ -349,7 +357,7 @@ class Synchronizer:
         largest = self._algorithm.clip_norm
         if not largest:
             return
-        norm = norm_of(self._packing.link.gather(square_of(gradient)))
+        norm = norm_of(self._rounds.context.link.gather(square_of(gradient)))
         # What is not finite is declined when it is encoded.
         if math.isfinite(norm) and norm > largest:
             log.info("round=%d event=clipped norm=%g", self.round, norm)
@@ -389,7 +397,7 @@ class Synchronizer:
         ahead = self._training.outer.estimated(
             self._training.state, estimate, self._packing.optimized, self._packing.cut
         )
-        self._begin(own.copy(), self._training.outer.part(self.round + 1, self._packing.count))
+        self._begin(own.copy, self._training.outer.part(self.round + 1, self._packing.count))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
