@@ -233,7 +233,7 @@ def _logs(stack: Stack, job_prefix: str) -> list[iam.PolicyStatement]:
         # SageMaker makes the group with the first job of the account.
         iam.PolicyStatement(
             actions=["logs:CreateLogGroup", "logs:DescribeLogStreams"],
-            resources=[log_group_arn(stack, ""), log_group_arn(stack, ":*")],
+            resources=[log_group_arn(stack, ":*")],
         ),
         iam.PolicyStatement(actions=write, resources=[log_group_arn(stack, f":log-stream:{own}*")]),
         # What looks like a stream of a run that is named like this one, then `-r` and more: `a` and `a-r1` or `a-run`.

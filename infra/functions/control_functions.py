@@ -64,7 +64,7 @@ class ControlFunctions:
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
             Target.JOBS: _job_arns(stack, settings.job_prefix),
-            Target.JOB_LOG_GROUP: [log_group_arn(stack, ""), log_group_arn(stack, ":*")],
+            Target.JOB_LOG_GROUP: [log_group_arn(stack, ":*")],
             Target.JOB_LOGS: [log_group_arn(stack, f":log-stream:{settings.job_prefix}-*")],
             Target.TRAINING_PLANS: [
                 stack.format_arn(service="sagemaker", resource=resource, resource_name="*")

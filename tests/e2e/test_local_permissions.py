@@ -106,6 +106,25 @@ def test_the_tags_of_a_job_are_conditions_of_who_may_see_it(workshop: Workshop) 
     assert refusal(client.describe_training_job, TrainingJobName=theirs)["Code"] == DENIED
 
 
+def test_a_right_to_a_log_group_names_its_streams(workshop: Workshop) -> None:
+    group = workshop.name("group")
+    workshop.logs.create_log_group(logGroupName=group)
+    arn = f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:{group}"
+    reads = ["logs:FilterLogEvents", "logs:DescribeLogStreams"]
+    for resource, allowed in (
+        (f"{arn}:*", True),
+        (f"{arn}:log-stream:", True),
+        (f"{arn}:log-stream:a", False),
+        (arn, False),
+    ):
+        logs = workshop.client_as("logs", [allow(reads, resource)])
+        for call in (logs.filter_log_events, logs.describe_log_streams):
+            if allowed:
+                call(logGroupName=group)
+            else:
+                assert refusal(call, logGroupName=group)["Code"] == DENIED, resource
+
+
 def test_a_role_that_does_not_trust_sagemaker_is_refused(workshop: Workshop) -> None:
     sagemaker = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
     elsewhere = {"StringEquals": {"aws:SourceAccount": "999999999999"}}

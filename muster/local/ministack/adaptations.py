@@ -44,7 +44,7 @@ _LOG_PAGE = 10_000  # FilterLogEvents: events in an answer
 # Between two checks of EventBridge Scheduler's clock: MiniStack's own ten seconds would be the longest wait of a test.
 _TICK_SECONDS = 0.5
 
-_ON_LOG_STREAMS = {"DeleteLogStream", "GetLogEvents", "PutLogEvents"}
+_TAGS = (".TagResource", ".UntagResource", ".ListTagsForResource")  # of a log group: its ARN is the resource
 
 _processes = FunctionProcesses()
 
@@ -152,21 +152,16 @@ def _whole_seconds(now: Callable[[], str]) -> Callable[[], str]:
 
 
 def _with_log_streams(extract: Callable[..., str]) -> Callable[..., str]:
-    """The resource of calls on a log stream is the stream (Service Authorization Reference, CloudWatch Logs).
+    """The resource of a call on a log group is its streams, or the one that it names (as AWS's refusals say).
 
-    MiniStack checks the log group, so that a right to one stream would be none.
+    MiniStack checks the log group alone, so that a right to one stream would be none.
     """
 
     def extracted(service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: object) -> str:
         found = extract(service, method, path, headers, body, *rest)
-        operation = headers.get("x-amz-target", "").rpartition(".")[2]
-        if service != "logs" or operation not in _ON_LOG_STREAMS:
+        if service != "logs" or found == "*" or headers.get("x-amz-target", "").endswith(_TAGS):
             return found
-        try:
-            stream = json.loads(body).get("logStreamName")
-        except ValueError:
-            return found
-        return f"{found}:log-stream:{stream}" if stream else found
+        return f"{found}:log-stream:{json.loads(body).get('logStreamName', '')}"
 
     return extracted
 
