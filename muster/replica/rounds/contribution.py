@@ -89,8 +89,8 @@ class _Encoded:
     seconds: float | None = None
 
 
-def look(context: RoundContext, claim: Claim, round_: int, update: LocalUpdate) -> Commit | None:
-    """The round's commit; if there is none, this process may contribute `update`, whose upload is prepared.
+def look(context: RoundContext, claim: Claim, round_: int) -> Commit | None:
+    """The round's commit; if there is none, this process may contribute.
 
     Raises:
         FencedError: a newer process holds the rank.
@@ -105,17 +105,7 @@ def look(context: RoundContext, claim: Claim, round_: int, update: LocalUpdate) 
             raise FencedError(claim.rank, claim.attempt, claim.incarnation)
         return commit
 
-    key = rendezvous_keys.contribution(round_, claim.rank, claim.epoch)
-    if context.link.size == 1:
-        context.store.expect_upload(key, object_bytes(update.gradient.size, context.codec, update.exact))
-    contributes = False
-    try:
-        commit = by_first(context.link, found)
-        contributes = commit is None
-    finally:
-        if not contributes:
-            context.store.forget_upload(key)
-    return commit
+    return by_first(context.link, found)
 
 
 def make_contribution(

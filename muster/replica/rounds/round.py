@@ -87,7 +87,7 @@ class Rounds:
         """
         mine: Contribution | None = None
         polling, began = self.context.polling(), self.context.clock.monotonic()
-        commit = look(self.context, self.seat.claim, round_, update)
+        commit = look(self.context, self.seat.claim, round_)
         self.seen.latency = self.context.clock.monotonic() - began
         if commit is None:
             mine = self._contribute(round_, update)
@@ -114,7 +114,7 @@ class Rounds:
         Raises:
             FencedError
         """
-        commit = look(self.context, self.seat.claim, round_, update)
+        commit = look(self.context, self.seat.claim, round_)
         if commit is None:
             self._contribute(round_, update)
         else:

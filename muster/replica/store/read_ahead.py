@@ -57,14 +57,6 @@ class _Passing(Store):
         """See `Store`."""
         return self._store.creation(key, size)
 
-    def expect_upload(self, key: str, size: int) -> None:
-        """See `Store`."""
-        self._store.expect_upload(key, size)
-
-    def forget_upload(self, key: str) -> None:
-        """See `Store`."""
-        self._store.forget_upload(key)
-
     def upload(self, key: str, body: Bytes) -> None:
         """See `Store`."""
         self._store.upload(key, body)

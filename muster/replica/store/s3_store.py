@@ -20,7 +20,6 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -66,8 +65,6 @@ MULTIPART_BYTES = 6 * PART_BYTES
 STREAM_BYTES = 2**16
 # From so many bytes on a request is made by `bulk`: there each byte costs more than the request.
 BULK_BYTES = 2**18
-# S3 dates an object that is sent in parts from the beginning of its upload, in whole seconds: an older one is not used.
-BEGUN_SECONDS_MAX = 1.0
 # From so many bytes on an object is sent while it is made: it takes 10 ms over one connection.
 CREATION_BYTES = 2**20
 # The variables that name a private certificate authority, for AWS clients and for other programs.
@@ -107,7 +104,6 @@ class S3ObjectStore(Store):
         self.client = _client(bucket)
         self._missing = MissingObjects(self.client)
         self._bulk: Transfers | None = None
-        self._begun: dict[str, _Begun] = {}
 
     def create(self, key: str, body: Bytes) -> None:
         """PUT with If-None-Match: *. S3 answers 412 if the object exists.
@@ -124,23 +120,9 @@ class S3ObjectStore(Store):
                 return _S3Creation(bulk.begin_put(self._prefix + key, size), partial(self.exists, key), self.uri(key))
         return None
 
-    def expect_upload(self, key: str, size: int) -> None:
-        """Create the multipart upload beside what the caller does meanwhile."""
-        if size >= UPLOAD_PARTS_FROM and (bulk := self._transfers(size)) is not None:
-            path = self._prefix + key
-            begun = _Begun(lambda: bulk.begin_upload(path), lambda upload: bulk.abort_upload(path, upload))
-            self._begun[key] = begun
-            begun.start()
-
-    def forget_upload(self, key: str) -> None:
-        """Delete it again."""
-        if (begun := self._begun.pop(key, None)) is not None:
-            begun.forget()
-
     def upload(self, key: str, body: Bytes) -> None:
         """PUT; large objects in parallel parts: one connection to S3 carries no more than about 85 MB/s."""
         if len(body) < UPLOAD_PARTS_FROM:
-            self.forget_upload(key)
             self.create(key, body)
             return
         part = min(PART_BYTES, max(PART_BYTES_MIN, -(-len(body) // PARTS_AT_ONCE)))
@@ -148,7 +130,6 @@ class S3ObjectStore(Store):
             with suppress(LeftToObstoreError):
                 self._upload_parts(bulk, key, body, part)
                 return
-        self.forget_upload(key)
         self._call(key, lambda: self._put_parts(key, body, part))
 
     def writer(self, key: str, size: int | None = None) -> ObjectWriter:
@@ -296,10 +277,7 @@ class S3ObjectStore(Store):
             LeftToObstoreError: obstore must do it.
         """
         path, view = self._prefix + key, memoryview(body).cast("B")
-        begun = self._begun.pop(key, None)
-        upload = None if begun is None else begun.taken()
-        if upload is None:
-            upload = self._call(key, lambda: bulk.begin_upload(path))
+        upload = self._call(key, lambda: bulk.begin_upload(path))
         pieces = (view[first : first + part] for first in range(0, len(view), part))
         self._send_parts(bulk, key, upload, pieces, PARTS_AT_ONCE)
 
@@ -391,46 +369,6 @@ class S3ObjectStore(Store):
             longest = PAUSE_SECONDS if is_slow else BACKOFF_MAX_SECONDS
             ceiling = min(longest, BACKOFF_FIRST_SECONDS * 2 ** min(tries - 1, TRIES))
             time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
-
-
-class _Begun(Thread):
-    """A multipart upload that is created while its object is made."""
-
-    def __init__(self, begin: Callable[[], str], abort: Callable[[str], None]) -> None:
-        super().__init__(name="begin-upload", daemon=True)
-        self._begin, self._abort, self._since = begin, abort, time.monotonic()
-        self._upload: str | None = None
-        self._lock = Lock()
-        self._is_begun = self._is_unwanted = False
-
-    def run(self) -> None:
-        with suppress(BaseError, OSError, LeftToObstoreError):
-            self._upload = self._begin()
-        with self._lock:
-            self._is_begun, is_unwanted = True, self._is_unwanted
-        if is_unwanted:
-            self._drop()
-
-    def taken(self) -> str | None:
-        """Its name; None if it could not be created, or if it is too old."""
-        self.join()
-        if time.monotonic() > self._since + BEGUN_SECONDS_MAX:
-            self._drop()
-        return self._upload
-
-    def forget(self) -> None:
-        """Delete it, without waiting for it."""
-        with self._lock:
-            self._is_unwanted, is_begun = True, self._is_begun
-        if is_begun:
-            self._drop()
-
-    def _drop(self) -> None:
-        upload, self._upload = self._upload, None
-        if upload is not None:
-            # What is left is deleted by the bucket's lifecycle rule.
-            with suppress(BaseError, OSError, LeftToObstoreError):
-                self._abort(upload)
 
 
 class _S3Creation(Creation):

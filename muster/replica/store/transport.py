@@ -127,12 +127,6 @@ class Store(ABC):
         """Begin to create an object of `size` bytes that is sent while it is made. None: call `create` with all."""
         return None
 
-    def expect_upload(self, key: str, size: int) -> None:  # noqa: B027 - for stores that have something to prepare
-        """`upload` of `key` follows, probably of so many bytes, or else `forget_upload`."""
-
-    def forget_upload(self, key: str) -> None:  # noqa: B027
-        """No upload of `key` follows. Does nothing if none was expected."""
-
     def upload(self, key: str, body: Bytes) -> None:
         """Write an object of any size that no other process writes: as `create`, but not exclusive if it is large."""
         self.create(key, body)

@@ -300,15 +300,6 @@ CREATED = "POST /bucket/prefix/key?uploads="
 DELETED = "DELETE /bucket/prefix/key?uploadId=7%268"
 
 
-def expecting(s3: S3Server, *, wait: bool = True) -> S3ObjectStore:
-    """A store that expects the upload, and has perhaps created it."""
-    store = opened()
-    store.expect_upload("key", len(LARGE))
-    if wait:
-        wait_until("the upload", lambda: len(s3.requests) == 1)
-    return store
-
-
 def test_what_is_large_is_sent_in_parts_that_are_listed_in_order(s3: S3Server) -> None:
     # Parts that fail are sent again.
     s3.script(BEGUN, answer(503), RESET, *PARTS, COMPLETE)
@@ -323,28 +314,6 @@ def test_what_is_large_is_sent_in_parts_that_are_listed_in_order(s3: S3Server) -
     assert places == sorted(places)
 
 
-def test_an_upload_that_is_expected_is_created_meanwhile_or_with_its_object(s3: S3Server) -> None:
-    s3.script(BEGUN, *PARTS, COMPLETE)
-    expecting(s3).upload("key", LARGE)
-    assert (s3.lines[0], len(s3.requests)) == (CREATED, 6)
-    s3.script(answer(503), BEGUN, *PARTS, COMPLETE)
-    expecting(s3, wait=False).upload("key", LARGE)
-    assert s3.lines[1] == CREATED
-
-
-def test_an_upload_that_does_not_follow_is_deleted(s3: S3Server, subtests: pytest.Subtests) -> None:
-    """A round that was committed meanwhile, or values that cannot be averaged."""
-    for at_once, body in product((True, False), (None, b"a header alone")):
-        with subtests.test(at_once=at_once, body=body):
-            s3.script(BEGUN)  # whichever request comes first
-            store = expecting(s3, wait=not at_once)
-            if body is None:
-                store.forget_upload("key")
-            else:
-                store.upload("key", body)
-            wait_until("the end of the upload", lambda: DELETED in s3.lines)
-
-
 def test_an_upload_that_fails_at_its_end_is_completed_again(s3: S3Server, subtests: pytest.Subtests) -> None:
     failures = {
         "after a 200": error(200, "InternalError"),
@@ -357,23 +326,6 @@ def test_an_upload_that_fails_at_its_end_is_completed_again(s3: S3Server, subtes
             s3.script(BEGUN, *PARTS, failed, COMPLETE)
             opened().upload("key", LARGE)
             assert s3.lines[5] == s3.lines[6]
-
-
-def test_an_expected_upload_is_deleted_where_the_other_client_makes_the_object(s3: S3Server) -> None:
-    s3.script(BEGUN, UNUSUAL["another region"], STORED, answer(204), OTHER, *PARTS, COMPLETE)
-    store = expecting(s3)
-    store.create("other", BODY)  # from now on the other client makes all requests
-    store.upload("key", LARGE)
-    assert s3.lines[3] == DELETED
-
-
-def test_an_upload_that_was_begun_long_before_is_not_used(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 dates the object from its beginning, and a round takes that for the time when it came."""
-    monkeypatch.setattr(s3_store, "BEGUN_SECONDS_MAX", 0.0)
-    s3.script(BEGUN, answer(204), OTHER, *PARTS, COMPLETE)
-    expecting(s3, wait=False).upload("key", LARGE)
-    assert s3.lines[1] == DELETED
-    assert s3.lines[-1] == "POST /bucket/prefix/key?uploadId=9"
 
 
 def test_an_upload_that_is_gone_is_complete_if_its_object_is_there(s3: S3Server) -> None:
