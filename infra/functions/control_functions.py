@@ -57,8 +57,26 @@ class ControlFunctions:
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in self._rows}
         self._made: dict[str, HandlerFunction] = {}
         self.people = self._people_topic(settings.notify.email)
+        self._arns = self._arns_of(resources, handlers)
+        self._variables = {
+            "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
+            "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
+            "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
+            "MUSTER_TOPIC_ARN": self.people.topic_arn,
+        }
+        for part in self._parts:
+            self._arns |= part.arns
+            self._variables |= part.variables
+        self._make_ready()
+        LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"].function)
+        self._allow_timers()  # plan passes this role to EventBridge Scheduler
+        self._make_ready()
+
+    def _arns_of(self, resources: FunctionResources, handlers: HandlerSettings) -> dict[Target, Sequence[str]]:
+        """The resources of each target, but those of options."""
+        stack, settings = self._stack, self._settings
         key = settings.defaults.kms_key_id
-        self._arns: dict[Target, Sequence[str]] = {
+        return {
             Target.ANY: ["*"],
             Target.BUCKET: [resources.bucket.bucket_arn],
             Target.OBJECTS: [resources.bucket.bucket_arn],
@@ -84,19 +102,6 @@ class ControlFunctions:
             Target.BUS: [handlers.bus.event_bus_arn],
             Target.TOPIC: [self.people.topic_arn],
         }
-        self._variables = {
-            "MUSTER_REPLICA_ROLE_ARN": resources.replica_role.role_arn,
-            "MUSTER_DEFAULTS": settings.defaults.to_json().decode(),
-            "MUSTER_LAUNCHES_PER_SECOND": str(settings.runs.launches_per_second),
-            "MUSTER_TOPIC_ARN": self.people.topic_arn,
-        }
-        for part in self._parts:
-            self._arns |= part.arns
-            self._variables |= part.variables
-        self._make_ready()
-        LauncherRole(stack, "Launcher", arns=self._arns, attempt=self._made["attempt"].function)
-        self._allow_timers()  # plan passes this role to EventBridge Scheduler
-        self._make_ready()
 
     @property
     def by_name(self) -> Mapping[str, lambda_.Function]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -199,14 +199,23 @@ def dry_run(
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
             *_bounds(ranks, prices),
-            *(remark for backend in client_backends().values() for remark in backend.remarks(ranks)),
-            *_lost_with_instance(ranks),
-            *_needs_between_instances(ranks),
-            *_kept_for_a_rerun(complete),
-            *_without_kwargs(complete),
+            *_of_the_replicas(ranks),
+            *_of_the_program(complete),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),
     )
+
+
+def _of_the_replicas(ranks: Sequence[Spec]) -> Iterator[str]:
+    for backend in client_backends().values():
+        yield from backend.remarks(ranks)
+    yield from _lost_with_instance(ranks)
+    yield from _needs_between_instances(ranks)
+
+
+def _of_the_program(spec: Spec) -> Iterator[str]:
+    yield from _kept_for_a_rerun(spec)
+    yield from _without_kwargs(spec)
 
 
 def _kept_for_a_rerun(spec: Spec) -> list[str]:

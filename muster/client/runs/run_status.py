@@ -245,24 +245,12 @@ def run_status(seen: Observation) -> RunStatus:
     execution = seen.execution
     attempts = known_attempts(seen.entries, seen.result)
     state = _state(execution, attempts.values(), seen.result, seen.now)
-    decisions = {} if execution.ended_at else {rank: entry.decision for rank, entry in seen.entries.items()}
     if state.is_terminal:
         # Of an attempt without a status no job was created, and none will be.
         attempts = {rank: tuple(one for one in found if one.status) for rank, found in attempts.items()}
-    early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
-    replicas = tuple(
-        _replica(rank, attempts.get(rank, ()), decisions.get(rank), seen.progress).model_copy(
-            update={
-                "finished_early": early.get(rank),
-                "values": values_of(execution.sweep, rank),
-                **_place(attempts.get(rank, ()), execution.clusters.get(rank)),
-            }
-        )
-        for rank in sorted({*range(execution.replicas), *attempts})
-    )
     speed = _speed(seen, state)
     rates = () if speed.rate is None or seen.progress.pace is None else seen.progress.pace.by_rank
-    replicas = tuple(_with_rate(replica, rates, state) for replica in replicas)
+    replicas = tuple(_with_rate(replica, rates, state) for replica in _replicas(seen, attempts))
     return RunStatus(
         run=seen.run,
         state=state,
@@ -294,6 +282,21 @@ def run_status(seen: Observation) -> RunStatus:
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
         replicas=replicas,
     )
+
+
+def _replicas(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> Iterator[ReplicaStatus]:
+    """Without their rates, which depend on each other."""
+    execution = seen.execution
+    decisions = {} if execution.ended_at else {rank: entry.decision for rank, entry in seen.entries.items()}
+    early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
+    for rank in sorted({*range(execution.replicas), *attempts}):
+        own = attempts.get(rank, ())
+        extra = {
+            "finished_early": early.get(rank),
+            "values": values_of(execution.sweep, rank),
+            **_place(own, execution.clusters.get(rank)),
+        }
+        yield _replica(rank, own, decisions.get(rank), seen.progress).model_copy(update=extra)
 
 
 def _place(attempts: Sequence[Attempt], asked: str | None) -> dict[str, object]:
