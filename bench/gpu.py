@@ -19,6 +19,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from bench.replicas import Training, metrics_of
 from bench.table import Row
+from muster.replica.free_memory import pages
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.torch import Algorithm, Context, DiLoCo
 
@@ -100,8 +101,9 @@ def _model(width: int, layers: int, device: torch.device) -> torch.nn.Module:
 def _copies(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
     """Seconds to copy the model as DiLoCo does, and as one array from and to page-locked memory; the best of tries."""
     packing = TensorPacking(model)
-    flat, held = packing.read(), torch.zeros(packing.count, device=device)
+    flat, held = pages(4 * packing.count).view(np.float32), torch.zeros(packing.count, device=device)
     packing.lock(flat)
+    packing.read(room=flat)
     locked = torch.zeros(packing.count, pin_memory=device.type == "cuda")
     tried: dict[str, Callable[[], object]] = {
         "read": lambda: packing.read(room=flat),

@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="make test installs it")
 import torch
 
 from muster.options.torchft.replica.torchft_exchange import Work
+from muster.replica.free_memory import pages
 from muster.replica.frontends.tensor_packing import TensorPacking
 from muster.replica.wire.binary_format import Floats
 
@@ -34,7 +35,7 @@ def packed(dtype: Any) -> tuple[Any, TensorPacking]:
 
 
 def memory(packing: TensorPacking, locks: bool) -> Floats:
-    room = np.empty(packing.count, np.float32)
+    room = pages(4 * packing.count).view(np.float32)
     if locks:
         packing.lock(room)
     return room
@@ -95,7 +96,7 @@ def test_reading_again_does_not_change_what_was_read() -> None:
 
 def test_memory_that_another_library_has_locked_is_copied_all_the_same() -> None:
     model, packing = packed(torch.float32)
-    room = np.empty(packing.count, np.float32)
+    room = pages(4 * packing.count).view(np.float32)
     packing.lock(room)
     TensorPacking(model).lock(room)  # CUDA refuses it
     np.testing.assert_array_equal(packing.read(room=room), TensorPacking(model).read())

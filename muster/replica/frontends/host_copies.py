@@ -6,6 +6,8 @@ For tensors elsewhere (the CPU, accelerators without CUDA's interface) all of th
 
 from __future__ import annotations
 
+import logging
+import mmap
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +18,8 @@ import torch
 
 from muster.replica.wire.binary_format import Floats
 
+log = logging.getLogger("muster.replica")
+
 
 class HostCopies:
     """One process's copies."""
@@ -25,22 +29,26 @@ class HostCopies:
         self._tried: set[int] = set()
 
     def lock(self, values: Floats) -> None:
-        """Lock the pages of `values` for as long as they exist, if this process uses a GPU.
+        """Lock the pages of `values`, of `free_memory.pages`, for as long as they exist, if this process uses a GPU.
 
         Where the system allows no more of it, copies pass through memory of the driver's.
         """
         owner: Any = values
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        address = owner.ctypes.data
-        if not torch.cuda.is_initialized() or address in self._tried:  # type: ignore[no-untyped-call]
+        memory, address = getattr(owner.base, "obj", owner.base), owner.ctypes.data
+        is_ours = isinstance(memory, mmap.mmap) and address not in self._tried
+        if not is_ours or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return
+        # A data loader's workers are forked: they would copy what is locked, or take these pages from the GPU's sight.
+        memory.madvise(mmap.MADV_DONTFORK)
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         self._tried.add(address)
         weakref.finalize(owner, self._tried.discard, address).atexit = False
         if int(runtime.cudaHostRegister(address, owner.nbytes, 0)) == 0:
             weakref.finalize(owner, runtime.cudaHostUnregister, address).atexit = False
         else:
+            log.warning("event=not-locked bytes=%d", owner.nbytes)
             with suppress(RuntimeError):  # CUDA tells the error once more, after the next kernel
                 torch.ones(1, device="cuda")
 
@@ -66,9 +74,11 @@ class HostCopies:
                 stream.wait_stream(torch.cuda.current_stream(device))
                 stack.enter_context(torch.cuda.stream(stream))
                 streams.append(stream)
-            yield
-        for stream in streams:
-            stream.synchronize()
+            try:
+                yield
+            finally:
+                for stream in streams:
+                    stream.synchronize()
 
 
 def _gpus(tensors: Mapping[str, torch.Tensor]) -> set[torch.device]:

@@ -26,7 +26,7 @@ from muster.replica.frontends.model_tensors import (
 from muster.replica.parts.cut import window_elements
 from muster.replica.parts.link import Alone, Link
 from muster.replica.parts.local_shard import LocalShard
-from muster.replica.parts.packing import WHOLE, Packing
+from muster.replica.parts.packing import WHOLE, Packing, Piece
 from muster.replica.parts.redistribution import Redistribution, Run, length
 from muster.replica.replica_errors import ParametersError
 from muster.replica.wire.binary_format import Floats
@@ -81,7 +81,7 @@ class TensorPacking(Packing):
         self._redistribution = Redistribution(held, len(self._trainable))
 
     def read(self, part: slice = WHOLE, room: Floats | None = None) -> Floats:
-        """A flat copy. A device needs memory for no more than one tensor beside the model."""
+        """A flat copy. A device needs memory for no more than one tensor that is not contiguous beside the model."""
         tensors = self._look_up()
         span = part if self.link.size == 1 else self.cut.local(part)
         start, stop, _ = span.indices(self.count)
@@ -91,9 +91,10 @@ class TensorPacking(Packing):
             return flat
         values = torch.from_numpy(flat)
         with self._copies.queued(tensors):
-            for piece in self.pieces(part):
+            for piece in self._copied_at_once(tensors, part):
                 given = tensors[piece.name].reshape(-1)[piece.local]
-                values[piece.place].copy_(given, non_blocking=given.is_cuda)
+                # A GPU casts faster than the CPU does.
+                values[piece.place].copy_(given.float() if given.is_cuda else given, non_blocking=given.is_cuda)
         return flat
 
     def write(self, flat: Floats, part: slice = WHOLE) -> None:
@@ -104,7 +105,7 @@ class TensorPacking(Packing):
             return
         values = torch.from_numpy(flat)
         with self._copies.queued(tensors):
-            for piece in self.pieces(part):
+            for piece in self._copied_at_once(tensors, part):
                 _assign(tensors[piece.name], piece.local, values[piece.place])
 
     def lock(self, flat: Floats) -> None:
@@ -243,6 +244,16 @@ class TensorPacking(Packing):
                 )
             start += own.stop - own.start
 
+    def _copied_at_once(self, tensors: dict[str, torch.Tensor], part: slice) -> Iterator[Piece]:
+        """The pieces of a part: whole tensors, or no more than a window where a GPU casts and has both types of it."""
+        casts = any(tensor.is_cuda and tensor.dtype != torch.float32 for tensor in tensors.values())
+        step = window_elements(self.count, 1) if casts else max(1, self.count)
+        begin, end, _ = part.indices(self.count)
+        for start in range(begin, end, step):
+            for piece in self.pieces(slice(start, min(start + step, end))):
+                place = slice(start - begin + piece.place.start, start - begin + piece.place.stop)
+                yield replace(piece, place=place)
+
 
 def _differences(names: list[set[str]]) -> list[str]:
     """The tensors that some processes have and others do not."""
@@ -269,7 +280,7 @@ def _gaps(shards: list[dict[str, LocalShard]]) -> list[str]:
 
 
 def _assign(tensor: torch.Tensor, local: slice, values: torch.Tensor) -> None:
-    if tensor.is_cuda and tensor.dtype != values.dtype:  # else the CPU would cast
+    if tensor.is_cuda and tensor.dtype != values.dtype:
         values = values.to(tensor.device, non_blocking=True)
     if values.numel() == tensor.numel():
         tensor.copy_(values.view(tensor.shape), non_blocking=tensor.is_cuda)

@@ -264,6 +264,7 @@ class Synchronizer:
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
             self._given_seconds = self._work.given(fragment)
             gradient = self._difference(start, local[held].copy(), part)
+            self._clip(gradient, part)
             self._rounds.give(given, self._update(gradient, float(samples[fragment]), part, save))
         else:
             save(self._is_sound)
@@ -297,11 +298,11 @@ class Synchronizer:
         self._packing.lock(room)
         local = self._packing.read(part, room)
 
-        def gradient() -> Floats:
+        def subtract() -> None:
             begun = self._packing.rounded(shared, part) if phase_begun is None else phase_begun
-            return self._difference(begun, local, part)
+            self._difference(begun, local, part)
 
-        self._begin(gradient, part)
+        self._begin(local, part, subtract)
 
     def _difference(self, begun: Floats, local: Floats, part: slice) -> Floats:
         """The pseudo-gradient, in the memory of `local`. Of statistics it is their values, negative: their mean is no
@@ -311,8 +312,8 @@ class Synchronizer:
         np.negative(local[border:], out=local[border:])
         return local
 
-    def _begin(self, gradient: Callable[[], Floats], part: slice) -> None:
-        """Start an exchange; `gradient` is called beside the training loop."""
+    def _begin(self, gradient: Floats, part: slice, make: Callable[[], None] = lambda: None) -> None:
+        """Start an exchange. `make` completes the gradient, beside the training loop."""
         self._early_giving.end()
         self._is_first_phase_of_rerun = False
         self.round += 1
@@ -333,13 +334,15 @@ class Synchronizer:
             self._feedback.save(round_)
 
         def advance() -> Exchange | None:
-            update = self._update(gradient(), self._given_samples, part, before_giving)
+            make()
+            self._clip(gradient, part)
             exchange = self._rounds.play(self._training, update)
             # Not before: the round may count this contribution after a restarted process has joined, which must come as
             # far in the data then.
             self._phases.discard()
             return exchange
 
+        update = self._update(gradient, self._given_samples, part, before_giving)
         self._training.exchanges.begin(advance)
 
     def _update(
@@ -347,16 +350,16 @@ class Synchronizer:
     ) -> LocalUpdate:
         cut = self._packing.cut
         count = len(range(*part.indices(self._packing.count)))
-        self._clip(gradient[: parameters_in(cut, part, self._packing.optimized)])
         exact = exact_in(self._packing.count, cut.exact, slice(*part.indices(self._packing.count)[:2]))
         residual = self._feedback.of(cut.local(part))
         return LocalUpdate(gradient, samples, residual, before_giving, count, exact=exact, seconds=self._given_seconds)
 
-    def _clip(self, gradient: Floats) -> None:
+    def _clip(self, gradient: Floats, part: slice) -> None:
         """Scale the pseudo-gradient down in place if its norm is too large."""
         largest = self._algorithm.clip_norm
         if not largest:
             return
+        gradient = gradient[: parameters_in(self._packing.cut, part, self._packing.optimized)]
         norm = norm_of(self._rounds.context.link.gather(square_of(gradient)))
         # What is not finite is declined when it is encoded.
         if math.isfinite(norm) and norm > largest:
@@ -397,7 +400,7 @@ class Synchronizer:
         ahead = self._training.outer.estimated(
             self._training.state, estimate, self._packing.optimized, self._packing.cut
         )
-        self._begin(own.copy, self._training.outer.part(self.round + 1, self._packing.count))
+        self._begin(own.copy(), self._training.outer.part(self.round + 1, self._packing.count))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0

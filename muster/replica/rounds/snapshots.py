@@ -16,6 +16,7 @@ from itertools import zip_longest
 import numpy as np
 
 from muster.replica.algorithms.outer_optimizer import GlobalState
+from muster.replica.free_memory import pages
 from muster.replica.parts.cut import Cut, window_elements
 from muster.replica.parts.link import jointly
 from muster.replica.replica_errors import ParametersError, RendezvousError
@@ -179,7 +180,7 @@ class Snapshots:
     def _loaded(self, manifest: SnapshotManifest) -> GlobalState:
         self._check_model(manifest)
         length = self.cut.length
-        state = GlobalState(manifest.round, np.empty(length, np.float32), np.zeros(length, np.float32))
+        state = GlobalState(manifest.round, pages(4 * length).view(np.float32), np.zeros(length, np.float32))
         self.context.side_by_side(lambda piece: self._load(state, piece, manifest), self._all_pieces(manifest))
         return state
 

@@ -27,7 +27,7 @@ def train(context: Context, *, rounds: int, algorithm: dict[str, Any]) -> None:
         fully_shard(model)
     inner = torch.optim.AdamW(model.parameters(), lr=1e-3)
     outer = DiLoCo(context.rendezvous, model, inner, Algorithm(**algorithm), checkpoint_dir=context.checkpoint_dir)
-    data = torch.Generator(device).manual_seed(context.rank)
+    data = torch.Generator(device).manual_seed(10 * context.rank + context.group.rank)
     while outer.round < rounds:
         inputs = torch.randn(16, 37, device=device, generator=data)
         model(inputs).square().mean().backward()

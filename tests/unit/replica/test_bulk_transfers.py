@@ -293,7 +293,6 @@ MIB = 2**20
 BEGUN = answer(200, b"<R><UploadId>7&amp;8</UploadId></R>")
 STORED = answer(200, ETag='"e"')
 COMPLETE = answer(200, b'<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>')
-OTHER = answer(200, b"<R><Bucket>b</Bucket><Key>k</Key><UploadId>9</UploadId></R>")
 LARGE = bytes(16 * MIB + 5)  # four parts
 PARTS = [STORED] * 4
 CREATED = "POST /bucket/prefix/key?uploads="
