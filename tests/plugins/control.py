@@ -1,18 +1,23 @@
 """The control plane over the AWS in memory, in virtual time."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.memory.harness import ControlHarness
-from tests.support.control_steps import Row
+if TYPE_CHECKING:
+    from tests.memory.harness import ControlHarness
+    from tests.support.control_steps import Row
 
 
 @pytest.fixture
 def harness() -> Iterator[ControlHarness]:
     """Every call of AWS is sent once: a fault reaches the function that called."""
+    from tests.memory.harness import ControlHarness  # noqa: PLC0415 - all tests load this module, and few need that
+
     with ControlHarness().installed() as harness:
         yield harness
 
@@ -20,6 +25,8 @@ def harness() -> Iterator[ControlHarness]:
 @pytest.fixture
 def row(subtests: pytest.Subtests) -> Row:
     """A row of a table: it has a cloud of its own, and is named where it fails."""
+
+    from tests.memory.harness import ControlHarness  # noqa: PLC0415 - all tests load this module, and few need that
 
     @contextmanager
     def row(name: object, **options: Any) -> Iterator[ControlHarness]:
