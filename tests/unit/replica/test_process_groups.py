@@ -28,7 +28,7 @@ from muster.replica.rendezvous import Outside
 from muster.replica.replica_errors import StoppedError
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.resizing.states import ResizedStates, resized_objects
-from muster.replica.rounds import reduced_shards
+from muster.replica.rounds import reduced_shards, snapshots
 from muster.replica.rounds.round_context import Stops
 from muster.replica.states.plain_state import StateDict
 from muster.replica.states.state_buffer import PlainArrays, packed_state, unpacked_state
@@ -340,7 +340,7 @@ def test_a_process_holds_no_array_of_its_slice_more_than_it_must(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm, slices: float
 ) -> None:
     # What comes from the system itself is not traced.
-    for module in (blocks, reduced_shards):
+    for module in (blocks, reduced_shards, snapshots):
         monkeypatch.setattr(module, "pages", lambda size: np.empty(size, np.uint8))
     # A process that stands in for a slow one makes a second shard.
     none_is_taken_for_dead(monkeypatch)
