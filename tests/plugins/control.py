@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from tests.support.control_steps import Row
 
 
+def _installed(**options: Any) -> AbstractContextManager[ControlHarness]:
+    from tests.memory.harness import ControlHarness  # noqa: PLC0415 - all tests load this module, and few need that
+
+    return ControlHarness(**options).installed()
+
+
 @pytest.fixture
 def harness() -> Iterator[ControlHarness]:
     """Every call of AWS is sent once: a fault reaches the function that called."""
-    from tests.memory.harness import ControlHarness  # noqa: PLC0415 - all tests load this module, and few need that
-
-    with ControlHarness().installed() as harness:
+    with _installed() as harness:
         yield harness
 
 
@@ -26,11 +30,9 @@ def harness() -> Iterator[ControlHarness]:
 def row(subtests: pytest.Subtests) -> Row:
     """A row of a table: it has a cloud of its own, and is named where it fails."""
 
-    from tests.memory.harness import ControlHarness  # noqa: PLC0415 - all tests load this module, and few need that
-
     @contextmanager
     def row(name: object, **options: Any) -> Iterator[ControlHarness]:
-        with subtests.test(str(name)), ControlHarness(**options).installed() as harness:
+        with subtests.test(str(name)), _installed(**options) as harness:
             yield harness
 
     return row

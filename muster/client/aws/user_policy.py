@@ -30,12 +30,11 @@ def user_policy(stack: Stack) -> dict[str, Any]:
 
     bucket = f"arn:{partition}:s3:::{stack.bucket}"
     control = [f"control/*/{name}" for name in _READ_OF_CONTROL]
-    streams = arn("logs", f"log-group:{TRAINING_LOG_GROUP}:*")
     statements = [
         _allow("Stack", ["cloudformation:DescribeStacks"], [arn("cloudformation", f"stack/{stack.name}/*")]),
         _allow("StartRuns", ["states:StartExecution", "states:ListExecutions"], [stack.state_machine_arn]),
         _allow("Runs", ["states:DescribeExecution", "states:StopExecution"], [stack.execution_arn("*")]),
-        _allow("Logs", ["logs:FilterLogEvents"], [streams]),
+        _allow("Logs", ["logs:FilterLogEvents"], [arn("logs", f"log-group:{TRAINING_LOG_GROUP}:*")]),
         _allow("Bucket", ["s3:ListBucket"], [bucket]),
         _allow("ReadRuns", ["s3:GetObject"], [f"{bucket}/{key}" for key in (*_READ, *control)]),
         _allow("Ship", ["s3:PutObject"], [f"{bucket}/source/*", f"{bucket}/recipes/*"]),

@@ -29,18 +29,19 @@ class HostCopies:
         self._tried: set[int] = set()
 
     def lock(self, values: Floats) -> None:
-        """Lock the pages of `values`, of `free_memory.pages`, for as long as they exist, if this process uses a GPU.
+        """Lock the pages of `values`, an array of `free_memory.pages`, until it is freed, if this process uses a GPU.
 
-        Where the system allows no more of it, copies pass through memory of the driver's.
+        Where the system refuses, copies pass through the driver's memory.
         """
         owner: Any = values
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         memory, address = getattr(owner.base, "obj", owner.base), owner.ctypes.data
-        is_ours = isinstance(memory, mmap.mmap) and address not in self._tried
-        if not is_ours or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        if not isinstance(memory, mmap.mmap) or address in self._tried:
             return
-        # A data loader's workers are forked: they would copy what is locked, or take these pages from the GPU's sight.
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return
+        # After a fork, as of a data loader's workers, what is locked would be copied, or the GPU would see other pages.
         memory.madvise(mmap.MADV_DONTFORK)
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         self._tried.add(address)

@@ -81,7 +81,7 @@ class TensorPacking(Packing):
         self._redistribution = Redistribution(held, len(self._trainable))
 
     def read(self, part: slice = WHOLE, room: Floats | None = None) -> Floats:
-        """A flat copy. A device needs memory for no more than one tensor that is not contiguous beside the model."""
+        """A flat copy. A device needs memory for no more than a copy of one tensor beside the model."""
         tensors = self._look_up()
         span = part if self.link.size == 1 else self.cut.local(part)
         start, stop, _ = span.indices(self.count)

@@ -11,9 +11,8 @@ import yaml
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
 from tests.support.source_patch import ROOT
+from tests.support.starters import each_starter
 
-LOOPS = {"rounds": 2, "steps_per_round": 2}
-STEPS = {"max_steps": 4, "steps_per_round": 2}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "accelerate_loop": {},
     "fsdp2": {"processes": 2},
@@ -37,16 +36,7 @@ def launch(commands: CommandServer, stack: Deployed, tmp_path: Path) -> Any:
     return launched
 
 
-@pytest.mark.parametrize(
-    ("framework", "kwargs"),
-    [
-        ("numpy", LOOPS),
-        ("pytorch", LOOPS),
-        ("torchft", LOOPS),
-        ("huggingface", STEPS),
-        ("lightning", STEPS),
-    ],
-)
+@each_starter
 def test_a_starter_trains_where_it_is_delivered(
     framework: str, kwargs: dict[str, int], launch: Any, commands: CommandServer, tmp_path: Path
 ) -> None:

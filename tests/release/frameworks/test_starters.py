@@ -9,21 +9,10 @@ import torch
 from muster.client.starter.starter_files import TRAINING_FILE, Wish, starter_files
 from tests.support.contexts import context_of
 from tests.support.peers import Run
-
-LOOPS = {"rounds": 2, "steps_per_round": 2}
-STEPS = {"max_steps": 4, "steps_per_round": 2}
+from tests.support.starters import each_starter
 
 
-@pytest.mark.parametrize(
-    ("framework", "kwargs"),
-    [
-        ("numpy", LOOPS),
-        ("pytorch", LOOPS),
-        ("torchft", LOOPS),
-        ("huggingface", STEPS),
-        ("lightning", STEPS),
-    ],
-)
+@each_starter
 def test_a_starter_trains(
     framework: str, kwargs: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
