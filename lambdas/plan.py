@@ -28,7 +28,7 @@ _settings = read_environment(PlanEnvironment)
 _plane = ControlPlane.from_environment("s3", "stepfunctions", "events", "scheduler", settings=_settings)
 _timers = Timers(_plane.clients.scheduler, _settings.timer_function_arn, _settings.timer_role_arn, _settings.job_prefix)
 _deployment = Deployment(
-    Place(bucket=_settings.bucket, role_arn=_settings.role_arn, job_prefix=_settings.job_prefix),
+    Place(bucket=_settings.bucket, role_arn=_settings.replica_role_arn, job_prefix=_settings.job_prefix),
     StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS"),
     ReplicaPackage(Path(__file__).parents[1] / PACKAGE_FILE),
     _plane.clients,

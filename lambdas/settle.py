@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import BaseModel, Field
-
-from muster.contract.names import RUN_MAX
 from muster.control.control_plane import ControlPlane
 from muster.control.reporting.execution_output import execution_output
-from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
+from muster.control.runtime.function import Context, RunRequest, count, imported, logger, metrics, time_left
 from muster.control.settle import finish_run
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
-
-
-class SettleRequest(BaseModel):
-    """What the workflow sends."""
-
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
 
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The output of the execution."""
-    request = SettleRequest.model_validate(event)
+    request = RunRequest.model_validate(event)
     logger.append_keys(run_id=request.run)
     run = _plane.runs.require(request.run)
     finished = finish_run(_plane, run, time_left(context))

@@ -44,8 +44,7 @@ class RunDocuments:
 
     def plan(self) -> Plan | None:
         """The plan; None where there is no such run."""
-        found = self.store.get(self.layout.plan)
-        return None if found is None else Plan.from_json(found.body, self.store.uri(self.layout.plan))
+        return self.store.document(Plan, self.layout.plan)
 
     def require_plan(self) -> Plan:
         """The plan of a run that must have one.
@@ -60,29 +59,15 @@ class RunDocuments:
 
     def fence(self) -> Fence | None:
         """The fence; None where it is not raised."""
-        found = self.store.get(self.layout.fence)
-        return None if found is None else Fence.from_json(found.body, self.store.uri(self.layout.fence))
+        return self.store.document(Fence, self.layout.fence)
 
     def raise_fence(self, fence: Fence) -> Fence:
         """Write the fence. The first one written is valid and is returned."""
-        if self.store.create(self.layout.fence, fence.to_json()):
-            return fence
-        return self.fence() or fence
+        return self.store.first(self.layout.fence, fence)
 
     def cancel(self, fence: Fence) -> Fence:
         """Write the fence of a cancellation, also over one with another cause: a cancelled run is not continued."""
-        key = self.layout.fence
-        for _ in self.store.attempts(self.store.uri(key)):
-            found = self.store.get(key)
-            if found is None:
-                after, is_written = fence, self.store.create(key, fence.to_json())
-            else:
-                before = Fence.from_json(found.body, self.store.uri(key))
-                after = before.cancelled(fence)
-                is_written = after is before or self.store.replace(key, after.to_json(), found.etag)
-            if is_written:
-                return after
-        raise AssertionError  # attempts() ends by raising
+        return self.store.change(Fence, self.layout.fence, lambda before: before.cancelled(fence) if before else fence)
 
     def result(self) -> Result | None:
         """The result; None where the run is not settled."""
@@ -111,12 +96,7 @@ class RunDocuments:
 
     def name_continuation(self, continued_by: Continuation) -> Continuation:
         """Write which run continues this one. The first one written is valid and is returned."""
-        if self.store.create(self.layout.continued_by, continued_by.to_json()):
-            return continued_by
-        found = self.store.get(self.layout.continued_by)
-        if found is None:
-            return continued_by
-        return type(continued_by).from_json(found.body, self.store.uri(self.layout.continued_by))
+        return self.store.first(self.layout.continued_by, continued_by)
 
     def record(self, rank: int) -> Seen:
         """The current record of a replica."""
@@ -144,9 +124,8 @@ class RunDocuments:
             if after is None or after == before:
                 return Updated(before, written=False)
             after = after.model_copy(update={"revision": before.revision + 1 if before else 1})
-            body = after.to_json()
             sent = Updated(after, written=True, before=before)
-            if self.store.create(key, body) if etag is None else self.store.replace(key, body, etag):
+            if self.store.put(key, after.to_json(), etag):
                 return sent
             seen = None
         raise AssertionError  # attempts() ends by raising

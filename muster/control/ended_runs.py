@@ -9,7 +9,6 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.result import Result
 from muster.contract.text import shortened
 from muster.control.active_run import ActiveRun
-from muster.control.aws.store import DocumentStore
 
 
 def enter_ended_run(run: ActiveRun, result: Result, continued_by: str | None) -> None:
@@ -20,19 +19,8 @@ def enter_ended_run(run: ActiveRun, result: Result, continued_by: str | None) ->
         ConflictError: other runs were entered during every try; a later call enters this one.
     """
     ended = ended_run(run.plan, result, continued_by)
-    store, key = run.documents.store, key_of_day(ended.started_at)
-    for _ in store.attempts(store.uri(key)):
-        if _written(store, key, ended):
-            return
-
-
-def _written(store: DocumentStore, key: str, ended: EndedRun) -> bool:
-    found = store.get(key)
-    if found is None:
-        return store.create(key, EndedRuns(runs=(ended,)).to_json())
-    before = EndedRuns.from_json(found.body, store.uri(key))
-    after = before.with_run(ended)
-    return after is before or store.replace(key, after.to_json(), found.etag)
+    day = key_of_day(ended.started_at)
+    run.documents.store.change(EndedRuns, day, lambda before: (before or EndedRuns()).with_run(ended))
 
 
 def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
 from muster.contract.errors import DocumentError
-from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX, RUN_MAX
+from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import Attempt, requested_type
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.attempt_end import Outcome, end_attempt, for_workflow, mark_loss
-from muster.control.rerun_decision import REASON_MAX, Facts, give_up
+from muster.control.rerun_decision import Facts, give_up
 from muster.control.runtime import clock
+from muster.control.stop import StopRequest
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica
@@ -28,16 +29,11 @@ if TYPE_CHECKING:
 _NO_TASK = "none"
 
 
-class LaunchFailure(BaseModel):
+class LaunchFailure(StopRequest):
     """What the workflow sends when an attempt could neither be launched nor checked, after all retries."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
     rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
     attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
-    # The workflow passes the cause of an error, which has up to 32,768 characters.
-    reason: Annotated[str, BeforeValidator(lambda value: str(value)[:REASON_MAX])]
 
 
 def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:

@@ -31,7 +31,7 @@ def write_entry(documents: RunDocuments, replicas: int, record: Record) -> None:
         after = before.updated([ReplicaEntry.of(record)])
         if after is shard:
             return
-        if store.create(key, after.to_json()) if found is None else store.replace(key, after.to_json(), found.etag):
+        if store.put(key, after.to_json(), found.etag if found else None):
             return
 
 

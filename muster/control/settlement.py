@@ -104,9 +104,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         findings=find_findings(run),
         **_speed(last),
     )
-    if run.documents.store.create(run.documents.layout.result, result.to_json()):
-        return result
-    return run.documents.result() or result
+    return run.documents.store.first(run.documents.layout.result, result)
 
 
 def _written_outputs(run: ActiveRun) -> frozenset[str] | None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
-from muster.contract.names import RUN_MAX
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.backends import other_backends
 from muster.control.control_plane import ControlPlane
+from muster.control.rerun_decision import REASON_MAX
 from muster.control.runtime import clock
-from muster.control.runtime.function import count
+from muster.control.runtime.function import RunRequest, count
 from muster.control.runtime.parallel import in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.service_events import service_events
@@ -30,17 +30,13 @@ CHECK_SECONDS = 5.0
 LISTING_SECONDS = 60.0
 # ListTrainingJobs is eventually consistent: one empty list may miss a job that was just created.
 _EMPTY_CHECKS = 2
-_REASON_MAX = 1_024
 
 
-class StopRequest(BaseModel):
+class StopRequest(RunRequest):
     """What the workflow sends when a run has lost its quorum."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
     # The workflow passes the cause of an error, which has up to 32,768 characters.
-    reason: Annotated[str, BeforeValidator(lambda value: str(value)[:_REASON_MAX])]
+    reason: Annotated[str, BeforeValidator(lambda value: str(value)[:REASON_MAX])]
 
 
 def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> bool:

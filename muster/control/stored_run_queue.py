@@ -22,7 +22,8 @@ class RunQueue:
 
     def must_wait(self, run: str, execution_arn: str) -> bool:
         """Whether the run may not launch its replicas yet. A run that is settled launches none, so it need not wait."""
-        return not self._read()[0].is_admitted(execution_arn) and not self._is_settled(run)
+        queue = self._store.document(Queue, QUEUE_KEY) or Queue()
+        return not queue.is_admitted(execution_arn) and not self._is_settled(run)
 
     def join(self, queued: QueuedRun, token: QueueToken) -> bool:
         """Join the queue; whether the run is admitted at once. Otherwise its admission completes the token.
@@ -84,49 +85,39 @@ class RunQueue:
 
     def _tell(self, queued: QueuedRun) -> None:
         """Complete the task token of an admitted run. One that was completed before is ignored."""
-        key = RunLayout(queued.run).queue_token
-        found = self._store.get(key)
-        if found is not None:
-            self._tokens.release(QueueToken.from_json(found.body, key).token)
+        token = self._store.document(QueueToken, RunLayout(queued.run).queue_token)
+        if token is not None:
+            self._tokens.release(token.token)
 
     def _keep(self, run: str, token: QueueToken) -> bool:
         """Store the token. False: this call is late, and the token of a later call stays, for which alone is waited."""
-        key = RunLayout(run).queue_token
-        for _ in self._store.attempts(self._store.uri(key)):
-            found = self._store.get(key)
-            if found is None:
-                stored = self._store.create(key, token.to_json())
-            else:
-                before = QueueToken.from_json(found.body, self._store.uri(key))
-                if token.armed_at and before.armed_at > token.armed_at:
-                    return False
-                after = before.model_copy(update={"token": token.token, "armed_at": token.armed_at})
-                stored = self._store.replace(key, after.to_json(), found.etag)
-            if stored:
-                return True
-        raise AssertionError  # attempts() ends by raising
+
+        def change(before: QueueToken | None) -> QueueToken:
+            if before is None:
+                return token
+            if token.armed_at and before.armed_at > token.armed_at:
+                return before
+            return before.model_copy(update={"token": token.token, "armed_at": token.armed_at})
+
+        return self._store.change(QueueToken, RunLayout(run).queue_token, change).token == token.token
 
     def _update(self, change: Callable[[Queue], Queue], admitted: set[str] | None = None) -> Queue:
         """The queue after a `change`; the runs that are admitted by it are added to `admitted`."""
-        for _ in self._store.attempts(self._store.uri(QUEUE_KEY)):
-            before, etag = self._read()
+        newly = set[str]()
+
+        def revised(found: Queue | None) -> Queue | None:
+            nonlocal newly
+            before = found or Queue()
             after = change(before)
-            if after == before:
-                return after
+            newly = _arns(after.untold) - _arns(before.untold)
             # S3's ETags follow from the bytes. Without a number, a write that takes effect late would find the ETag
             # that it expects if the same runs are in the queue again.
-            body = after.model_copy(update={"revision": before.revision + 1}).to_json()
-            if self._store.create(QUEUE_KEY, body) if etag is None else self._store.replace(QUEUE_KEY, body, etag):
-                if admitted is not None:
-                    admitted |= _arns(after.untold) - _arns(before.untold)
-                return after
-        raise AssertionError  # attempts() ends by raising
+            return found if after == before else after.model_copy(update={"revision": before.revision + 1})
 
-    def _read(self) -> tuple[Queue, str | None]:
-        found = self._store.get(QUEUE_KEY)
-        if found is None:
-            return Queue(), None
-        return Queue.from_json(found.body, self._store.uri(QUEUE_KEY)), found.etag
+        after = self._store.change(Queue, QUEUE_KEY, revised)
+        if admitted is not None:
+            admitted |= newly
+        return after or Queue()
 
 
 def _arns(runs: Iterable[QueuedRun]) -> set[str]:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.names import RUN_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next, Record
@@ -17,6 +13,7 @@ from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
+from muster.control.runtime.function import RunRequest
 from muster.control.runtime.parallel import in_another_order, in_parallel
 from muster.control.runtime.time_budget import TimeBudget
 from muster.control.stop import raise_fence_and_stop
@@ -26,12 +23,9 @@ _TRAINING = {"Training", "Uploading", "Completed"}
 _SHARE_FOR_LOOKS = 0.5  # of the time budget; the rest is for stopping
 
 
-class TimerRequest(BaseModel):
+class TimerRequest(RunRequest):
     """What the scheduler sends."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
     timer: Timer
 
 

@@ -10,11 +10,12 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.ranged_reads import first_bytes, whole_body
+from muster.contract.document import StoredDocument
 from muster.contract.errors import ConflictError
 from muster.contract.layout import s3_uri
 from muster.control.aws.aws_errors import error_code, http_status
@@ -22,6 +23,9 @@ from muster.control.runtime import clock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+D = TypeVar("D", bound=StoredDocument)
+After = TypeVar("After", bound=StoredDocument | None)
 
 TRIES = 20
 _PAUSE_SECONDS = 0.05
@@ -101,6 +105,43 @@ class DocumentStore:
         for page in pages:
             for item in page.get("Contents", []):
                 yield item["Key"]
+
+    def document(self, kind: type[D], key: str) -> D | None:
+        """The document at `key`; None where there is none.
+
+        Raises:
+            DocumentError: it cannot be read.
+        """
+        found = self.get(key)
+        return None if found is None else kind.from_json(found.body, self.uri(key))
+
+    def first(self, key: str, document: D) -> D:
+        """Write a document that is written once. The first one written is valid and is returned."""
+        if self.create(key, document.to_json()):
+            return document
+        return self.document(type(document), key) or document
+
+    def change(self, kind: type[D], key: str, change: Callable[[D | None], After]) -> After:
+        """Compare-and-swap of a document: `change` gets the current one, and what it returns is written and returned.
+
+        `change` is pure. It is called again with the newer document whenever another writer was first. Nothing is
+        written where it returns None, or what it got.
+
+        Raises:
+            DocumentError: the document cannot be read.
+            ConflictError: other writers were first in every try; the call may be repeated.
+        """
+        for _ in self.attempts(self.uri(key)):
+            found = self.get(key)
+            before = None if found is None else kind.from_json(found.body, self.uri(key))
+            after = change(before)
+            if after is None or after == before or self.put(key, after.to_json(), found.etag if found else None):
+                return after
+        raise AssertionError  # attempts() ends by raising
+
+    def put(self, key: str, body: bytes, etag: str | None) -> bool:
+        """Replace the version with this ETag, or create the object where that is None. False: another was first."""
+        return self.create(key, body) if etag is None else self.replace(key, body, etag)
 
     def create(self, key: str, body: bytes, content_type: str = "application/json") -> bool:
         """Write an object that must not exist yet. False where it exists: another writer was first."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from muster.contract.document import canonical_json
-from muster.contract.names import RUN_MAX
 from muster.contract.run.record import Decision, Next
 from muster.contract.spec.retry_budget import WAIT_PIECE_SECONDS
 from muster.control.aws.aws_errors import error_code, is_transient
 from muster.control.runtime import clock
+from muster.control.runtime.function import RunRequest
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -28,17 +28,11 @@ _ERROR_MAX = 256
 _CAUSE_MAX = 32_768
 
 
-# Step Functions: a task token has at most 2,048 characters.
-Token = Annotated[str, Field(min_length=1, max_length=2_048)]
+class TokenRequest(RunRequest):
+    """What the workflow sends with a task token."""
 
-
-class TokenRequest(BaseModel):
-    """What the workflow sends with a task token. Unknown fields are ignored: an execution keeps its old definition."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
-    token: Token
+    # Step Functions: a task token has at most 2,048 characters.
+    token: Annotated[str, Field(min_length=1, max_length=2_048)]
     entered_at: Annotated[str, Field(min_length=1, max_length=64)]
     retry: Annotated[int, Field(ge=0, le=9_999)] = 0
 

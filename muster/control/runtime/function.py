@@ -8,14 +8,15 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
+from muster.contract.names import RUN_MAX
 from muster.control.runtime.time_budget import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,6 +35,14 @@ class Context(Protocol):
 
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds until Lambda ends the function."""
+
+
+class RunRequest(BaseModel):
+    """What a function is asked to do for a run. Unknown fields are ignored: an execution keeps its old definition."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: Annotated[str, Field(min_length=1, max_length=RUN_MAX)]
 
 
 logger = Logger()

@@ -15,59 +15,49 @@ def _read_clusters(value: object) -> object:
     return Clusters.model_validate_json(value) if isinstance(value, str) else value
 
 
+# Lambda: the environment of a function has at most 4 KB; the deployment limits the defaults further.
+_VARIABLE_MAX = 4_096
+_Arn = Annotated[str, Field(min_length=20, max_length=2_048, pattern="^arn:")]
+
+
 class FunctionEnvironment(BaseModel):
-    """The environment that the stack sets for every function."""
+    """The environment that the stack sets for every function: `bucket` is the variable MUSTER_BUCKET."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", defer_build=True, alias_generator=lambda name: f"MUSTER_{name.upper()}"
+    )
 
-    # S3: a bucket's name has 3-63 characters.
-    bucket: Annotated[str, Field(alias="MUSTER_BUCKET", min_length=3, max_length=63)]
-    job_prefix: Annotated[
-        str, Field(alias="MUSTER_JOB_PREFIX", min_length=1, max_length=PREFIX_MAX, pattern="^[a-zA-Z0-9]+$")
-    ]
-    # EventBridge: a bus's name has 1-256 characters.
-    bus: Annotated[str, Field(alias="MUSTER_BUS", min_length=1, max_length=256)]
-    max_concurrent_replicas: Annotated[int | None, Field(alias="MUSTER_MAX_CONCURRENT_REPLICAS", ge=1)] = None
-    clusters: Annotated[Clusters, BeforeValidator(_read_clusters), Field(alias="MUSTER_CLUSTERS")] = Clusters()
+    bucket: Annotated[str, Field(min_length=3, max_length=63)]  # S3: a bucket's name has 3-63 characters
+    job_prefix: Annotated[str, Field(min_length=1, max_length=PREFIX_MAX, pattern="^[a-zA-Z0-9]+$")]
+    bus: Annotated[str, Field(min_length=1, max_length=256)]  # EventBridge: a bus's name has 1-256 characters
+    max_concurrent_replicas: Annotated[int | None, Field(ge=1)] = None
+    clusters: Annotated[Clusters, BeforeValidator(_read_clusters)] = Clusters()
 
 
 class PlanEnvironment(FunctionEnvironment):
     """The additional environment of the function plan."""
 
-    # CreateTrainingJob: RoleArn has 20-2,048 characters.
-    role_arn: Annotated[str, Field(alias="MUSTER_REPLICA_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")]
-    # Lambda: the environment of a function has at most 4 KB; the deployment limits the defaults further.
-    defaults: Annotated[str, Field(alias="MUSTER_DEFAULTS", min_length=2, max_length=4_096)]
-    launches_per_second: Annotated[int, Field(alias="MUSTER_LAUNCHES_PER_SECOND", ge=1)]
-    timer_function_arn: Annotated[
-        str, Field(alias="MUSTER_TIMER_FUNCTION_ARN", min_length=20, max_length=2_048, pattern="^arn:")
-    ]
-    # Without clusters there is none.
-    pod_role_arn: Annotated[
-        str | None, Field(alias="MUSTER_POD_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
-    ] = None
-    timer_role_arn: Annotated[
-        str, Field(alias="MUSTER_TIMER_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
-    ]
+    replica_role_arn: _Arn
+    defaults: Annotated[str, Field(min_length=2, max_length=_VARIABLE_MAX)]
+    launches_per_second: Annotated[int, Field(ge=1)]
+    timer_function_arn: _Arn
+    timer_role_arn: _Arn
+    pod_role_arn: _Arn | None = None  # without clusters there is none
 
 
 class AttemptEnvironment(FunctionEnvironment):
     """The additional environment of the function attempt."""
 
-    launcher_role_arn: Annotated[
-        str, Field(alias="MUSTER_LAUNCHER_ROLE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
-    ]
+    launcher_role_arn: _Arn
 
 
 class ExecutionsEnvironment(FunctionEnvironment):
     """The additional environment of sweep and start."""
 
-    state_machine_arn: Annotated[
-        str, Field(alias="MUSTER_STATE_MACHINE_ARN", min_length=20, max_length=2_048, pattern="^arn:")
-    ]
+    state_machine_arn: _Arn
 
 
 class NotifyEnvironment(FunctionEnvironment):
     """The additional environment of notify."""
 
-    topic_arn: Annotated[str, Field(alias="MUSTER_TOPIC_ARN", min_length=10, max_length=2_048, pattern="^arn:")]
+    topic_arn: _Arn
