@@ -29,8 +29,8 @@ from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.run_document import Manifest
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.runtime import clock, parallel
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep

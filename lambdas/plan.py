@@ -6,7 +6,7 @@ from pathlib import Path
 
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place, Plan
-from muster.contract.spec.cluster_parts import uses_cluster
+from muster.contract.spec.rank_spec import uses_cluster
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.retry_budget import REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults

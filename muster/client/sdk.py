@@ -323,7 +323,7 @@ def new_run_name(spec: Spec) -> str:
 
     On a cluster the names of jobs, which begin like it, are lower-case.
     """
-    from muster.contract.spec.cluster_parts import uses_cluster  # noqa: PLC0415
+    from muster.contract.spec.rank_spec import uses_cluster  # noqa: PLC0415
 
     module = spec.trainer.partition(":")[0] if spec.trainer else "run"
     head = ".".join(module.split(".")[-2:])

@@ -23,7 +23,7 @@ class ReplicaExit(IntEnum):
     RENDEZVOUS = 69  # EX_UNAVAILABLE: the bucket, or a quorum, could not be reached in time
     OUT_OF_MEMORY = 71  # EX_OSERR: the trainer used up the memory of the machine or of its GPU
     FENCED = 75  # a newer attempt or incarnation has claimed this rank
-    # A rule that watches the training was met, and the spec says that the attempt ends.
+    # A rule of `watch`, which has the same name, was met, and the spec says that the attempt ends.
     HANG = 80
     SLOW = 81
     LOSS = 82

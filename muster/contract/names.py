@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 JOB_NAME_MAX = 63  # CreateTrainingJob: TrainingJobName has 1-63 characters
 REPLICAS_MAX = 10_000  # Step Functions: a Distributed Map runs at most 10,000 child executions at once
@@ -42,6 +42,8 @@ _DIGEST_LENGTH = 8
 # it nearly certain that a hundred runs launched within one second get different names.
 _MARK_CHARACTERS = "0123456789abcdefghjkmnpqrstvwyz"
 _MARK_LENGTH = 5
+# Much longer than the clocks of two services differ, and much shorter than the 90 days after which a name is free.
+_CLOCKS_DIFFER = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -119,3 +121,13 @@ def scheduled_run_name(schedule: str, at: str) -> str:
 def run_job_prefix(prefix: str, run: str) -> str:
     """The common beginning of the names of all jobs of a run."""
     return f"{prefix}-{run}-r"
+
+
+def is_of_earlier_execution(written_at: datetime, started_at: datetime) -> bool:
+    """Whether what was written at `written_at` is of an older execution of the same name than the one that started at
+    `started_at`.
+
+    Step Functions frees a name 90 days after the end of its execution. A new one has the same ARN, and is refused
+    because the documents of the run are still there: until then, and afterwards, only the times tell them apart.
+    """
+    return written_at < started_at - _CLOCKS_DIFFER

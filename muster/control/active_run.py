@@ -23,7 +23,6 @@ from muster.control.aws.store import DocumentStore
 from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
 from muster.control.jobs import Job, Jobs
-from muster.control.roll_up_writer import write_entry
 from muster.control.runtime.parallel import in_parallel
 
 
@@ -162,7 +161,7 @@ class ActiveReplica:
     def write_entry(self, record: Record | None) -> None:
         """Write the record's entry in the roll-up, also where an earlier call wrote the record and failed here."""
         if record is not None:
-            write_entry(self.run.documents, self.run.plan.spec.replicas, record)
+            self.run.documents.write_entry(self.run.plan.spec.replicas, record)
 
     def job_name(self, attempt: int) -> str:
         """The name of an attempt's job."""

@@ -8,16 +8,15 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract import timestamps
-from muster.contract.names import run_name
+from muster.contract.names import is_of_earlier_execution, run_name
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.plan import Plan
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settle import finish_run
 from muster.control.settlement import is_overdue
 from muster.control.stop import stop_jobs, verify_stopped

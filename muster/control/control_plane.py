@@ -15,9 +15,9 @@ from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.aws.store import DocumentStore
 from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import after_restore, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
-from muster.control.runtime.time_budget import TimeBudget
 
 if TYPE_CHECKING:
     from muster.control.continuation_start import ContinuationStart

@@ -15,8 +15,8 @@ from muster.contract.run.job_details import asks_for_details
 from muster.contract.run.job_request import output_uri
 from muster.control.active_run import ActiveReplica
 from muster.control.jobs import Job
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
-from muster.control.runtime.time_budget import TimeBudget
 
 _ONE_TRY = TimeBudget(-math.inf)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from muster.contract.errors import MissingDocumentError
+from muster.contract.errors import DocumentError, MissingDocumentError
 from muster.contract.layout import RunLayout
 from muster.contract.run.fence import Fence
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_of
 from muster.control.aws.store import DocumentStore
+from muster.control.runtime.parallel import in_parallel
 
 if TYPE_CHECKING:
     from muster.contract.run.continuation import Continuation
@@ -129,3 +131,45 @@ class RunDocuments:
                 return sent
             seen = None
         raise AssertionError  # attempts() ends by raising
+
+    def write_entry(self, replicas: int, record: Record) -> None:
+        """Write the roll-up's entry for `record` into its shard, unless the shard has it or a newer one.
+
+        The entry follows from the record alone, so a repeated call repairs a lost write. A function that cannot write
+        it fails and is called again, before the workflow learns what the record says. `replicas` is the run's.
+
+        Raises:
+            ConflictError: other functions changed the shard during every try; the call may be repeated.
+        """
+        number = shard_of(record.rank, replicas)
+        key = self.layout.roll_up_shard(number)
+        for _ in self.store.attempts(self.store.uri(key)):
+            found = self.store.get(key)
+            shard = None if found is None else _shard(found.body, self.store.uri(key))
+            after = (shard or self._rebuilt(ranks_of(number, replicas))).updated([ReplicaEntry.of(record)])
+            if after is shard:
+                return
+            if self.store.put(key, after.to_json(), found.etag if found else None):
+                return
+
+    def _rebuilt(self, ranks: range) -> RollUpShard:
+        """A shard made from the records: the run may have started before there was a roll-up."""
+
+        def entry(rank: int) -> ReplicaEntry | None:
+            try:
+                record = self.record(rank).record
+            except DocumentError:
+                # The entry of one damaged record is missing; those of the others are not.
+                return None
+            return None if record is None else ReplicaEntry.of(record)
+
+        found = in_parallel(entry, ranks) if len(ranks) > 1 else []
+        return RollUpShard(run=self.run).updated(item for item in found if item is not None)
+
+
+def _shard(body: bytes, uri: str) -> RollUpShard | None:
+    """The shard. None where it is damaged: it can be made again."""
+    try:
+        return RollUpShard.from_json(body, uri)
+    except DocumentError:
+        return None

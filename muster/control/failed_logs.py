@@ -9,8 +9,8 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.last_lines import LINES, Unread, kept_lines, to_read
 from muster.contract.run.result import ReplicaResult
 from muster.control.active_run import ActiveRun
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
-from muster.control.runtime.time_budget import TimeBudget
 
 _SECONDS = 30.0
 

@@ -13,7 +13,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.orphans import ActiveJob
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
     from muster.contract.run.plan import Plan

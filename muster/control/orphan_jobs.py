@@ -13,8 +13,8 @@ from muster.control.backends import PlacedJob
 from muster.control.control_plane import ControlPlane
 from muster.control.documents import RunDocuments
 from muster.control.jobs import Jobs
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import each_that_succeeds
-from muster.control.runtime.time_budget import TimeBudget
 
 
 @dataclass(frozen=True)

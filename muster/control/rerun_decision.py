@@ -10,9 +10,8 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.document import digest
 from muster.contract.names import ATTEMPT_MAX
-from muster.contract.run.attempt import NOT_CREATED, Attempt, shortages
+from muster.contract.run.attempt import NOT_CREATED, Attempt, rule_of_end, shortages
 from muster.contract.run.record import Decision, Next, Record
-from muster.contract.run.watched_end import rule_of_end
 from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.retry_budget import JITTER, Budget
 from muster.contract.spec.spec import Spec

@@ -7,21 +7,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
-from muster.control.aws.patience import patiently
+from muster.control.aws.aws_errors import patiently
 from muster.control.control_plane import ControlPlane
 from muster.control.ended_runs import enter_ended_run
 from muster.control.reporting.announcements import announce_run_ended
-from muster.control.reporting.report_page import PAGE_SECONDS, page_of, publish_page
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import count, logger
-from muster.control.runtime.time_budget import TimeBudget
 from muster.control.settlement import settle
 from muster.control.stop import stop_remaining
 
 R = TypeVar("R")
 
 _SHARE_FOR_JOBS = 0.5  # of the time budget
+# A page of a thousand replicas and 500 rounds takes a few seconds.
+PAGE_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,37 @@ def finish_run(
     if verified and not steps.left:
         steps.do("mark its end as complete", run.documents.mark_finished)
     return Finished(result, page_uri, continued_by, tuple(steps.left))
+
+
+def page_of(run: ActiveRun) -> str | None:
+    """The URI of the run's page; None where it is not written yet, or S3 does not answer."""
+    documents = run.documents
+    try:
+        return documents.store.uri(documents.layout.page) if documents.store.count(documents.layout.page) else None
+    except Exception:
+        logger.exception("page not looked up")
+        return None
+
+
+def publish_page(run: ActiveRun, result: Result, budget: TimeBudget) -> str | None:
+    """Write the page, once; its URI. Data that cannot be read within the budget is left out.
+
+    None where it cannot be drawn: it shows data that replicas wrote, and no such data may keep a run from its end.
+
+    Raises:
+        ClientError, BotoCoreError: S3 refused a read or the write; a later call may succeed.
+    """
+    documents = run.documents
+    key = documents.layout.page
+    try:
+        # Imported here, because a cold start should not wait for the modules that draw the page.
+        from muster.control.reporting.report_input import drawn_page  # noqa: PLC0415
+
+        page = drawn_page(run, result, TimeBudget.of(min(PAGE_SECONDS, budget.remaining)))
+    except (ClientError, BotoCoreError):
+        raise
+    except Exception:
+        logger.exception("page not drawn")
+        return None
+    documents.store.create(key, page, "text/html; charset=utf-8")
+    return documents.store.uri(key)

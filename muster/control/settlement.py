@@ -24,15 +24,20 @@ from muster.contract.spec.spec import Spec
 from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import with_details
-from muster.control.early_finish import last_commit, with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.failed_logs import with_last_lines
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import FoundModel, find_model, with_own_models
+from muster.control.round_notes import (
+    find_findings,
+    last_commit,
+    with_early_finish_note,
+    with_early_finishes,
+    with_goal_note,
+)
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
-from muster.control.runtime.time_budget import TimeBudget
-from muster.control.watch_findings import find_findings
 
 # Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
 # always begins with more than this, so a run with thousands of slow manifests is settled too.

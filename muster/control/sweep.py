@@ -18,15 +18,15 @@ from muster.contract.names import run_name
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveRun
+from muster.control.aws.aws_errors import patiently
 from muster.control.aws.executions import Execution, Executions
-from muster.control.aws.patience import patiently
 from muster.control.backends import PlacedJob
 from muster.control.clear_up import ExecutionEnded, clear_up, fence_ended
 from muster.control.control_plane import ControlPlane
 from muster.control.orphan_jobs import OrphanJobs, StoppedOrphans
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import each_that_succeeds, in_another_order
-from muster.control.runtime.time_budget import TimeBudget
 
 R = TypeVar("R")
 

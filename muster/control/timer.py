@@ -13,9 +13,9 @@ from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest
 from muster.control.runtime.parallel import in_another_order, in_parallel
-from muster.control.runtime.time_budget import TimeBudget
 from muster.control.stop import raise_fence_and_stop
 
 # Secondary statuses of a job whose program runs or has run; before them the job may still wait for an instance.

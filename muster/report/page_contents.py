@@ -10,8 +10,8 @@ from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
 from muster.contract.run.run_cost import instance_seconds, usd_so_far
-from muster.contract.spec.cluster_parts import uses_cluster
 from muster.contract.spec.private_values import without_values
+from muster.contract.spec.rank_spec import uses_cluster
 from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
 from muster.contract.text import shortened
 from muster.report.links import console_links, object_link, with_clusters

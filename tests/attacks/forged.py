@@ -10,7 +10,7 @@ from muster.contract.errors import DocumentError
 from muster.contract.run.commit import Commit, parse_commit
 from muster.contract.run.model import ModelManifest
 from muster.contract.run.notices import Notice
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.client.cluster_logs import read_pod_line
 from muster.options.hyperpod.contract.pod_log_lines import STREAMS, line_head, parse_line
 from muster.options.hyperpod.control.heeding import heed_notices

@@ -4,8 +4,7 @@ from typing import Any
 
 from muster.contract.layout import RunLayout
 from muster.contract.training.source_delivery import REFRESH_DAYS
-from muster.control.aws.clients import TRIES
-from muster.control.runtime.time_budget import READ_SECONDS
+from muster.control.aws.clients import READ_SECONDS, TRIES
 from muster.infra.deploy.template_limits import oversized
 from tests.infra.variants import BOUNDARY, KEY, Variant
 from tests.simulation.functions import RETRY_SECONDS, TIMEOUTS

@@ -31,9 +31,9 @@ from muster.control.plan import Deployment, PlanRequest, make_plan
 from muster.control.react import JobStateChange, Reaction, react
 from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import FunctionEnvironment
-from muster.control.runtime.time_budget import TimeBudget
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, notices_of
 from muster.options.hyperpod.control.cluster_clients import ClusterClients
 from muster.options.hyperpod.control.events import heed

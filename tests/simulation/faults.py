@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
-from muster.control.runtime.time_budget import READ_SECONDS
+from muster.control.aws.clients import READ_SECONDS
 from tests.memory.calls import THROTTLED_BY, AwsError
 from tests.simulation.draws import Draws
 from tests.simulation.kernel import Kernel

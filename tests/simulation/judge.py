@@ -14,14 +14,13 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import StoredDocument
 from muster.contract.layout import RunLayout
-from muster.contract.run.attempt import Attempt
+from muster.contract.run.attempt import Attempt, rule_of_end
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
-from muster.contract.run.watched_end import rule_of_end
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
 from tests.simulation.lives import Life

@@ -23,7 +23,7 @@ from muster.control.aws.inbox import Inbox
 from muster.control.manifest import Limits, ManifestError
 from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import parse_manifest
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.control.start import Started, Starter
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform, StackSettings

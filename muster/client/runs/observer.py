@@ -25,9 +25,8 @@ from muster.client.runs.run_status import (
 from muster.contract import timestamps
 from muster.contract.errors import RunNameTakenError
 from muster.contract.layout import RunLayout
-from muster.contract.names import numbered_run_name, run_job_prefix, run_name
+from muster.contract.names import is_of_earlier_execution, numbered_run_name, run_job_prefix, run_name
 from muster.contract.run.last_lines import ATTEMPTS_READ
-from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.run.plan import Lineage
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue

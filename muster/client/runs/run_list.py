@@ -18,8 +18,8 @@ from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSumm
 from muster.client.runs.run_filter import RunFilter
 from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
+from muster.contract.names import is_of_earlier_execution
 from muster.contract.run.ended_run import RunLine
-from muster.contract.run.name_reuse import is_of_earlier_execution
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass, JobEnd, classify_end, explained
 from muster.contract.document import StoredPart, else_unknown
+from muster.contract.exits import read_exit
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_details import JobDetails
+from muster.contract.spec.watch_rules import Rule
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
@@ -105,6 +107,12 @@ class Attempt(StoredPart):
         """
         details = self.details if is_last or self.details is None else self.details.without_metrics()
         return self.model_copy(update={"history": (), "artifacts": None, "details": details})
+
+
+def rule_of_end(attempt: Attempt) -> Rule | None:
+    """The rule of `watch` because of which `attempt` ended, as its replica says; None where it ended otherwise."""
+    found = read_exit(attempt.reason) if attempt.failure_class is FailureClass.INFRASTRUCTURE else None
+    return None if found is None else Rule.__members__.get(found.name)
 
 
 def shortages(attempts: Sequence[Attempt]) -> int:

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from muster.contract import names
 from muster.contract.document import StoredDocument
+from muster.contract.run.attempt import rule_of_end
 from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run.watched_end import rule_of_end
 from muster.contract.spec.spec import Spec
 
 

@@ -24,9 +24,9 @@ from muster.contract.training.input_channels import Channel
 from muster.contract.training.model_source import ModelPackageFields
 from muster.contract.training.network_access import AccessFields
 from muster.contract.training.observation import ObservationFields
-from muster.contract.training.section import members
 from muster.contract.training.source_channels import delivered_channel, delivery_channels
 from muster.contract.training.source_delivery import BOOTSTRAP, BOOTSTRAP_NAME
+from muster.contract.training.values import members
 
 REPLICA_ENTRYPOINT = ["python", "-m", "muster.replica"]
 

@@ -1,12 +1,20 @@
-"""The spec of one rank: the run's values with the rank's override and its values of the sweep."""
+"""The spec of one rank, and the ranks of a spec by what they run on.
+
+Every function reads it: the rules are in cluster_rules.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from muster.contract.aws.instance_types import has_own_disks
+from muster.contract.backend import Backend
 from muster.contract.spec.sweep import with_sweep
+from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.overrides import Override, override_of
+from muster.contract.training.ranks import parse_ranks
 
 if TYPE_CHECKING:
     from muster.contract.spec.spec_fields import SpecFields
@@ -46,3 +54,65 @@ def with_override(spec: S, override: Override) -> S:
         if all(map(has_own_disks, [override.instance_type, *fallbacks])):
             update["volume_kms_key_id"] = None
     return spec.model_copy(update=update)
+
+
+@dataclass(frozen=True)
+class ClusterPart:
+    """Ranks with the same values: those without an override (`ranks` is empty), or those of one.
+
+    `run` is the spec of the whole run, `spec` that of these ranks.
+    """
+
+    ranks: str
+    override: Override | None
+    run: SpecFields
+    spec: SpecFields
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether they run on a cluster."""
+        return self.spec.backend is Backend.HYPERPOD
+
+    @property
+    def asked(self) -> HyperPod:
+        """Their `hyperpod`, or its defaults."""
+        return self.spec.hyperpod or HyperPod()
+
+    @property
+    def section(self) -> str:
+        """Where the part's `hyperpod` is written."""
+        own = self.override is not None and self.override.hyperpod is not None
+        return f"overrides.{self.ranks}.hyperpod" if own else "hyperpod"
+
+
+def uses_cluster(spec: SpecFields) -> bool:
+    """Whether some rank runs on a cluster."""
+    return any(part.on_cluster for part in parts_of(spec))
+
+
+def uses_training_jobs(spec: SpecFields) -> bool:
+    """Whether some rank runs as training jobs."""
+    return any(not part.on_cluster for part in parts_of(spec))
+
+
+def cluster_sections(spec: SpecFields) -> Iterator[tuple[str, HyperPod]]:
+    """What the ranks on clusters ask for, with the place in the spec where it is written."""
+    for part in parts_of(spec):
+        if part.on_cluster:
+            yield part.section, part.asked
+
+
+def parts_of(spec: SpecFields) -> Iterator[ClusterPart]:
+    """The parts of a spec: first the ranks that no override names."""
+    # Not walked beyond the last rank: a range that is far too long is one problem of another rule.
+    within = range(spec.replicas)
+    named = {
+        rank
+        for ranks in spec.overrides
+        for part in parse_ranks(ranks)
+        for rank in range(part.start, min(part.stop, within.stop))
+    }
+    if len(named) < spec.replicas:
+        yield ClusterPart("", None, spec, spec)
+    for ranks, override in spec.overrides.items():
+        yield ClusterPart(ranks, override, spec, with_override(spec, override))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import written_fields
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
-from muster.contract.spec.field_wording import KEY, section_at, wording_at
 from muster.contract.spec.private_values import is_private, kind_of, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
@@ -21,10 +24,11 @@ from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.hints import cluster_hint, hint
 from muster.contract.training.values import Wording
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+_KEY = "[key]"
+"""pydantic adds this part to a location whose fault is the key of a mapping."""
 _PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
 _PART_SHOWN = 64
 _TEXT_SHOWN = 80
@@ -89,16 +93,16 @@ def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:
     if isinstance(error, InconsistentSpecError):
         return error.problems
     kind, location, found = item["type"], item["loc"], item["input"]
-    parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != KEY]
+    parts = [str(part.value if isinstance(part, FailureClass) else part) for part in location if part != _KEY]
     field = field_name(parts) or "the spec"
     if kind == "extra_forbidden":
         return [StatedProblem(field, "unknown field", _suggestion(location, model))]
     if kind == "missing":
         return [StatedProblem(field, "missing", "it is required")]
-    wording = wording_at(location, model)
+    wording = _wording_at(location, model)
     words = shown(found)
     if is_private(location):
-        is_name = location[-1] == KEY and isinstance(found, str)
+        is_name = location[-1] == _KEY and isinstance(found, str)
         words = shown(without_value(found)) if is_name else f"{kind_of(found)} (not shown)"
     if kind in _BOUNDS:
         return [_bound(item, field, words, wording)]
@@ -140,7 +144,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
-    section = section_at(location, model) or model
+    section = _section_at(location, model) or model
     name, known = str(location[-1])[:_PART_SHOWN], list(written_fields(section))
     if model is Spec and (known_elsewhere := cluster_hint(name) if section is HyperPod else hint(name)) is not None:
         return known_elsewhere
@@ -154,3 +158,49 @@ def _suggestion(location: Sequence[int | str], model: type[BaseModel]) -> str:
             else "see the documentation"
         )
     return "the known fields are " + ", ".join(known)
+
+
+def _wording_at(location: Sequence[int | str], model: type[BaseModel]) -> Wording:
+    """The words for the value at `location` in a document of `model`; empty ones where the model has none."""
+    *_, metadata = (metadata for _, metadata in _steps(location, model))
+    return next((item for item in metadata if isinstance(item, Wording)), Wording())
+
+
+def _section_at(location: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel] | None:
+    """The model of the mapping that holds the last part of `location`; None where the mapping may hold any key."""
+    *_, (annotation, _) = _steps(location[:-1], model)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+# An annotation can be a type, a union, a generic alias or None: typing has no name for all of them.
+def _steps(location: Sequence[int | str], model: type[BaseModel]) -> Iterator[tuple[Any, list[object]]]:
+    """Annotation and metadata of every step down to `location`, the document first; it ends where the model ends."""
+    annotation: Any = model
+    yield annotation, []
+    for index, part in enumerate(location):
+        if part == _KEY:
+            return
+        metadata: list[object] = []
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            field = written_fields(annotation).get(str(part))
+            annotation, metadata = (field.annotation, field.metadata) if field else (None, [])
+        elif origin is dict:
+            annotation = arguments[0 if list(location[index + 1 : index + 2]) == [_KEY] else 1]
+        else:
+            annotation = arguments[0] if origin is list else None
+        annotation, inner = _bare(annotation)
+        yield annotation, [*metadata, *inner]
+
+
+def _bare(annotation: Any) -> tuple[Any, list[object]]:
+    """The annotation without None and without its metadata, and the metadata."""
+    metadata: list[object] = []
+    while True:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if origin is typing.Annotated:
+            annotation, metadata = arguments[0], [*arguments[1:], *metadata]
+        elif origin in {typing.Union, types.UnionType}:
+            annotation = next(argument for argument in arguments if argument is not types.NoneType)
+        else:
+            return annotation, metadata

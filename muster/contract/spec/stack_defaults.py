@@ -8,7 +8,7 @@ from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.backend_rules import rules_for
-from muster.contract.spec.cluster_parts import uses_training_jobs
+from muster.contract.spec.rank_spec import uses_training_jobs
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec

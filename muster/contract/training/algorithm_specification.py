@@ -10,8 +10,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.section import RequestPart, Section
-from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, Wording
+from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, RequestPart, Section, Wording
 
 METRIC_DEFINITIONS_MAX = 40
 """AlgorithmSpecification: MetricDefinitions has at most so many items."""

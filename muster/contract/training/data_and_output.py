@@ -11,8 +11,7 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.input_channels import CHANNELS_MAX, Channel
-from muster.contract.training.section import RequestPart, Section
-from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, S3Uri
+from muster.contract.training.values import S3_URI_MAX, KmsKeyId, Path, RequestPart, S3Uri, Section
 
 CHECKPOINT_DIR = "/opt/ml/checkpoints"  # CheckpointConfig: the default of LocalPath
 # The replica's own folder is appended to a checkpoint prefix: no two replicas may write the same one.

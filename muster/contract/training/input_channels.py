@@ -10,8 +10,7 @@ from pydantic import Field
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.algorithm_specification import InputMode
-from muster.contract.training.section import Section
-from muster.contract.training.values import LINE, S3Uri, Wording
+from muster.contract.training.values import LINE, S3Uri, Section, Wording
 
 CHANNELS_MAX = 20  # CreateTrainingJob: InputDataConfig has 1-20 channels
 _LONG_MAX = 2**63 - 1

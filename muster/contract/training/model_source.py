@@ -12,8 +12,7 @@ from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.input_channels import Channel
-from muster.contract.training.section import Section
-from muster.contract.training.values import LINE, S3Uri, Wording
+from muster.contract.training.values import LINE, S3Uri, Section, Wording
 
 MODEL_CHANNEL = "model"
 """The channel of the model: /opt/ml/input/data/model in the container."""

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import Section
-from muster.contract.training.values import RoleArnOrName, Wording
+from muster.contract.training.values import RoleArnOrName, Section, Wording
 
 _NetworkId = Annotated[
     str, Field(min_length=1, max_length=32, pattern=r"^[-0-9a-zA-Z]+$"), Wording("an ID of letters, digits and hyphens")

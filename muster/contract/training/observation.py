@@ -10,7 +10,6 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem
-from muster.contract.training.section import Section
 from muster.contract.training.values import (
     Image,
     InstanceType,
@@ -19,6 +18,7 @@ from muster.contract.training.values import (
     ParameterValue,
     Path,
     S3Uri,
+    Section,
     Wording,
 )
 

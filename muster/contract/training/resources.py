@@ -12,8 +12,7 @@ from pydantic_core import PydanticCustomError
 from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.section import RequestPart, Section
-from muster.contract.training.values import InstanceType, KmsKeyId, TrainingPlanArn, Wording
+from muster.contract.training.values import InstanceType, KmsKeyId, RequestPart, Section, TrainingPlanArn, Wording
 
 DEFAULT_INSTANCE_TYPE = "ml.m5.xlarge"
 KEEP_ALIVE_MAX_SECONDS = 3_600  # ResourceConfig, documentation of warm pools (the model has 21,600)

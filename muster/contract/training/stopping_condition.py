@@ -8,7 +8,7 @@ from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.section import Section
+from muster.contract.training.values import Section
 
 MAX_RUNTIME_SECONDS = 2_419_200  # StoppingCondition: MaxRuntimeInSeconds, 28 days, all retries together
 

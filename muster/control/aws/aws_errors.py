@@ -1,18 +1,25 @@
-"""Reading the errors of AWS calls, by code and status, never by their wording."""
+"""The errors of AWS calls, read by code and status, never by their wording; and trying again what fails in passing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.errors import ConflictError, NewerDocumentError
+from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
+
+R = TypeVar("R")
 
 _THROTTLES = {
     *("ThrottlingException", "Throttling", "Throttled"),
     *("TooManyRequestsException", "SlowDown", "RequestLimitExceeded"),
 }
+_LONGEST_PAUSE_SECONDS = 20.0
 
 
 def error_code(error: ClientError) -> str:
@@ -39,6 +46,25 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, ClientError):
         return http_status(error) >= 500 or error_code(error) in _THROTTLES
     return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)
+
+
+def patiently(call: Callable[[], R], budget: TimeBudget) -> R:
+    """The answer of `call`. While it is throttled or fails in passing it is repeated, until the budget is spent.
+
+    Each try of `call` is several of the SDK's (`clients.TRIES`). The pauses between the tries grow, with full jitter.
+
+    Raises:
+        ClientError, BotoCoreError, ConflictError: the error of the last try, or one that no other try would change.
+    """
+    longest = 1.0
+    while True:
+        try:
+            return call()
+        except (ClientError, BotoCoreError, ConflictError) as error:
+            if not is_transient(error) or budget.is_spent:
+                raise
+        clock.sleep(min(random.uniform(0, longest), budget.remaining))  # noqa: S311 - jitter
+        longest = min(2 * longest, _LONGEST_PAUSE_SECONDS)
 
 
 class UnavailableError(ConnectionError):

@@ -12,7 +12,6 @@ from botocore.config import Config
 
 from muster.control.aws.timer_schedules import SchedulerClient
 from muster.control.runtime.parallel import PARALLEL
-from muster.control.runtime.time_budget import CONNECT_SECONDS, READ_SECONDS
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
+CONNECT_SECONDS = 5
+READ_SECONDS = 10
+"""A service that takes requests and does not answer costs so much of each try. All tries of a call must fit into the
+time of every function: then it is the function that says what hangs, and Lambda does not end it before."""
 # With exponential back-off and full jitter: about 15 s of waiting on average, 31 s at most. After that the workflow
 # tries again, because a workflow waits at a lower cost than a function.
 TRIES = 6

@@ -18,10 +18,9 @@ from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.orphans import ActiveJob
-from muster.control.aws.aws_errors import error_code, error_message, is_transient
-from muster.control.aws.patience import patiently
+from muster.control.aws.aws_errors import error_code, error_message, is_transient, patiently
 from muster.control.jobs import Creation, Job, LaunchRefusedError
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient

@@ -22,7 +22,7 @@ from muster.control.manifest.manifest_errors import (
     ManifestProblem,
     check,
 )
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 MANIFEST = "manifest.json"
 

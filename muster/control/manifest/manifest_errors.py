@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from muster.contract.errors import MusterError
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 
 class ManifestProblem(StrEnum):

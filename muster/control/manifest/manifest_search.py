@@ -12,7 +12,7 @@ from muster.control.manifest.archive import manifest_member
 from muster.control.manifest.manifest_content import ResolvedManifest, parse_manifest
 from muster.control.manifest.manifest_errors import KIB, BeyondLimitsError, Limits, ManifestError, ManifestProblem
 from muster.control.manifest.object_stream import ObjectSource
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

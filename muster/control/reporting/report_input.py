@@ -12,9 +12,9 @@ from muster.contract.run.commit import COMMITS_LISTED_MAX, commit_bytes_max, com
 from muster.contract.run.result import ReplicaResult, Result
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import PARALLEL, in_parallel
-from muster.control.runtime.time_budget import TimeBudget
 from muster.report.page_contents import make_page
 from muster.report.page_html import render
 from muster.report.page_model import PageInput, ReplicaView, RoundsView

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -78,3 +79,25 @@ def now() -> Timestamp:
 def seconds_since(timestamp: str) -> float:
     """Seconds from `timestamp`, as `now` wrote it, until now."""
     return (utc_now() - timestamps.parse(timestamp)).total_seconds()
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Time that ends at `until`, in seconds on the control plane's monotonic clock."""
+
+    until: float
+
+    @classmethod
+    def of(cls, seconds: float) -> TimeBudget:
+        """A budget of so many seconds from now."""
+        return cls(monotonic() + seconds)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no time is left."""
+        return monotonic() >= self.until
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self.until - monotonic())

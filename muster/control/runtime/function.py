@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
 from muster.contract.names import RUN_MAX
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
 

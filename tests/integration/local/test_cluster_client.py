@@ -11,7 +11,7 @@ from muster.contract.names import JobName
 from muster.contract.training.clusters import Cluster, Clusters
 from muster.control.aws.clients import Clients
 from muster.control.jobs import LaunchRefusedError
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.local import LocalCloud
 from muster.options.hyperpod.contract.object_identity import job_labels
 from muster.options.hyperpod.control.cluster_apis import ClusterApis

@@ -17,12 +17,11 @@ from pydantic import ValidationError
 
 from muster.control.attempt import AttemptRequest
 from muster.control.aws.aws_errors import UnavailableError
-from muster.control.aws.clients import TRIES
+from muster.control.aws.clients import CONNECT_SECONDS, READ_SECONDS, TRIES
 from muster.control.aws.task_tokens import TokenRequest
 from muster.control.control_plane import ControlPlane
 from muster.control.plan import PlanRequest
 from muster.control.runtime.function import imported
-from muster.control.runtime.time_budget import CONNECT_SECONDS, READ_SECONDS
 from muster.control.stop import StopRequest
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.cloud import REGION

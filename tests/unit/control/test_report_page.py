@@ -11,9 +11,9 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.control.active_run import ActiveRun
 from muster.control.aws.job_logs import JobLogs
 from muster.control.documents import RunDocuments
-from muster.control.reporting.report_page import page_of, publish_page
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import PARALLEL
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.settle import page_of, publish_page
 from tests.memory import Fault
 from tests.memory.harness import ControlHarness
 from tests.support.control_steps import found

@@ -12,8 +12,8 @@ from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.clear_up import ExecutionEnded, UnfinishedError
 from muster.control.reporting.execution_output import execution_output
-from muster.control.reporting.report_page import page_of
 from muster.control.runtime.parallel import OutOfTimeError
+from muster.control.settle import page_of
 from muster.control.stop import StillRunningError
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.clock import START

@@ -18,7 +18,7 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
 from muster.control import settlement
 from muster.control.active_run import ActiveRun
-from muster.control.early_finish import with_early_finish_note, with_early_finishes, with_goal_note
+from muster.control.round_notes import with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settlement import settle, weigh

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.spec.cluster_parts import cluster_sections
+from muster.contract.spec.rank_spec import cluster_sections
 from muster.contract.spec.spec_fields import SpecFields
 from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.clusters import Cluster

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from muster.contract.document import canonical_json
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.spec.cluster_parts import ClusterPart, parts_of, uses_cluster
+from muster.contract.spec.rank_spec import ClusterPart, parts_of, uses_cluster
 from muster.contract.training.cluster_fields import Elastic, LogRule, Volume
 from muster.contract.training.input_channels import Channel
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR

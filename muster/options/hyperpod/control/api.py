@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from muster.control.runtime import clock
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.cluster_token import SECONDS_VALID
 from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError, ClusterUnavailableError
 from muster.options.hyperpod.control.cluster_https import HttpAnswer, Transport

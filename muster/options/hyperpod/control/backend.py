@@ -10,7 +10,7 @@ from muster.contract import timestamps
 from muster.contract.backend import Backend
 from muster.contract.training.cluster_fields import HyperPod
 from muster.control.backends import ServiceOffer
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

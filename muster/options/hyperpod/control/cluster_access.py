@@ -21,7 +21,7 @@ from muster.contract.errors import MusterError
 from muster.contract.text import shortened
 from muster.contract.training.clusters import Cluster, Clusters
 from muster.control.aws.clients import Clients
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.control.api import KubernetesApi
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
 from muster.options.hyperpod.control.cluster_clients import ClusterClients

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from muster.control.aws.clients import CONNECT_SECONDS, READ_SECONDS
 from muster.control.runtime.parallel import PARALLEL
-from muster.control.runtime.time_budget import CONNECT_SECONDS, READ_SECONDS
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """Of an answer. A job has tens of kilobytes, and a page of a list at most 100 of them."""

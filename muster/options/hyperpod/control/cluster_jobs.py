@@ -19,7 +19,7 @@ from muster.contract.run.orphans import ActiveJob
 from muster.contract.text import shortened
 from muster.control.jobs import Creation, Job, LaunchRefusedError
 from muster.control.runtime import clock
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.job_document import TYPE_LABEL, ClusterJobError, cluster_job
 from muster.options.hyperpod.contract.job_state import CLUSTER_GONE, DELETED, PENDING, JobState, all_run, job_state
 from muster.options.hyperpod.contract.object_identity import (

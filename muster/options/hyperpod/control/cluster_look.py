@@ -19,7 +19,7 @@ from muster.contract.run.record import Record, Wait
 from muster.control.attempt_end import Outcome, end_attempt
 from muster.control.jobs import Job
 from muster.control.runtime import clock
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.control.job_on_cluster import JobOnCluster, note_look
 
 if TYPE_CHECKING:

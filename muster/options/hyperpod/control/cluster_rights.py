@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import each_that_succeeds
-from muster.control.runtime.time_budget import TimeBudget
 from muster.control.stop import StillRunningError
 from muster.options.hyperpod.control.run_identity import Association, RunIdentities, cluster_places
 

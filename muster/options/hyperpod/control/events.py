@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
+from muster.control.backends import ServiceEvents
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import each_that_succeeds
-from muster.control.service_events import ServiceEvents
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica, ActiveRun
     from muster.control.control_plane import ControlPlane
     from muster.control.react import Reaction
-    from muster.control.runtime.time_budget import TimeBudget
+    from muster.control.runtime.clock import TimeBudget
 
 _CONCLUSION_SECONDS = 30.0
 

@@ -26,9 +26,9 @@ from muster.control.cost_ceiling import note_launch
 from muster.control.jobs import Job, Jobs
 from muster.control.react import Reaction, reaction_to
 from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
-from muster.control.runtime.time_budget import TimeBudget
 from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, restarts_of
 from muster.options.hyperpod.control.job_on_cluster import note_look
 

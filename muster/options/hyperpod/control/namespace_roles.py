@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.contract.errors import MusterError
 from muster.contract.training.clusters import ClusterName, DnsLabel, EksName
 from muster.control.runtime import clock
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.object_identity import LABEL_STACK
 from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError

@@ -18,7 +18,7 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import is_run_name
 from muster.contract.run.plan import Plan
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.object_identity import (
     ACCOUNT_HEAD,
     GROUP,

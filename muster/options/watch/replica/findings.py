@@ -6,8 +6,8 @@ from collections import Counter
 from threading import Lock
 
 from muster.contract.errors import MusterError
+from muster.contract.exits import ReplicaExit
 from muster.contract.run.finding import FINDINGS_MAX, TEXT_MAX, Finding, FindingDocument
-from muster.contract.run.watched_end import EXITS
 from muster.contract.spec.watch_rules import Rule, Watch
 from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.claims import Claim
@@ -61,7 +61,7 @@ class Findings:
         """
         self.report(rule, text)
         if ends_attempt(self.then(rule)):
-            raise WatchError(EXITS[rule], text)
+            raise WatchError(ReplicaExit[rule.name], text)
 
 
 def _printable(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from muster.contract.errors import MusterError
-from muster.contract.run.watched_end import EXITS
+from muster.contract.exits import ReplicaExit
 from muster.contract.spec.watch_rules import Rule
 from muster.options.watch.replica.findings import Findings, ends_attempt
 from muster.options.watch.replica.inquiry import Inquiry, ProcessProgress, hang_text
@@ -129,4 +129,4 @@ class TrainingWatch:
     def _report(self, rule: Rule, text: str) -> None:
         self._findings.report(rule, text)
         if ends_attempt(self._findings.then(rule)):
-            self._end(WatchError(EXITS[rule], text))
+            self._end(WatchError(ReplicaExit[rule.name], text))

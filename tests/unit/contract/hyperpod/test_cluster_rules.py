@@ -4,7 +4,7 @@ from typing import Any
 
 from muster.contract.backend import Backend
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec.cluster_parts import uses_cluster, uses_training_jobs
+from muster.contract.spec.rank_spec import uses_cluster, uses_training_jobs
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults

@@ -4,8 +4,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.contract.aws.job_status import JobStatus
-from muster.control.aws.patience import patiently
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.aws.aws_errors import patiently
+from muster.control.runtime.clock import TimeBudget
 from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.harness import PREFIX, RUN, ControlHarness
 from tests.support.control_steps import Row

@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 
 from muster.control.runtime import clock
-from muster.control.runtime.time_budget import TimeBudget
+from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.cluster_token import cluster_token
 from muster.options.hyperpod.control.api import Connection, KubernetesApi
 from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError, ClusterUnavailableError

@@ -1,17 +1,21 @@
-"""Early finishes in the settlement: replicas whose trainers returned while others trained on.
+"""What the result of a run says of its rounds: the last commit, early finishes, and the findings of the watch.
 
-The replicas themselves have agreed on them: the last commit of the run lists them.
+Replicas wrote all of it. It adds words to the result, and decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from muster.contract.errors import DocumentError
+from muster.contract.layout import RunLayout
 from muster.contract.run.commit import Commit, Finish, commit_bytes_max, parse_commit
+from muster.contract.run.finding import FINDING_BYTES_MAX, FINDINGS_READ_MAX, Finding, FindingDocument, is_finding
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.runtime.function import logger
+from muster.control.runtime.parallel import in_parallel
 
 _NAMED_MAX = 3  # in the run's reason; the replicas themselves say the rest
 
@@ -26,7 +30,6 @@ def last_commit(run: ActiveRun, rounds: int) -> Commit | None:
         body = store.read_bounded(key, commit_bytes_max(run.plan.spec.replicas))
         return parse_commit(body or b"", store.uri(key))
     except DocumentError as error:
-        # Replicas wrote it. It only adds words to the result.
         logger.warning("early finishes and the pace are left out of the result", extra={"error": str(error)})
         return None
 
@@ -64,3 +67,39 @@ def with_goal_note(reason: str, verdict: Verdict, last: Commit | None) -> str:
     if verdict is not Verdict.SUCCEEDED or last is None or expected is None or last.round >= expected:
         return reason
     return f"{reason}; the training ended with round {last.round:,} of the {expected:,} that its trainers expect"
+
+
+def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
+    """The findings of this run, by round; those of many that come first in the bucket. Empty if they cannot be read."""
+    try:
+        return _read_findings(run)
+    except Exception:
+        logger.exception("the findings are left out of the result")
+        return ()
+
+
+def _read_findings(run: ActiveRun) -> tuple[Finding, ...]:
+    plan = run.plan
+    if not plan.spec.trains_apart:
+        return _findings_at(run, plan.shared_layout, plan.spec.replicas)
+    by_rank = in_parallel(lambda rank: _findings_at(run, plan.rounds_layout(rank), 1), range(plan.spec.replicas))
+    found = [one.model_copy(update={"rank": rank}) for rank, some in enumerate(by_rank) for one in some]
+    return tuple(sorted(found, key=lambda finding: finding.round)[:FINDINGS_READ_MAX])
+
+
+def _findings_at(run: ActiveRun, layout: RunLayout, replicas: int) -> tuple[Finding, ...]:
+    """Those that so many replicas, which train together, have written at `layout`."""
+    store = run.documents.store
+    listed = islice(store.keys(layout.findings), FINDINGS_READ_MAX)
+    keys = [key for key in listed if is_finding(key.removeprefix(layout.commits))]
+    found: list[Finding] = []
+    for key in keys:
+        try:
+            body = store.read_bounded(key, FINDING_BYTES_MAX) or b""
+            document = FindingDocument.from_json(body, store.uri(key))
+        except DocumentError as error:
+            logger.warning("a finding is left out of the result", extra={"error": str(error)})
+            continue
+        if document.run == run.plan.run and document.finding.rank < replicas:
+            found.append(document.finding)
+    return tuple(sorted(found, key=lambda finding: finding.round))
