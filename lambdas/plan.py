@@ -31,9 +31,6 @@ _deployment = Deployment(
     Place(bucket=_settings.bucket, role_arn=_settings.replica_role_arn, job_prefix=_settings.job_prefix),
     StackDefaults.from_json(_settings.defaults, "MUSTER_DEFAULTS"),
     ReplicaPackage(Path(__file__).parents[1] / PACKAGE_FILE),
-    _plane.clients,
-    _settings.max_concurrent_replicas,
-    _plane.backends,
     _settings.pod_role_arn,
 )
 
@@ -52,7 +49,7 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
     request = PlanRequest.model_validate(event)
     logger.append_keys(run_id=request.execution_name)
     try:
-        plan = make_plan(_plane.store, _deployment, request)
+        plan = make_plan(_plane, _deployment, request)
     except (SpecError, RunNameTakenError) as error:
         logger.warning("refused", extra={"error": str(error)})
         count("RunRefused")

@@ -11,18 +11,19 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
-from muster.contract.run.attempt import Attempt, shortages
+from muster.contract.run.attempt import Attempt, requested_type, shortages
+from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_request import own_tags
 from muster.contract.run.last_lines import without_secrets
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.spec.spec import Spec
-from muster.control.aws.job_logs import JobLogs
 from muster.control.aws.store import DocumentStore
 from muster.control.backends import Backends
 from muster.control.documents import Change, RunDocuments, Seen, Updated
 from muster.control.jobs import Job, Jobs
+from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 
 
@@ -33,7 +34,6 @@ class ActiveRun:
     plan: Plan
     documents: RunDocuments
     backends: Backends
-    logs: JobLogs
     _own: set[JobName] = field(default_factory=set, init=False, repr=False, compare=False)
     """The jobs that have been shown to be this run's."""
     settled: dict[int, Record] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -167,9 +167,23 @@ class ActiveReplica:
         """The name of an attempt's job."""
         return str(JobName(self.run.plan.place.job_prefix, self.run.plan.run, self.rank, attempt))
 
+    def launched(self, attempt: int, before: Sequence[Attempt]) -> Attempt:
+        """The attempt that follows `before`, launched now."""
+        return Attempt(
+            attempt=attempt,
+            job=self.job_name(attempt),
+            launched_at=clock.now(),
+            instance_type=requested_type(self.spec, before),
+            cluster=ClusterJob.of(self.spec),
+        )
+
     def owns(self, tags: Mapping[str, str], attempt: int) -> bool:
         """Whether a job with these tags is this replica's attempt."""
         return self.run.owns(tags, self.rank, attempt)
+
+    def owns_job(self, job: Job, attempt: int) -> bool:
+        """Whether a job is this replica's attempt, by its tags, which come with it or are asked for."""
+        return self.owns(self.jobs.tags(job.arn) if job.tags is None else job.tags, attempt)
 
     def own_job(self, attempt: Attempt) -> Job | None:
         """The attempt's job; None where there is none, or the one of that name belongs to someone else."""
@@ -186,7 +200,7 @@ class ActiveReplica:
         if job.is_gone:
             return True
         is_proven = attempt.has_proven_job and job.tags is None
-        return is_proven or self.owns(self.jobs.tags(job.arn) if job.tags is None else job.tags, attempt.attempt)
+        return is_proven or self.owns_job(job, attempt.attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
         """The request for the job of the last of `attempts`.
@@ -202,10 +216,9 @@ class Runs:
 
     _CACHED = 32
 
-    def __init__(self, store: DocumentStore, backends: Backends, logs: JobLogs) -> None:
+    def __init__(self, store: DocumentStore, backends: Backends) -> None:
         self._store = store
         self._backends = backends
-        self._logs = logs
         self._plans: dict[str, Plan] = {}
 
     def find(self, run: str) -> ActiveRun | None:
@@ -227,4 +240,4 @@ class Runs:
         if len(self._plans) >= self._CACHED:
             self._plans.clear()
         self._plans[plan.run] = plan
-        return ActiveRun(plan, documents, self._backends, self._logs)
+        return ActiveRun(plan, documents, self._backends)

@@ -26,8 +26,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
-from muster.contract.run.attempt import NOT_CREATED, Attempt, requested_type
-from muster.contract.run.cluster_job import ClusterJob
+from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.attempt_end import announce_end, end_attempt
@@ -139,13 +138,7 @@ def _decision_for(request: AttemptRequest, record: Record | None) -> Decision:
 
 def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Record | None) -> Record:
     before = record.attempts if record else ()
-    new = Attempt(
-        attempt=request.attempt,
-        job=replica.job_name(request.attempt),
-        launched_at=clock.now(),
-        instance_type=requested_type(replica.spec, before),
-        cluster=ClusterJob.of(replica.spec),
-    )
+    new = replica.launched(request.attempt, before)
     armed = Record(
         run=request.run,
         rank=request.rank,

@@ -14,6 +14,7 @@ from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.spec.rank_spec import parts_of
 from muster.contract.spec.spec import Spec
+from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
 from muster.control.jobs import Jobs
 from muster.control.runtime.clock import TimeBudget
 
@@ -102,17 +103,15 @@ def other_backends(spec: Spec) -> set[Backend]:
 class Backends:
     """All services of a stack: the training jobs of its account and region, and those that options offer."""
 
-    def __init__(self, training: Callable[[], Jobs], clients: Clients, settings: FunctionEnvironment) -> None:
-        """`training` opens the training jobs when they are first used."""
-        self._open_training = training
+    def __init__(self, clients: Clients, settings: FunctionEnvironment) -> None:
         self._clients = clients
         self._settings = settings
         self._patience = TimeBudget(-math.inf)
 
     @cached_property
-    def training(self) -> Jobs:
+    def training(self) -> TrainingJobs:
         """The training jobs."""
-        return self._open_training()
+        return TrainingJobs(self._clients.sagemaker)
 
     @cached_property
     def services(self) -> Mapping[Backend, JobService]:
@@ -170,6 +169,12 @@ class Backends:
     def beside_training(self, spec: Spec) -> list[JobService]:
         """The services other than SageMaker's training jobs that ranks of `spec` use."""
         return [self.service(backend) for backend in sorted(other_backends(spec))]
+
+    def last_lines(self, spec: Spec, attempt: Attempt, count: int) -> list[str]:
+        """The last `count` lines of the log of an attempt that has ended; `spec` is that of its rank."""
+        if spec.backend is Backend.TRAINING_JOB:
+            return last_lines(self._clients.logs, attempt.job, count)
+        return self.service(spec.backend).last_lines(attempt, count)
 
     def every(self) -> list[Jobs]:
         """All services of the stack."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Self
 from muster.control.active_run import Runs
 from muster.control.aws.bus import Bus
 from muster.control.aws.clients import Clients, Service
-from muster.control.aws.job_logs import JobLogs
-from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.aws.store import DocumentStore
 from muster.control.aws.task_tokens import Tokens
 from muster.control.backends import Backends
@@ -61,19 +59,14 @@ class ControlPlane:
         return DocumentStore(self.clients.s3, self.settings.bucket)
 
     @cached_property
-    def jobs(self) -> TrainingJobs:
-        """The training jobs."""
-        return TrainingJobs(self.clients.sagemaker)
-
-    @cached_property
     def backends(self) -> Backends:
         """All services that run jobs of replicas."""
-        return Backends(lambda: self.jobs, self.clients, self.settings)
+        return Backends(self.clients, self.settings)
 
     @cached_property
     def runs(self) -> Runs:
         """The runs of the stack."""
-        return Runs(self.store, self.backends, JobLogs(self.clients))
+        return Runs(self.store, self.backends)
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.contract.backend import Backend
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.last_lines import LINES, Unread, kept_lines, to_read
 from muster.contract.run.result import ReplicaResult
@@ -32,20 +31,13 @@ def _of(unread: Unread, replicas: Sequence[ReplicaResult]) -> Attempt:
 
 
 def _read(run: ActiveRun, unread: Unread, attempt: Attempt) -> tuple[str, ...]:
+    spec = run.plan.spec.of_rank(unread.rank)
     try:
-        written = _written(run, unread.rank, attempt)
+        written = run.backends.last_lines(spec, attempt, LINES)
     except Exception:
         logger.warning("the log of a job is left out of the result", extra={"job": unread.job}, exc_info=True)
         return ()
-    return kept_lines(written, run.plan.spec.of_rank(unread.rank).environment)
-
-
-def _written(run: ActiveRun, rank: int, attempt: Attempt) -> list[str]:
-    """The last lines of an attempt of replica `rank`."""
-    backend = run.plan.spec.of_rank(rank).backend
-    if backend is Backend.TRAINING_JOB:
-        return run.logs.last_lines(attempt.job, LINES)
-    return run.backends.service(backend).last_lines(attempt, LINES)
+    return kept_lines(written, spec.environment)
 
 
 def _with_lines(replica: ReplicaResult, found: dict[tuple[int, int], tuple[str, ...]]) -> ReplicaResult:

@@ -12,8 +12,6 @@ from pydantic import Field
 
 from muster.contract.errors import DocumentError
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
-from muster.contract.run.attempt import Attempt, requested_type
-from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.attempt_end import Outcome, end_attempt, for_workflow, mark_loss
 from muster.control.rerun_decision import Facts, give_up
@@ -45,9 +43,7 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     replica = run.replica(failure.rank)
     # A call that failed may have created the job, and its end may have been missed.
     job = replica.jobs.find(replica.job_name(failure.attempt))
-    if job is not None and not replica.owns(
-        replica.jobs.tags(job.arn) if job.tags is None else job.tags, failure.attempt
-    ):
+    if job is not None and not replica.owns_job(job, failure.attempt):
         job = None
     if job is not None and job.end is not None and (outcome := _concluded(plane, replica, failure.attempt, job)):
         return outcome.decision
@@ -79,14 +75,7 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
 
 def _never_armed(replica: ActiveReplica, attempt: int) -> Record:
     """The record of an attempt of which nothing is known. No task waits for its token."""
-    spec = replica.spec
-    first = Attempt(
-        attempt=attempt,
-        job=replica.job_name(attempt),
-        launched_at=clock.now(),
-        instance_type=requested_type(spec, ()),
-        cluster=ClusterJob.of(spec),
-    )
+    first = replica.launched(attempt, ())
     return Record(run=replica.run.plan.run, rank=replica.rank, token=_NO_TASK, armed_at="", attempts=(first,))
 
 

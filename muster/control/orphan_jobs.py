@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
+from typing import Literal, get_args
 
 from muster.contract.run.orphans import is_own, suspects
 from muster.control.aws.executions import Executions
@@ -16,6 +16,8 @@ from muster.control.jobs import Jobs
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import each_that_succeeds
 
+_Fate = Literal["stopped", "foreign", "left"]
+
 
 @dataclass(frozen=True)
 class StoppedOrphans:
@@ -24,12 +26,6 @@ class StoppedOrphans:
     stopped: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-
-
-class _Fate(Enum):
-    STOPPED = auto()
-    FOREIGN = auto()
-    LEFT = auto()
 
 
 class OrphanJobs:
@@ -64,19 +60,18 @@ class OrphanJobs:
         """
 
         def handle(one: PlacedJob) -> tuple[str, _Fate]:
-            return _name(one), _Fate.LEFT if one.job.name.run in unfenced else self._handle(one, budget)
+            return _name(one), "left" if one.job.name.run in unfenced else self._handle(one, budget)
 
         handled = each_that_succeeds(handle, found, self._errors, _name)
-        names = {fate: tuple(name for name, its in handled if its is fate) for fate in _Fate}
-        return StoppedOrphans(stopped=names[_Fate.STOPPED], foreign=names[_Fate.FOREIGN], left=names[_Fate.LEFT])
+        return StoppedOrphans(**{fate: tuple(name for name, its in handled if its == fate) for fate in get_args(_Fate)})
 
     def _handle(self, one: PlacedJob, budget: TimeBudget) -> _Fate:
         if budget.is_spent:
-            return _Fate.LEFT
+            return "left"
         if not self._is_own(one):
-            return _Fate.FOREIGN
+            return "foreign"
         one.jobs.stop(_name(one))
-        return _Fate.STOPPED
+        return "stopped"
 
     def _stopping(self, live: set[str]) -> set[str]:
         """Those of the running runs whose fence stands: the function that raised it may not have finished its work."""

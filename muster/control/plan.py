@@ -20,14 +20,13 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.source_delivery import is_source_key, source_key
-from muster.control.aws.clients import Clients
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
 
 if TYPE_CHECKING:
     from muster.contract.run.plan import Lineage
-    from muster.control.backends import Backends
+    from muster.control.control_plane import ControlPlane
     from muster.control.spec_source import PreparedSpec
 
 
@@ -45,19 +44,16 @@ class PlanRequest(BaseModel):
 
 @dataclass(frozen=True)
 class Deployment:
-    """What the stack brings to a plan. `replica_cap` is its limit on concurrent replicas, if it has one."""
+    """What the stack brings to a plan."""
 
     place: Place
     defaults: StackDefaults
     package: ReplicaPackage
-    clients: Clients
-    replica_cap: int | None = None
-    backends: Backends | None = None
     pod_role_arn: str | None = None
     """The role of jobs that are no training jobs."""
 
 
-def make_plan(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> Plan:
+def make_plan(plane: ControlPlane, deployment: Deployment, request: PlanRequest) -> Plan:
     """Write the plan and the run document. Idempotent: the first plan of an execution stays.
 
     A run is planned again after a retry and after its turn in the queue. The stack may have other defaults, another
@@ -67,8 +63,9 @@ def make_plan(store: DocumentStore, deployment: Deployment, request: PlanRequest
         SpecError: the input is not a spec that can be run; nothing was written.
         RunNameTakenError: the run name belongs to another execution.
     """
+    store = plane.store
     documents = RunDocuments(store, run_name(request.execution_name))
-    plan = documents.plan() or _planned(store, deployment, request)
+    plan = documents.plan() or _planned(plane, deployment, request)
     if (plan.execution_arn, plan.created_at) != (request.execution_arn, _created_at(request)):
         # Step Functions gives an execution the same ARN again if 90 days have passed since the end of the first one.
         raise RunNameTakenError(plan.run, plan.execution_arn)
@@ -79,12 +76,13 @@ def make_plan(store: DocumentStore, deployment: Deployment, request: PlanRequest
     return plan
 
 
-def _planned(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> Plan:
+def _planned(plane: ControlPlane, deployment: Deployment, request: PlanRequest) -> Plan:
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
-    prepared = _prepared(store, deployment, request)
+    store, cap = plane.store, plane.settings.max_concurrent_replicas
+    prepared = _prepared(plane, request)
     spec = _completed(parse_spec(request.input if prepared is None else prepared.document), deployment, request)
-    if deployment.replica_cap is not None and spec.replicas > deployment.replica_cap:
-        allowed = f"at most {deployment.replica_cap:,}, the stack's max_concurrent_replicas"
+    if cap is not None and spec.replicas > cap:
+        allowed = f"at most {cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
             [Problem("replicas", f"{spec.replicas:,}", "lower it, or raise the limit of the stack", allowed)]
         )
@@ -97,14 +95,13 @@ def _planned(store: DocumentStore, deployment: Deployment, request: PlanRequest)
     run = run_name(request.execution_name)
     lineage = None if spec.resume_from is None else _continued(store, spec, run, request.execution_arn)
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
-    if deployment.backends is not None:
-        # Before the run has a plan: what is refused here is not planned.
-        for service in deployment.backends.beside_training(spec):
-            service.prepare(plan, deployment.pod_role_arn)
+    # Before the run has a plan: what is refused here is not planned.
+    for service in plane.backends.beside_training(spec):
+        service.prepare(plan, deployment.pod_role_arn)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
 
 
-def _prepared(store: DocumentStore, deployment: Deployment, request: PlanRequest) -> PreparedSpec | None:
+def _prepared(plane: ControlPlane, request: PlanRequest) -> PreparedSpec | None:
     """The spec with its model looked up and its recipe resolved; None where it has neither.
 
     Raises:
@@ -117,7 +114,7 @@ def _prepared(store: DocumentStore, deployment: Deployment, request: PlanRequest
     from muster.control.spec_source import Reading, prepared_spec  # noqa: PLC0415
 
     account = Locality.of_arn(request.execution_arn).account
-    return prepared_spec(given, Reading(store, deployment.clients, account))
+    return prepared_spec(given, Reading(plane.store, plane.clients, account))
 
 
 def _continued(store: DocumentStore, spec: Spec, run: str, execution_arn: str) -> Lineage:

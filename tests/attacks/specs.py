@@ -139,7 +139,7 @@ def _tries(harness: ControlHarness, specs: Mapping[str, dict[str, Any]]) -> Trie
 def _is_planned(harness: ControlHarness, run: str, fields: dict[str, Any]) -> str | None:
     """None, or why not. A planned run's policies are built, too."""
     try:
-        plan = make_plan(harness.plane.store, harness.deployment, harness.plan_request(run, **fields))
+        plan = make_plan(harness.plane, harness.deployment, harness.plan_request(run, **fields))
         session_policy(plan)
     except MusterError as error:
         return str(error)

@@ -129,8 +129,6 @@ class ControlHarness:
             place,
             StackDefaults(clusters=stack_clusters),
             ReplicaPackage(PACKAGE),
-            self.plane.clients,
-            backends=self.plane.backends,
             pod_role_arn=POD_ROLE if clusters else None,
         )
         self._retries = itertools.count()
@@ -151,7 +149,7 @@ class ControlHarness:
     def plan(self, name: str = RUN, /, **fields: Any) -> ActiveRun:
         """Start an execution and plan its run: `SPEC` with these fields."""
         self.executions.start(name, "{}")
-        make_plan(self.plane.store, self.deployment, self.plan_request(name, **fields))
+        make_plan(self.plane, self.deployment, self.plan_request(name, **fields))
         return self.plane.runs.require(name)
 
     def plan_request(self, name: str = RUN, /, **fields: Any) -> PlanRequest:

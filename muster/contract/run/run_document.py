@@ -15,6 +15,7 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.contract.spec.watch_rules import Watch
+from muster.contract.training.ranks import spans
 
 if TYPE_CHECKING:
     # A replica reads the document, and has no use for the whole spec.
@@ -103,7 +104,7 @@ class RunDocument(StoredDocument):
     def of(cls, plan: Plan) -> RunDocument:
         """The document that all replicas of a plan share."""
         trainer, kwargs = plan.spec.called
-        spans = _spans_on_clusters(plan)
+        on_clusters = _spans_on_clusters(plan)
         return cls(
             run=plan.run,
             plan_digest=plan.digest,
@@ -123,8 +124,8 @@ class RunDocument(StoredDocument):
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),
             metrics=plan.spec.metrics,
-            cluster_ranks=spans,
-            notices_uri=s3_uri(plan.place.bucket, f"{NOTICES}{plan.run}/") if spans else None,
+            cluster_ranks=on_clusters,
+            notices_uri=s3_uri(plan.place.bucket, f"{NOTICES}{plan.run}/") if on_clusters else None,
         )
 
     def member(self, rank: int) -> int:
@@ -147,15 +148,7 @@ def _spans_on_clusters(plan: Plan) -> tuple[tuple[int, int], ...]:
     spec = plan.spec
     if Backend.HYPERPOD not in {spec.backend, *(override.backend for override in spec.overrides.values())}:
         return ()
-    spans: list[tuple[int, int]] = []
-    for rank in range(spec.replicas):
-        if spec.of_rank(rank).backend is not Backend.HYPERPOD:
-            continue
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1] = (spans[-1][0], rank)
-        else:
-            spans.append((rank, rank))
-    return tuple(spans)
+    return tuple(spans(rank for rank in range(spec.replicas) if spec.of_rank(rank).backend is Backend.HYPERPOD))
 
 
 class Manifest(StoredDocument):

@@ -88,17 +88,11 @@ class ReplicaAccess(StoredPart):
         """What the replicas of `spec` may read nothing of, each with the folder to allow."""
         if self.data is None or spec.role_arn is not None:
             return {}
-        folders = ((uri, self._denied(uri, bucket)) for uri in _all_read(spec, bucket))
-        return {uri: folder for uri, folder in folders if folder is not None}
+        folders = {uri: _folder(uri) for uri in _all_read(spec, bucket) if _of_run(uri, bucket) is None}
+        return {uri: at for uri, at in folders.items() if not self._may_read(_whole(uri)) and not self._may_read(at)}
 
-    def _denied(self, uri: str, bucket: str) -> str | None:
-        """The folder to allow, where the role may read nothing of it and it is not another run's."""
-        known = self.data or []
-        if uri.startswith(s3_uri(bucket, "output/")):
-            return None
-        whole = uri if split_s3_uri(uri)[1] else f"{uri.rstrip('/')}/"  # the whole bucket, however it is written
-        folder = _folder(whole)
-        return None if any(folder.startswith(prefix) or whole.startswith(prefix) for prefix in known) else folder
+    def _may_read(self, uri: str) -> bool:
+        return any(uri.startswith(prefix) for prefix in self.data or ())
 
     def _line(self, denied: Mapping[str, str]) -> str:
         """One remark on all that cannot be read, with one list to write."""
@@ -109,19 +103,27 @@ class ReplicaAccess(StoredPart):
         return f"the replica role may not read {', '.join(denied)}: {remedy}"
 
     def _unreadable(self, uri: str, bucket: str) -> str | None:
-        known = self.data or []
-        run = uri.removeprefix(s3_uri(bucket, "output/"))
-        if run != uri and not any(uri.startswith(prefix) for prefix in known):
-            name = run.partition("/")[0]
-            return f"the replica role may not read what another run has left ({uri}): write model: {{run: {name}}}"
-        uri = uri if split_s3_uri(uri)[1] else f"{uri.rstrip('/')}/"  # the whole bucket, however it is written
-        folder = _folder(uri)
-        slash = f"end the channel's s3_uri with a slash ({folder})"
-        if any(uri.startswith(prefix) for prefix in known):
+        """Why a prefix cannot be read that is another run's, or whose folder alone the role may read."""
+        folder, run = _folder(uri), _of_run(uri, bucket)
+        if self._may_read(_whole(uri)):
             return None
-        if any(folder.startswith(prefix) for prefix in known):
-            return f"the replica role may read below {folder} only, and not list {uri}: {slash}"
+        if run is not None:
+            return f"the replica role may not read what another run has left ({uri}): write model: {{run: {run}}}"
+        if self._may_read(folder):
+            slash = f"end the channel's s3_uri with a slash ({folder})"
+            return f"the replica role may read below {folder} only, and not list {_whole(uri)}: {slash}"
         return None
+
+
+def _of_run(uri: str, bucket: str) -> str | None:
+    """The run that has left this in the stack's bucket; None for anything else."""
+    output = s3_uri(bucket, "output/")
+    return uri.removeprefix(output).partition("/")[0] if uri.startswith(output) else None
+
+
+def _whole(uri: str) -> str:
+    """The prefix; of a whole bucket with a slash, however it is written."""
+    return uri if split_s3_uri(uri)[1] else f"{uri.rstrip('/')}/"
 
 
 def _all_read(spec: Spec, bucket: str) -> dict[str, None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from muster.contract.aws.instance_types import has_own_disks
 from muster.contract.document import StoredDocument
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.backend_rules import rules_for
@@ -76,10 +75,7 @@ class StackDefaults(StoredDocument):
 
 def _encrypted(spec: Spec, key: str) -> Spec:
     """The spec with `key` for its volumes, where SageMaker takes a key, and for its results."""
-    # SageMaker may choose any preference, so all of them must take the key.
-    types = spec.instance_types
-    refused = any(map(has_own_disks, types)) if spec.instance_preferences else all(map(has_own_disks, types))
-    volume = spec.volume_kms_key_id or (None if refused else key)
+    volume = spec.volume_kms_key_id or (None if spec.refuses_volume_key else key)
     output = spec.output_data_config
     return spec.model_copy(
         update={

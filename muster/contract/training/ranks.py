@@ -22,12 +22,17 @@ def parse_ranks(text: str) -> list[range]:
     return [range(int(first), int(last or first) + 1) for first, _, last in bounds]
 
 
+def spans(ranks: Iterable[int]) -> list[tuple[int, int]]:
+    """Sorted, distinct `ranks` as first and last of each span."""
+    found: list[tuple[int, int]] = []
+    for rank in ranks:
+        if found and found[-1][1] == rank - 1:
+            found[-1] = (found[-1][0], rank)
+        else:
+            found.append((rank, rank))
+    return found
+
+
 def show_ranks(ranks: Iterable[int]) -> str:
     """The shortest text for sorted, distinct `ranks`."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1][1:] = [rank]
-        else:
-            parts.append([rank])
-    return ",".join("-".join(map(str, part)) for part in parts)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans(ranks))

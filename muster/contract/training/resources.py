@@ -97,6 +97,13 @@ class ResourceFields(Document):
         """How many types Muster tries one after the other; 1 where SageMaker chooses among preferences."""
         return 1 if self.instance_preferences is not None else len(self.instance_types)
 
+    @property
+    def refuses_volume_key(self) -> bool:
+        """Whether SageMaker may refuse a key for the volume. Muster leaves it out for a type that takes none."""
+        # SageMaker may choose any preference, so all of them must take the key.
+        own_disks = map(has_own_disks, self.instance_types)
+        return any(own_disks) if self.instance_preferences is not None else all(own_disks)
+
     def process_problems(self, *, trainer: bool) -> Iterator[Problem]:
         """Problems between the fields of the processes and the rest of the spec."""
         if self.processes is not None and not trainer:
@@ -126,12 +133,9 @@ class ResourceFields(Document):
                 "leave one of the two out",
                 "warm pools are available only for on-demand instances",
             )
-        own_disks = [name for name in self.instance_types if has_own_disks(name)]
-        # SageMaker may choose any preference. Muster leaves the key out for a type that takes none.
-        refused = bool(own_disks) and (self.instance_preferences is not None or len(own_disks) == self.alternatives)
-        if self.volume_kms_key_id is not None and refused:
+        if self.volume_kms_key_id is not None and self.refuses_volume_key:
             allowed = "the instance's hardware encrypts these disks, and SageMaker accepts no key for them"
-            statement = f"set for {own_disks[0]}, which has local disks"
+            statement = f"set for {next(filter(has_own_disks, self.instance_types))}, which has local disks"
             yield StatedProblem("volume_kms_key_id", statement, "leave it out", allowed)
 
     def _preference_problems(self, *, spot: bool) -> Iterator[Problem]:

@@ -48,6 +48,16 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)
 
 
+@contextmanager
+def tolerated(*answers: str | int) -> Iterator[None]:
+    """Pass over an error of AWS with one of these codes or HTTP statuses."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) not in answers and http_status(error) not in answers:
+            raise
+
+
 def patiently(call: Callable[[], R], budget: TimeBudget) -> R:
     """The answer of `call`. While it is throttled or fails in passing it is repeated, until the budget is spent.
 

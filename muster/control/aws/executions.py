@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from muster.contract.errors import RunNameTakenError
 from muster.contract.names import run_name
-from muster.control.aws.aws_errors import error_code
+from muster.control.aws.aws_errors import error_code, tolerated
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -72,22 +72,16 @@ class Executions:
         found = self._described(self._arn(name))
         if found is None or found["status"] != "RUNNING" or found.get("input") != document:
             return False
-        try:
+        # An execution that has just ended is refused as invalid, not with a code of its own.
+        with tolerated("ValidationException"):
             self._stepfunctions.stop_execution(executionArn=self._arn(name), error="Muster.Cancelled", cause=cause)
-        except ClientError as error:
-            # An execution that has just ended is refused as invalid, not with a code of its own.
-            if error_code(error) != "ValidationException":
-                raise
-            return False
-        return True
+            return True
+        return False
 
     def _described(self, arn: str) -> DescribeExecutionOutputTypeDef | None:
-        try:
+        with tolerated("ExecutionDoesNotExist"):
             return self._stepfunctions.describe_execution(executionArn=arn)
-        except ClientError as error:
-            if error_code(error) != "ExecutionDoesNotExist":
-                raise
-            return None
+        return None
 
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"

@@ -1,4 +1,4 @@
-"""Training jobs of SageMaker: create, describe, list, stop. Every call is idempotent."""
+"""Training jobs of SageMaker: create, describe, list, stop, and their logs. Every call is idempotent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.names import JobName, run_job_prefix
+from muster.contract.names import CONTAINER, TRAINING_LOG_GROUP, JobName, run_job_prefix
 from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
 from muster.contract.run.job_request import training_job_request
@@ -23,6 +23,7 @@ from muster.control.jobs import Creation, Job, LaunchRefusedError
 from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
+    from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
 _PAGE = 100  # ListTrainingJobs: MaxResults, 10 by default
-
+_STREAMS_LISTED = 50  # DescribeLogStreams: the most in one answer
+_STREAMS_READ = 4  # of a job of many instances: those that have written last
 
 # How a service names a value that it refuses, which may be a whole map: Value '{A=b}' at 'environment' failed to …
 _REFUSED_VALUE = re.compile(
@@ -164,3 +166,25 @@ class TrainingJobs:
             if "NextToken" not in page:
                 return
             request["NextToken"] = page["NextToken"]
+
+
+def last_lines(logs: CloudWatchLogsClient, job: str, count: int) -> list[str]:
+    """The last `count` log events of a job, oldest first; of many instances those of the ones that wrote last.
+
+    Its log streams are named `{job}/algo-1-1700000000`, one for each container.
+
+    Raises:
+        ClientError, BotoCoreError: the log cannot be read.
+    """
+    listed = logs.describe_log_streams(
+        logGroupName=TRAINING_LOG_GROUP, logStreamNamePrefix=f"{job}/{CONTAINER}", limit=_STREAMS_LISTED
+    )["logStreams"]
+    newest = sorted(listed, key=lambda stream: stream.get("lastEventTimestamp", 0))[-_STREAMS_READ:]
+    found: list[tuple[int, str]] = []
+    for stream in newest:
+        page = logs.get_log_events(
+            logGroupName=TRAINING_LOG_GROUP, logStreamName=stream["logStreamName"], limit=count, startFromHead=False
+        )
+        found += [(event["timestamp"], event["message"]) for event in page["events"]]
+    found.sort(key=lambda event: event[0])
+    return [message for _, message in found[-count:]]

@@ -18,7 +18,7 @@ from muster.contract.aws.ranged_reads import first_bytes, whole_body
 from muster.contract.document import StoredDocument
 from muster.contract.errors import ConflictError
 from muster.contract.layout import s3_uri
-from muster.control.aws.aws_errors import error_code, http_status
+from muster.control.aws.aws_errors import error_code, http_status, tolerated
 from muster.control.runtime import clock
 
 if TYPE_CHECKING:
@@ -60,13 +60,10 @@ class DocumentStore:
 
     def get(self, key: str) -> Stored | None:
         """The object; None where there is none. A denied request is an error, not a missing object."""
-        try:
+        with tolerated("NoSuchKey"):
             answer = self.s3.get_object(Bucket=self.bucket, Key=key)
-        except ClientError as error:
-            if error_code(error) == "NoSuchKey":
-                return None
-            raise
-        return Stored(answer["Body"].read(), answer["ETag"])
+            return Stored(answer["Body"].read(), answer["ETag"])
+        return None
 
     def read_bounded(self, key: str, most: int) -> bytes | None:
         """An object that a replica wrote; None where there is none. At most `most` bytes are transferred.
@@ -90,14 +87,11 @@ class DocumentStore:
 
     def version(self, key: str) -> Version | None:
         """The current version of an object; None where there is none."""
-        try:
+        # The answer to a HEAD has no body that could name a code.
+        with tolerated(404):
             answer = self.s3.head_object(Bucket=self.bucket, Key=key)
-        except ClientError as error:
-            # The answer to a HEAD has no body that could name a code.
-            if http_status(error) == 404:
-                return None
-            raise
-        return Version(answer["ETag"], answer["LastModified"])
+            return Version(answer["ETag"], answer["LastModified"])
+        return None
 
     def keys(self, prefix: str) -> Iterator[str]:
         """The keys under `prefix` in order; 1,000 to a call."""

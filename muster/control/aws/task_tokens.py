@@ -12,7 +12,7 @@ from pydantic import Field
 from muster.contract.document import canonical_json
 from muster.contract.run.record import Decision, Next
 from muster.contract.spec.retry_budget import WAIT_PIECE_SECONDS
-from muster.control.aws.aws_errors import error_code, is_transient
+from muster.control.aws.aws_errors import is_transient, tolerated
 from muster.control.runtime import clock
 from muster.control.runtime.function import RunRequest
 
@@ -117,10 +117,7 @@ def remaining_delay(decision: Decision) -> int:
 
 
 def _sent(send: Callable[[], object]) -> bool:
-    try:
+    with tolerated(*_GONE):
         send()
-    except ClientError as failure:
-        if error_code(failure) in _GONE:
-            return False
-        raise
-    return True
+        return True
+    return False

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from botocore.exceptions import ClientError
-
 from muster.contract.document import canonical_json
 from muster.contract.spec.run_limits import Timer
-from muster.control.aws.aws_errors import error_code
+from muster.control.aws.aws_errors import tolerated
 from muster.control.runtime import clock
 
 
@@ -37,7 +35,7 @@ class Timers:
             self._set(run, timer, now + timedelta(seconds=seconds))
 
     def _set(self, run: str, timer: Timer, at: datetime) -> None:
-        try:
+        with tolerated("ConflictException"):
             self._scheduler.create_schedule(
                 # At most 64 characters; unique in its group, which is the default one.
                 Name=f"{self._prefix}-{run}-{timer}",
@@ -50,6 +48,3 @@ class Timers:
                     "Input": canonical_json({"run": run, "timer": timer}).decode(),
                 },
             )
-        except ClientError as error:
-            if error_code(error) != "ConflictException":
-                raise

@@ -198,7 +198,7 @@ def deployed(before: ControlHarness, cap: int | None = None) -> ControlHarness:
     after = ControlHarness(cloud=before.cloud, cap=cap)
     place = after.deployment.place.model_copy(update={"role_arn": "arn:aws:iam::123456789012:role/new"})
     defaults = StackDefaults(image="new:2", tags={"team": "new"})
-    after.deployment = replace(after.deployment, place=place, defaults=defaults, replica_cap=cap)
+    after.deployment = replace(after.deployment, place=place, defaults=defaults)
     return after
 
 
@@ -233,4 +233,4 @@ def test_a_run_that_waits_and_is_larger_than_the_lowered_limit_is_admitted_alone
     assert not asked_again(after)
     finished(after, "first")
     assert asked_again(after)
-    assert make_plan(after.plane.store, after.deployment, harness.plan_request(replicas=2)) == plan
+    assert make_plan(after.plane, after.deployment, harness.plan_request(replicas=2)) == plan

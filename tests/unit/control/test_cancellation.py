@@ -67,7 +67,7 @@ def plan_next(harness: ControlHarness, run: str = NEXT) -> None:
     execution = harness.cloud.client("stepfunctions").describe_execution(executionArn=arn)
     started, document = execution["startDate"].isoformat(), json.loads(execution["input"])
     request = PlanRequest(execution_name=run, execution_arn=arn, started_at=started, input=document)
-    make_plan(harness.plane.store, harness.deployment, request)
+    make_plan(harness.plane, harness.deployment, request)
 
 
 def assert_all_agree(harness: ControlHarness, state: RunState) -> Result:

@@ -43,8 +43,9 @@ def planned(
 ) -> Plan:
     """The plan of a spec with these fields; `again`: what is different in the request of a later call."""
     request = harness.plan_request(run, **fields).model_copy(update=again or {})
-    deployment = replace(harness.deployment, defaults=defaults or StackDefaults(), replica_cap=cap)
-    return make_plan(harness.plane.store, deployment, request)
+    deployment = replace(harness.deployment, defaults=defaults or StackDefaults())
+    harness.plane.settings = harness.plane.settings.model_copy(update={"max_concurrent_replicas": cap})
+    return make_plan(harness.plane, deployment, request)
 
 
 def refused(harness: ControlHarness, **fields: Any) -> str:

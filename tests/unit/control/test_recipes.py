@@ -46,7 +46,7 @@ def launched(harness: ControlHarness) -> dict[str, Any]:
 
 def planned(harness: ControlHarness, document: dict[str, Any], run: str = "one") -> Plan:
     request: PlanRequest = harness.plan_request(run).model_copy(update={"input": document})
-    return make_plan(harness.plane.store, harness.deployment, request)
+    return make_plan(harness.plane, harness.deployment, request)
 
 
 def refusal(harness: ControlHarness, document: dict[str, Any], run: str = "one") -> str:

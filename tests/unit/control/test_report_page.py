@@ -9,7 +9,6 @@ from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.aws.job_logs import JobLogs
 from muster.control.documents import RunDocuments
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import PARALLEL
@@ -37,7 +36,7 @@ def run(harness: ControlHarness) -> ActiveRun:
     store = harness.plane.store
     for number in range(1, 21):
         store.create(f"{LAYOUT.commits}{number:08d}.json", commit(number, {0: {}}, second=number).to_json())
-    return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.backends, JobLogs(harness.plane.clients))
+    return ActiveRun(PLAN, RunDocuments(store, PLAN.run), harness.plane.backends)
 
 
 def published(run: ActiveRun, **fields: Any) -> str | None:

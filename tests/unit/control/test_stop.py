@@ -81,7 +81,7 @@ def test_a_job_that_is_reported_as_stopping_is_not_asked_again(harness: ControlH
     """At 10,000 jobs a second call of Stop has no time for those that the first one has stopped."""
     launched(harness, 2)
     harness.deliver()
-    harness.plane.jobs.stop(harness.job(0))
+    harness.plane.backends.training.stop(harness.job(0))
     harness.deliver()
     harness.cloud.calls.reset()
     stop(harness)

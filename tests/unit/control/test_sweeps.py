@@ -42,7 +42,7 @@ def commit(harness: ControlHarness, rank: int, round_: int) -> None:
 
 def launched(harness: ControlHarness) -> None:
     harness.executions.start(RUN, json.dumps({**SPEC, **SWEEP}))
-    make_plan(harness.plane.store, harness.deployment, harness.plan_request(**SWEEP))
+    make_plan(harness.plane, harness.deployment, harness.plan_request(**SWEEP))
     for rank, rounds in enumerate(ROUNDS):
         harness.arm(rank)
         for round_ in range(1, rounds + 1):

@@ -388,7 +388,7 @@ def started(harness: ControlHarness, *armed: int, **fields: Any) -> tuple[Muster
     """A run whose ranks `armed` have jobs that train, an executor that knows it, and its handles."""
     spec = {**SPEC, **fields}
     harness.executions.start(RUN, canonical_json(spec).decode())
-    make_plan(harness.plane.store, harness.deployment, harness.plan_request(**fields))
+    make_plan(harness.plane, harness.deployment, harness.plan_request(**fields))
     for rank in armed:
         harness.arm(rank)
         harness.cloud.training.train(harness.job(rank))

@@ -46,7 +46,7 @@ def started(harness: ControlHarness, name: str = "with-recipe") -> dict[str, Any
 def planned(harness: ControlHarness) -> Plan:
     request = harness.plan_request("with-recipe")
     request = request.model_copy(update={"input": started(harness)})
-    return make_plan(harness.plane.store, harness.deployment, request)
+    return make_plan(harness.plane, harness.deployment, request)
 
 
 def test_a_launch_stores_the_recipe_for_the_replicas(harness: ControlHarness, muster: Muster) -> None:

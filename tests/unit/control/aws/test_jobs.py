@@ -34,11 +34,11 @@ def test_a_stop_that_is_refused_for_a_job_that_runs_is_an_error(harness: Control
     refused = AwsError("ValidationException", "Status Stopping is not valid")
     harness.cloud.calls.inject(Fault("StopTrainingJob", refused))
     with pytest.raises(ClientError, match="ValidationException"):
-        harness.plane.jobs.stop(harness.job())
-    harness.plane.jobs.stop(harness.job())
-    harness.plane.jobs.stop(harness.job())
+        harness.plane.backends.training.stop(harness.job())
+    harness.plane.backends.training.stop(harness.job())
+    harness.plane.backends.training.stop(harness.job())
     harness.cloud.clock.advance(120)
-    harness.plane.jobs.stop(harness.job())
+    harness.plane.backends.training.stop(harness.job())
     assert harness.cloud.training.names("Stopped") == [harness.job()]
 
 
@@ -50,9 +50,9 @@ def test_names_of_another_run_that_contain_ours_are_not_ours(harness: ControlHar
     harness.cloud.client("sagemaker").create_training_job(
         **{**harness.cloud.calls.of("CreateTrainingJob")[0], "TrainingJobName": "x-muster-one-r0-a1"}
     )
-    found = harness.plane.jobs.under_names_of(PREFIX, RUN, JobStatus.IN_PROGRESS)
+    found = harness.plane.backends.training.under_names_of(PREFIX, RUN, JobStatus.IN_PROGRESS)
     assert [str(job.name) for job in found] == ["muster-one-r0-a1"]
-    assert len(harness.plane.jobs.active(PREFIX)) == 3
+    assert len(harness.plane.backends.training.active(PREFIX)) == 3
 
 
 # --- calls that are throttled ---------------------------------------------------------------------
@@ -61,9 +61,9 @@ def test_names_of_another_run_that_contain_ours_are_not_ours(harness: ControlHar
 def test_patience_ends_with_the_budget(harness: ControlHarness) -> None:
     harness.plan()
     harness.cloud.calls.inject(throttle("DescribeTrainingJob", None))
-    harness.plane.jobs.patience = TimeBudget.of(100)
+    harness.plane.backends.training.patience = TimeBudget.of(100)
     with pytest.raises(ClientError, match="Throttling"):
-        harness.plane.jobs.find("any")
+        harness.plane.backends.training.find("any")
     assert harness.cloud.clock.monotonic() == pytest.approx(100, abs=1)
 
 

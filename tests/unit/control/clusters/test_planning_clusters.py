@@ -31,7 +31,7 @@ def plan(harness: ControlHarness, name: str = RUN, **fields: Any) -> Plan:
 
 def try_to_plan(harness: ControlHarness, name: str = RUN, **fields: Any) -> None:
     harness.executions.start(name, "{}")
-    make_plan(harness.plane.store, harness.deployment, harness.plan_request(name, **{**CLUSTER_SPEC, **fields}))
+    make_plan(harness.plane, harness.deployment, harness.plan_request(name, **{**CLUSTER_SPEC, **fields}))
 
 
 def refusal(harness: ControlHarness, name: str = RUN, **fields: Any) -> str:
