@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from muster.control.backends import service_events
 from muster.control.control_plane import ControlPlane
 from muster.control.react import JOB_EVENT, JobStateChange, react
 from muster.control.runtime.function import Context, imported, logger, metrics, time_left
+from muster.control.service_events import service_events
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 

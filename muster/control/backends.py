@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -20,10 +20,7 @@ from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
     from muster.contract.run.attempt import Attempt
-    from muster.control.active_run import ActiveRun
     from muster.control.aws.clients import Clients
-    from muster.control.control_plane import ControlPlane
-    from muster.control.react import Reaction
     from muster.control.runtime.function_settings import FunctionEnvironment
 
 
@@ -74,25 +71,6 @@ class ServiceOffer:
 
     backend: Backend
     open: Callable[[Clients, FunctionEnvironment], JobService]
-
-
-@dataclass(frozen=True)
-class ServiceEvents:
-    """The events of a backend of an option (the seam `control.events`), which imports what a call needs."""
-
-    backend: Backend
-    heed: Callable[[ControlPlane, Mapping[str, object], TimeBudget], list[Reaction] | None]
-    """What was done about an event of EventBridge; None where it is not about this backend."""
-    conclude: Callable[[ControlPlane, ActiveRun, TimeBudget], None]
-    """See the ends of a stopped run's jobs that no event reports. An error here is not one of the stop."""
-
-
-def service_events() -> Iterator[ServiceEvents]:
-    """Those of the options that are there."""
-    # Most runs have training jobs alone.
-    from muster.options import offers  # noqa: PLC0415
-
-    return offers("control.events", ServiceEvents)
 
 
 def other_backends(spec: Spec) -> set[Backend]:

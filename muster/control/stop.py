@@ -13,13 +13,14 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.backends import other_backends, service_events
+from muster.control.backends import other_backends
 from muster.control.control_plane import ControlPlane
 from muster.control.rerun_decision import REASON_MAX
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest, count
 from muster.control.runtime.parallel import in_another_order, in_parallel
+from muster.control.service_events import service_events
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
 # are uploaded.

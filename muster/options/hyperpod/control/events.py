@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
-from muster.control.backends import ServiceEvents
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import each_that_succeeds
+from muster.control.service_events import ServiceEvents
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica, ActiveRun
