@@ -89,17 +89,12 @@ class LogReader:
 
         Raises:
             NoClusterLogsError: a cluster has none, which is said after those of the others.
-            ClientError: AWS cannot be reached or refuses.
         """
         yield from self._lines_between(self._query.since_ms, self._query.until_ms)
         self._complain()
 
     def last_lines(self, count: int, end: datetime) -> list[LogLine]:
-        """The last `count` lines until `end`, or all if there are fewer; earlier ones are not read.
-
-        Raises:
-            ClientError: AWS cannot be reached or refuses.
-        """
+        """The last `count` lines until `end`, or all if there are fewer; earlier ones are not read."""
         first_ms, until_ms, width = self._query.since_ms or 0, int(end.timestamp() * 1000), _SLICE_MS
         found: list[LogLine] = []
         while len(found) < count and until_ms >= first_ms:

@@ -55,7 +55,6 @@ class PageSource:
 
         Raises:
             NoPlanError: the run has no plan.
-            UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
         status = self._observer.look()
@@ -125,8 +124,6 @@ def compare_runs(cloud: Cloud, a: str, b: str) -> Comparison:
     Raises:
         SameRunError: `a` is `b`.
         NoPlanError: one of them was refused, or has just started.
-        UnknownRunError: there is no such run.
-        ClientError: AWS cannot be reached or refuses.
     """
     if a == b:
         raise SameRunError(a)
