@@ -257,8 +257,7 @@ class Muster:
         matches it where it has a `*`, `?` or `[abc]`; whose end has these words in its `reason`; of which an attempt
         ended as `failure`. A condition that is left out is met by all.
         """
-        from muster.client.runs.run_filter import RunFilter  # noqa: PLC0415
-        from muster.client.runs.run_list import list_runs  # noqa: PLC0415
+        from muster.client.runs.run_list import RunFilter, list_runs  # noqa: PLC0415
 
         # A time without a zone is local.
         began, before = (None if at is None else at.astimezone() for at in (since, until))
@@ -266,8 +265,7 @@ class Muster:
 
     def report(self, runs: Sequence[RunSummary], *, more: bool = False) -> bytes:
         """The page of these runs, one HTML file: verdicts, reasons, durations and costs. `more`: there are others."""
-        from muster.client.runs.runs_report import runs_page  # noqa: PLC0415
-        from muster.report.runs_page import render_runs  # noqa: PLC0415
+        from muster.client.runs.runs_page import render_runs, runs_page  # noqa: PLC0415
 
         return render_runs(runs_page(self._cloud.stack, runs, more=more))
 
@@ -308,7 +306,8 @@ class Run:
     """One run: an execution of the stack's state machine.
 
     Each of its methods raises an UnknownRunError where there is no such run, and a ClientError where AWS cannot be
-    reached or refuses. Two are equal that have the same name and stack. It can be pickled unless its `Muster` was given a session.
+    reached or refuses. Two are equal that have the same name and stack. It can be pickled unless its `Muster` was given
+    a session.
     """
 
     def __init__(self, muster: Muster, name: str) -> None:
@@ -514,10 +513,10 @@ class Run:
         recipe = document.get("recipe")
         if recipe is None or (isinstance(recipe, dict) and "digest" in recipe):
             return document
-        from muster.client.runs.earlier_runs import earlier_runs  # noqa: PLC0415
+        from muster.client.runs.observer import read_plan  # noqa: PLC0415
 
-        run = earlier_runs(self._cloud)(run_name(self.name))
-        return document if run is None else run.plan.spec.model_dump(mode="json", exclude_unset=True)
+        plan = read_plan(self._cloud, run_name(self.name))
+        return document if plan is None else plan.spec.model_dump(mode="json", exclude_unset=True)
 
     def report(self) -> bytes:
         """The run's page, one HTML file: the one in the bucket, or before the settlement one of the run as it is now.

@@ -17,8 +17,7 @@ from muster.contract.spec.sweep_values import short_names, values_of
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
-from muster.report.fact import Fact
-from muster.report.figures import dollars
+from muster.report.figures import Fact, dollars
 
 if TYPE_CHECKING:
     from muster.report.page_model import PageInput, ReplicaView, RoundsView

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from muster.client.aws.bucket_objects import BucketObjects, Item, readers
+from muster.client.aws.cloud import Cloud
 from muster.contract.layout import RunLayout
 from muster.contract.run.ended_run import ENDED, EndedRun, EndedRuns, key_of_day
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
@@ -24,8 +25,8 @@ class _Read(NamedTuple, Generic[D]):
 class RollUps:
     """Reads each version of a shard once, however often and from however many objects a run is looked at."""
 
-    def __init__(self, objects: BucketObjects) -> None:
-        self._objects = objects
+    def __init__(self, cloud: Cloud) -> None:
+        self._objects = cloud.objects
         self._read: dict[str, dict[str, _Read[RollUpShard]]] = {}
 
     def of_run(self, run: str) -> Mapping[int, ReplicaEntry]:
@@ -45,8 +46,8 @@ class RollUps:
 class EndedDays:
     """Reads each version of a day once, however often it is asked for."""
 
-    def __init__(self, objects: BucketObjects) -> None:
-        self._objects = objects
+    def __init__(self, cloud: Cloud) -> None:
+        self._objects = cloud.objects
         self._read: dict[str, _Read[EndedRuns]] = {}
 
     def since(self, oldest: datetime) -> Mapping[str, EndedRun]:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Found, Missing, locate
-from muster.client.launch.locked_requirements import LOCK
+from muster.client.launch.source_archive import LOCK
 from muster.contract.training.source_delivery import REQUIREMENTS
 
 _LOCAL_IMAGE = "muster-local/"

@@ -58,7 +58,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]
-    parts += [Line(visible(line)) for line in read_back_lines(status)]
+    details = {replica.rank: replica.details for replica in status.replicas if replica.details is not None}
+    parts += [Line(visible(line)) for line in read_back_lines(details, status.saving, status.warm_pools)]
     return parts
 
 

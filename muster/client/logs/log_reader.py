@@ -17,6 +17,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from muster.client.aws.cloud import Cloud
+from muster.client.aws.log_events import LogEvents
 from muster.client.client_errors import OUTAGE_SECONDS, ClientError, OutageError
 from muster.client.logs.log_lines import DEEP_SECONDS, LogEvent, LogLine, LogQuery, LogSource, Merge
 
@@ -75,7 +76,7 @@ class LogReader:
         others: OtherLogs | None = None,
         missing: Callable[[], ClientError | None] = lambda: None,
     ) -> None:
-        self._cloud, self._query = cloud, query
+        self._cloud, self._query, self._logs = cloud, query, cloud.part(LogEvents)
         self._others: OtherLogs = others or _NoOthers()
         self._missing = missing
         self._has_others = False
@@ -123,7 +124,7 @@ class LogReader:
         others = self._others.sources(self._query)
         sources = [*others] if self._others.are_all else [self._query.source, *others]
         if sources == [self._query.source]:
-            yield from self._cloud.logs.pages(sources[0], since_ms, until_ms)
+            yield from self._logs.pages(sources[0], since_ms, until_ms)
             return
         # Several log groups: their events must not wait for each other's last page.
         merged = heapq.merge(*(self._events(one, since_ms, until_ms) for one in sources), key=lambda event: event.at_ms)
@@ -131,7 +132,7 @@ class LogReader:
             yield batch
 
     def _events(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[LogEvent]:
-        for event in chain.from_iterable(self._cloud.logs.pages(source, since_ms, until_ms)):
+        for event in chain.from_iterable(self._logs.pages(source, since_ms, until_ms)):
             if source.read is None:
                 yield event
             else:

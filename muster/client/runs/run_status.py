@@ -11,7 +11,6 @@ from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
-from muster.client.runs.kept_instances import KeptInstances, kept_instances
 from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -37,6 +36,7 @@ from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
+from muster.report.read_back import KeptInstances, kept_pools
 from muster.report.time_split import TimeSplit, time_split
 from muster.report.words import commits_text
 
@@ -278,7 +278,7 @@ def run_status(seen: Observation) -> RunStatus:
         remarks=tuple(_remarks(seen)),
         time=_time(seen, attempts),
         failures=failed_attempts(run_name(seen.run), attempts),
-        warm_pools=kept_instances(attempts, seen.now, seen.warm_pools),
+        warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
         replicas=replicas,
     )

@@ -10,8 +10,7 @@ import pytest
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.client_errors import OptionError
-from muster.client.runs.run_filter import RunFilter
-from muster.client.runs.run_list import RunSummary, list_runs
+from muster.client.runs.run_list import RunFilter, RunSummary, list_runs
 from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.ended_run import FailureCount

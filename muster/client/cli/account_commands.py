@@ -1,15 +1,15 @@
-"""`muster gpus`: the instance types with GPUs, what they cost, and what the account may have of them."""
+"""The commands that tell of an account: its instances with GPUs, what they cost, and which rights users need."""
 
 from __future__ import annotations
 
+import json as encoder
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.client.cli.columns import columns
-from muster.client.cli.json_answers import GpuType, GpuTypes
-from muster.client.cli.option_groups import AccountOptions, Json, grouped
-from muster.client.cli.output import busy, print_answer, print_lines
+from muster.client.cli.json_answers import GpuType, GpuTypes, UserPolicy
+from muster.client.cli.option_groups import AccountOptions, Json, StackOptions, grouped
+from muster.client.cli.output import busy, columns, print_answer, print_lines, print_text
 from muster.contract.aws.instance_types import GPU_TYPES
 from muster.contract.aws.prices import SHIPPED_PRICES
 
@@ -84,3 +84,28 @@ def _lines(found: GpuTypes) -> list[str]:
     if all(row[4:] == ("–", "–") for row in rows[1:]):
         rows = [row[:4] for row in rows]
     return [*columns(rows), f"Memory is that of one GPU. {found.prices[0].upper()}{found.prices[1:]}."]
+
+
+@grouped
+def policy(
+    stack: StackOptions,
+    *,
+    deployer: Annotated[
+        bool, typer.Option("--deployer", help="Of who calls `muster deploy`; needs no stack, only credentials.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing."""
+    from muster.client.aws.connection import caller_place  # noqa: PLC0415
+    from muster.client.aws.user_policy import deployer_policy, user_policy  # noqa: PLC0415
+
+    if deployer:
+        with busy("Asking whose credentials these are"):
+            found = deployer_policy(caller_place(stack.account().session()))
+    else:
+        with busy("Reading the stack"):
+            found = user_policy(stack.muster()._cloud.stack)
+    if json:
+        print_answer(UserPolicy(policy=found))
+    else:
+        print_text(encoder.dumps(found, indent=2))
