@@ -33,6 +33,7 @@ from muster.client.client_errors import (
 )
 from muster.contract.backend import Backend
 from muster.contract.errors import RunNameTakenError, SpecError
+from muster.contract.layout import s3_uri
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.verdict import Verdict
 
@@ -178,8 +179,9 @@ class Muster:
             return spec
         from muster.client.launch.source_archive import pack  # noqa: PLC0415
 
-        uri = self._cloud.objects.store_source(pack(Path(spec.source_dir)))
-        return spec.model_copy(update={"source_dir": uri})
+        source = pack(Path(spec.source_dir))
+        self._cloud.objects.store_content(source.key, source.compressed)
+        return spec.model_copy(update={"source_dir": s3_uri(self.bucket, source.key)})
 
     def plan(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> DryRun:
         """What a launch of `spec` with `changes` would send, need and cost here; nothing is created or uploaded.
@@ -420,10 +422,9 @@ class Run:
         )
         if query.is_empty:
             return iter(())
-        reader = LogReader(self._cloud, query)
-        if execution.clusters and (backend := client_backends().get(Backend.HYPERPOD)) is not None:
-            others = backend.logs(self._cloud, execution, ranks)
-            reader = LogReader(self._cloud, query, others, lambda: others.missing(self._attempts_now))
+        backend = client_backends().get(Backend.HYPERPOD) if execution.clusters else None
+        others = None if backend is None else backend.logs(self._cloud, execution, ranks)
+        reader = LogReader(self._cloud, query, others, self._attempts_now)
         if tail is not None:
             last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:

@@ -62,6 +62,14 @@ def columns(
         yield "  ".join(cells).rstrip()
 
 
+def print_either(answer: Document, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print `answer` as JSON, or else the lines that say the same; they are made only then."""
+    if as_json:
+        print_answer(answer)
+    else:
+        print_lines(lines)
+
+
 def print_text(text: str) -> None:
     """Print a text of Muster's own, unwrapped."""
     sys.stdout.write(text + "\n")

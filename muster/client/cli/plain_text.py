@@ -15,7 +15,6 @@ from muster.contract.spec.sweep_values import in_order, short_names, value_text
 from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words
 
 if TYPE_CHECKING:
-    from muster.client.runs.event_log import EventLogEntry
     from muster.contract.run.result import ReplicaResult, Result
 
 
@@ -86,8 +85,3 @@ def _replica_line(replica: ReplicaResult) -> str:
     if metrics := replica.metrics or final_metrics(details):
         parts.append(metrics_text(metrics))
     return ", ".join(parts)
-
-
-def event_line(entry: EventLogEntry) -> str:
-    """When, in UTC, and what happened."""
-    return f"{entry.at}  {entry.text}"

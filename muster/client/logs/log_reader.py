@@ -56,34 +56,24 @@ class OtherLogs(Protocol):
         """
 
 
-class _NoOthers:
-    are_all = False
-
-    def sources(self, query: LogQuery) -> Collection[LogSource]:  # noqa: ARG002 - the protocol's
-        return ()
-
-    def missing(self, attempts: object) -> None:
-        pass
-
-
 class LogReader:
-    """Reads the lines of a query. `missing` says why `others` have none, if one should have come by now."""
+    """Reads the lines of a query. With `attempts` it is an error where `others` have none, and should have by now."""
 
     def __init__(
         self,
         cloud: Cloud,
         query: LogQuery,
         others: OtherLogs | None = None,
-        missing: Callable[[], ClientError | None] = lambda: None,
+        attempts: Callable[[], Mapping[int, Iterable[Attempt]]] | None = None,
     ) -> None:
         self._cloud, self._query, self._logs = cloud, query, cloud.part(LogEvents)
-        self._others: OtherLogs = others or _NoOthers()
-        self._missing = missing
+        self._others, self._attempts = others, attempts
+        self._are_all_others = others is not None and others.are_all
         self._has_others = False
 
     def since(self, at: datetime) -> LogReader:
         """A reader of the lines from `at` on."""
-        return LogReader(self._cloud, replace(self._query, since=at), self._others, self._missing)
+        return LogReader(self._cloud, replace(self._query, since=at), self._others, self._attempts)
 
     def read_lines(self) -> Iterator[LogLine]:
         """The lines that exist now, in time order.
@@ -107,10 +97,13 @@ class LogReader:
         return found
 
     def _complain(self) -> None:
-        if self._others.sources(self._query) and self._has_others:
+        if self._others is None or self._attempts is None or (self._other_sources() and self._has_others):
             return
-        if (error := self._missing()) is not None:
+        if (error := self._others.missing(self._attempts)) is not None:
             raise error
+
+    def _other_sources(self) -> Collection[LogSource]:
+        return () if self._others is None else self._others.sources(self._query)
 
     def _lines_between(self, since_ms: int | None, until_ms: int | None) -> Iterator[LogLine]:
         merge = Merge(_HOLD_MS)
@@ -121,8 +114,8 @@ class LogReader:
 
     def _pages(self, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
         """The events of all log groups in time order, some at a time."""
-        others = self._others.sources(self._query)
-        sources = [*others] if self._others.are_all else [self._query.source, *others]
+        others = self._other_sources()
+        sources = [*others] if self._are_all_others else [self._query.source, *others]
         if sources == [self._query.source]:
             yield from self._logs.pages(sources[0], since_ms, until_ms)
             return
@@ -159,7 +152,7 @@ class LogReader:
                 for page in self._pages(since, query.until_ms):
                     fresh += merge.add(page)
                     yield from query.lines(merge.release())
-                if self._others.are_all and polls % _MISSING_EVERY == _MISSING_EVERY - 1:
+                if self._are_all_others and polls % _MISSING_EVERY == _MISSING_EVERY - 1:
                     self._complain()
                 seen_at = time.monotonic()
             except OutageError:
