@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import shlex
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from muster.client.checks.checked_program import Program
-from muster.client.checks.python_modules import Found, Missing, locate
+from muster.client.checks.python_modules import Missing, is_installed, locate
 from muster.client.launch.source_archive import LOCK
 from muster.contract.training.source_delivery import REQUIREMENTS
 
@@ -31,9 +30,9 @@ def check_packages(program: Program, root: Path, variables: Mapping[str, str] = 
     """
     listed = (root / REQUIREMENTS, root / LOCK)
     start = program.script(root) if program.module is None else locate(root, program.module)
-    if not isinstance(start, Found) or not _is_embedded(program.image, variables) or any(map(Path.is_file, listed)):
+    if not isinstance(start, Path) or not _is_embedded(program.image, variables) or any(map(Path.is_file, listed)):
         return []
-    names = (name for path in files_of(root, start.path) for name in _first_imports(path))
+    names = (name for path in files_of(root, start) for name in _first_imports(path))
     missing = sorted({top for name in names if _is_missing(root, top := name.partition(".")[0])})
     if not missing:
         return []
@@ -60,7 +59,7 @@ def files_of(root: Path, start: Path) -> set[Path]:
         if path not in read:
             read.add(path)
             found = (locate(root, name) for name in _first_imports(path))
-            waiting += [there.path for there in found if isinstance(there, Found)]
+            waiting += [there for there in found if isinstance(there, Path)]
     return read
 
 
@@ -80,12 +79,7 @@ def _first_imports(path: Path) -> Iterable[str]:
 
 def _is_missing(root: Path, name: str) -> bool:
     """Neither in the source nor here. `muster` is delivered."""
-    if name == "muster" or not isinstance(locate(root, name), Missing):
-        return False
-    try:
-        return importlib.util.find_spec(name) is None
-    except (ImportError, ValueError):
-        return False
+    return name != "muster" and isinstance(locate(root, name), Missing) and not is_installed(name)
 
 
 def _installation(packages: list[str]) -> str:

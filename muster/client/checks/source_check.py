@@ -10,7 +10,7 @@ from typing import Any
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.checked_program import Program
 from muster.client.checks.package_check import check_packages, files_of
-from muster.client.checks.python_modules import Found, locate
+from muster.client.checks.python_modules import locate
 from muster.client.checks.script_check import check_script
 from muster.client.checks.trainer_check import check_trainer
 from muster.client.launch.source_archive import folder_problem
@@ -77,9 +77,9 @@ def _check_rank(program: Program, root: Path) -> list[str]:
     if program.module is None or not program.are_alike:
         return []
     start = locate(root, program.module)
-    if not isinstance(start, Found):
+    if not isinstance(start, Path):
         return []
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in files_of(root, start.path))
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in files_of(root, start))
     if any(map(_TELLS_APART.search, texts)):
         return []
     remedy = "divide the data by context.rank and context.world_size"

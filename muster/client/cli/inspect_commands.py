@@ -38,7 +38,7 @@ def list_(
 ) -> None:
     """Show the runs of the stack, the newest first."""
     most = limit or (LISTED_MAX if html is None else _ON_PAGE_MAX)
-    conditions, muster = wanted.read(), stack.muster()
+    conditions, muster = vars(wanted.read()), stack.muster()
     with busy("Asking for the runs"):
         # One more than is shown: it says whether there are more.
         found = muster.list(limit=most + 1, **conditions)

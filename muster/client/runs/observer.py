@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.recorded_runs import RollUps
+from muster.client.aws.recorded_runs import RecordedRuns
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.client_errors import ClientError, UnknownRunError
 from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
@@ -210,7 +210,7 @@ class Observer:
 
     def _read_entries(self, execution: Execution) -> Mapping[int, ReplicaEntry]:
         """The run's entries in the roll-up. None of them where they are of an older run of the same name."""
-        entries = self._cloud.part(RollUps).of_run(self._run)
+        entries = self._cloud.part(RecordedRuns).replicas(self._run)
         times = (_launched_at(entry) for entry in entries.values())
         if any(at is not None and is_of_earlier_execution(at, execution.started_at) for at in times):
             return {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from muster.client.aws.recorded_runs import EndedDays
+from muster.client.aws.recorded_runs import RecordedRuns
 from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
 from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
 from muster.contract import timestamps
@@ -118,7 +118,7 @@ def _known_state(item: ExecutionSummary) -> RunState | None:
 def _entries(cloud: Cloud, batch: list[ExecutionSummary]) -> Mapping[str, EndedRun]:
     """What is written of the runs of the batch that have ended."""
     began = [item.started_at for item in batch if item.ended_at is not None]
-    return cloud.part(EndedDays).since(min(began)) if began else {}
+    return cloud.part(RecordedRuns).ended_since(min(began)) if began else {}
 
 
 def _summary(cloud: Cloud, item: ExecutionSummary, ended: Mapping[str, EndedRun]) -> RunSummary:
