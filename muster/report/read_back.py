@@ -169,7 +169,7 @@ def progress_words(progress: JobProgress) -> str:
 
 def ranks_text(ranks: Sequence[int]) -> str:
     """`replica 3`, `replicas 0, 1, 2 and 5 more`."""
-    more = f" and {len(ranks) - _NAMED_MAX} more" if len(ranks) > _NAMED_MAX else ""
+    more = f" and {len(ranks) - _NAMED_MAX:,} more" if len(ranks) > _NAMED_MAX else ""
     named = ", ".join(map(str, ranks[:_NAMED_MAX]))
     return f"replica{'' if len(ranks) == 1 else 's'} {named}{more}"
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,14 +23,14 @@ _PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "cv2"
 _PACKAGES |= {"torchft": "torchft-nightly"}
 
 
-def check_packages(program: Program, root: Path, variables: Mapping[str, str] = os.environ) -> list[str]:
+def check_packages(program: Program, root: Path) -> list[str]:
     """A remark on modules that the program in the source at `root` imports first, and the jobs' Python lacks.
 
     What `requirements.txt` or `uv.lock` brings is not known here, so with one nothing is said.
     """
     listed = (root / REQUIREMENTS, root / LOCK)
     start = program.script(root) if program.module is None else locate(root, program.module)
-    if not isinstance(start, Path) or not _is_embedded(program.image, variables) or any(map(Path.is_file, listed)):
+    if not isinstance(start, Path) or not _is_embedded(program.image) or any(map(Path.is_file, listed)):
         return []
     names = (name for path in files_of(root, start) for name in _first_imports(path))
     missing = sorted({top for name in names if _is_missing(root, top := name.partition(".")[0])})
@@ -45,9 +45,9 @@ def check_packages(program: Program, root: Path, variables: Mapping[str, str] = 
     return [statement]
 
 
-def _is_embedded(image: str | None, variables: Mapping[str, str]) -> bool:
+def _is_embedded(image: str | None) -> bool:
     if image is None:
-        return urlsplit(variables.get("AWS_ENDPOINT_URL", "")).hostname in _LOOPBACK
+        return urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname in _LOOPBACK
     return image.startswith(_LOCAL_IMAGE)
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from muster.client.aws.recorded_runs import RecordedRuns
 from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
-from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
+from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.ended_run import RunLine
@@ -125,7 +125,7 @@ def _summary(cloud: Cloud, item: ExecutionSummary, ended: Mapping[str, EndedRun]
     entry = ended.get(cloud.stack.execution_arn(item.name))
     state, known = execution_state(item.status), dict[str, Any]()
     if entry is not None and not is_of_earlier_execution(timestamps.parse(entry.started_at), item.started_at):
-        state = state_of_verdict(entry.verdict) if item.status in _MAY_DIFFER else state
+        state = RunState(entry.verdict) if item.status in _MAY_DIFFER else state
         known = {name: getattr(entry, name) for name in RunLine.model_fields}
     # Of a run that succeeded under an older version, the execution has nothing that is worth a call.
     elif item.status is not ExecutionStatus.SUCCEEDED:

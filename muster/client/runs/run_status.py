@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
-from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
+from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
@@ -440,7 +440,7 @@ def _state(
     if watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
         return RunState.STOPPING
     if result is not None:
-        return state_of_verdict(result.verdict)
+        return RunState(result.verdict)
     # A run whose execution was aborted is settled once its jobs have ended; one that never had a job never is.
     if latest and watched:
         return RunState.STOPPING
