@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from muster.client.runs.event_log import EventKind as EventKind
     from muster.client.runs.event_log import EventLogEntry as EventLogEntry
     from muster.client.runs.failed_attempt import FailedAttempt as FailedAttempt
-    from muster.client.runs.kept_instances import KeptInstances as KeptInstances
     from muster.client.runs.live_page import PageSource as PageSource
     from muster.client.runs.model_download import FetchedModel as FetchedModel
     from muster.client.runs.model_download import ModelDownload as ModelDownload
@@ -135,6 +134,7 @@ if TYPE_CHECKING:
     from muster.report.comparison import Comparison as Comparison
     from muster.report.comparison import SpecDifference as SpecDifference
     from muster.report.page_model import Page as Page
+    from muster.report.read_back import KeptInstances as KeptInstances
     from muster.report.time_split import TimeSplit as TimeSplit
 
 

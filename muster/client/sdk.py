@@ -33,6 +33,7 @@ from muster.client.client_errors import (
 )
 from muster.contract.backend import Backend
 from muster.contract.errors import RunNameTakenError, SpecError
+from muster.contract.layout import s3_uri
 from muster.contract.names import fresh_run_name, run_name, time_suffix
 from muster.contract.run.verdict import Verdict
 
@@ -76,6 +77,8 @@ class Muster:
     replaces both. `clients` are clients of boto3 to use instead of new ones, by the services' names, such as
     `{"logs": client}`. Two are equal that reach the same stack with the same profile and region. It can be pickled
     unless it was given a session or clients.
+
+    Each of its methods raises a ClientError where the stack cannot be found, or where AWS cannot be reached or refuses.
 
     Raises:
         CredentialsError: there is no such profile.
@@ -123,29 +126,17 @@ class Muster:
 
     @property
     def stack(self) -> str:
-        """The name of the stack.
-
-        Raises:
-            ClientError: none was named, and none can be found.
-        """
+        """The name of the stack."""
         return self._named or self._cloud.stack.name
 
     @property
     def bucket(self) -> str:
-        """The stack's bucket: it holds the rendezvous and the output of all runs.
-
-        Raises:
-            ClientError: the stack cannot be found.
-        """
+        """The stack's bucket: it holds the rendezvous and the output of all runs."""
         return self._cloud.stack.bucket
 
     @property
     def job_prefix(self) -> str:
-        """What the names of the stack's training jobs begin with.
-
-        Raises:
-            ClientError: the stack cannot be found.
-        """
+        """What the names of the stack's training jobs begin with."""
         return self._cloud.stack.job_prefix
 
     def launch(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> Run:
@@ -157,7 +148,6 @@ class Muster:
         Raises:
             SpecError: the spec, its recipe or its source has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.checks.source_check import check_spec  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
@@ -189,8 +179,9 @@ class Muster:
             return spec
         from muster.client.launch.source_archive import pack  # noqa: PLC0415
 
-        uri = self._cloud.objects.store_source(pack(Path(spec.source_dir)))
-        return spec.model_copy(update={"source_dir": uri})
+        source = pack(Path(spec.source_dir))
+        self._cloud.objects.store_content(source.key, source.compressed)
+        return spec.model_copy(update={"source_dir": s3_uri(self.bucket, source.key)})
 
     def plan(self, spec: Spec | Mapping[str, object], changes: Mapping[str, object] | None = None) -> DryRun:
         """What a launch of `spec` with `changes` would send, need and cost here; nothing is created or uploaded.
@@ -199,7 +190,6 @@ class Muster:
 
         Raises:
             SpecError: the spec has problems, all of which are listed.
-            ClientError: the stack cannot be found.
         """
         from muster.client.checks.channel_check import check_channels  # noqa: PLC0415
         from muster.client.launch.dry_run import DeploymentContext, dry_run  # noqa: PLC0415
@@ -227,11 +217,7 @@ class Muster:
         return expanded_spec(spec, lambda: self._cloud.session, self._cloud)
 
     def dead_letters(self, limit: int = LETTERS_MAX) -> DeadLetters:
-        """At most `limit` events that the stack's functions did not handle; they stay in the queue.
-
-        Raises:
-            ClientError: AWS cannot be reached or refuses.
-        """
+        """At most `limit` events that the stack's functions did not handle; they stay in the queue."""
         from muster.client.runs.dead_letters import list_letters  # noqa: PLC0415
 
         return list_letters(self._cloud, limit)
@@ -241,7 +227,6 @@ class Muster:
 
         Raises:
             UnknownDeadLetterError: there is no letter with one of the ids; nothing was replayed.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.runs.dead_letters import replay  # noqa: PLC0415
 
@@ -252,7 +237,6 @@ class Muster:
 
         Raises:
             UnknownDeadLetterError: there is no letter with one of the ids; nothing was deleted.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.runs.dead_letters import drop  # noqa: PLC0415
 
@@ -274,25 +258,16 @@ class Muster:
         Only runs in `state`; that started at `since` or later, and before `until`; whose name begins with `name`, or
         matches it where it has a `*`, `?` or `[abc]`; whose end has these words in its `reason`; of which an attempt
         ended as `failure`. A condition that is left out is met by all.
-
-        Raises:
-            ClientError: AWS cannot be reached or refuses.
         """
-        from muster.client.runs.run_filter import RunFilter  # noqa: PLC0415
-        from muster.client.runs.run_list import list_runs  # noqa: PLC0415
+        from muster.client.runs.run_list import RunFilter, list_runs  # noqa: PLC0415
 
         # A time without a zone is local.
         began, before = (None if at is None else at.astimezone() for at in (since, until))
         return list_runs(self._cloud, RunFilter(state, began, before, name, reason, failure), limit)
 
     def report(self, runs: Sequence[RunSummary], *, more: bool = False) -> bytes:
-        """The page of these runs, one HTML file: verdicts, reasons, durations and costs. `more`: there are others.
-
-        Raises:
-            ClientError: the stack cannot be found.
-        """
-        from muster.client.runs.runs_report import runs_page  # noqa: PLC0415
-        from muster.report.runs_page import render_runs  # noqa: PLC0415
+        """The page of these runs, one HTML file: verdicts, reasons, durations and costs. `more`: there are others."""
+        from muster.client.runs.runs_page import render_runs, runs_page  # noqa: PLC0415
 
         return render_runs(runs_page(self._cloud.stack, runs, more=more))
 
@@ -302,8 +277,6 @@ class Muster:
         Raises:
             SameRunError: `a` is `b`.
             NoPlanError: one of them was refused, or has just started.
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.runs.live_page import compare_runs  # noqa: PLC0415
 
@@ -334,7 +307,9 @@ def new_run_name(spec: Spec) -> str:
 class Run:
     """One run: an execution of the stack's state machine.
 
-    Two are equal that have the same name and stack. It can be pickled unless its `Muster` was given a session.
+    Each of its methods raises an UnknownRunError where there is no such run, and a ClientError where AWS cannot be
+    reached or refuses. Two are equal that have the same name and stack. It can be pickled unless its `Muster` was given
+    a session.
     """
 
     def __init__(self, muster: Muster, name: str) -> None:
@@ -369,12 +344,7 @@ class Run:
         return Run, (self.muster, self.name)
 
     def status(self) -> RunStatus:
-        """The run as it is now.
-
-        Raises:
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
-        """
+        """The run as it is now."""
         return self._observer.look()
 
     def wait(
@@ -390,8 +360,6 @@ class Run:
 
         Raises:
             WaitTimeoutError: `timeout` has passed; the run continues.
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         seen_at = -math.inf
@@ -429,10 +397,8 @@ class Run:
         minutes behind newer ones.
 
         Raises:
-            UnknownRunError: there is no such run.
             UnknownReplicaError: the run has no replica with this rank, or the replica has had no such attempt.
             NoClusterLogsError: after all other lines: a cluster ships no lines of its pods to CloudWatch Logs.
-            ClientError: AWS cannot be reached or refuses.
             OptionError: `regex` is not a valid regular expression.
         """
         from muster.client.backends import client_backends  # noqa: PLC0415
@@ -456,10 +422,9 @@ class Run:
         )
         if query.is_empty:
             return iter(())
-        reader = LogReader(self._cloud, query)
-        if execution.clusters and (backend := client_backends().get(Backend.HYPERPOD)) is not None:
-            others = backend.logs(self._cloud, execution, ranks)
-            reader = LogReader(self._cloud, query, others, lambda: others.missing(self._attempts_now))
+        backend = client_backends().get(Backend.HYPERPOD) if execution.clusters else None
+        others = None if backend is None else backend.logs(self._cloud, execution, ranks)
+        reader = LogReader(self._cloud, query, others, self._attempts_now)
         if tail is not None:
             last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:
@@ -488,10 +453,6 @@ class Run:
         """The latest attempt of each replica that failed and wrote a log, with its last lines; the first ones of many.
 
         Lines that say the values of the spec's environment show their names instead.
-
-        Raises:
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         if not self._observer.attempts:
             self._observer.look()
@@ -504,30 +465,16 @@ class Run:
         return self.status().state.is_terminal
 
     def events(self) -> list[EventLogEntry]:
-        """The run's events until now, oldest first.
-
-        Raises:
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
-        """
+        """The run's events until now, oldest first."""
         return self._observer.event_log()
 
     def spec(self) -> dict[str, Any]:
-        """The spec that the run was started with, as it was written; the stack's defaults are not in it.
-
-        Raises:
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
-        """
+        """The spec that the run was started with, as it was written; the stack's defaults are not in it."""
         return read_input(self._cloud.executions.input_of(self.name))
 
     @property
     def console_url(self) -> str:
-        """The page of the run's execution in the Step Functions console.
-
-        Raises:
-            ClientError: the stack cannot be found.
-        """
+        """The page of the run's execution in the Step Functions console."""
         from muster.report.links import console_links  # noqa: PLC0415
 
         stack = self._cloud.stack
@@ -540,8 +487,6 @@ class Run:
             RunNotEndedError: it has not ended.
             RunContinuedError: a run with a name of the user's choice already continues it.
             RunNameTakenError: the name of its continuation belongs to an unrelated run.
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.contract.run.execution_input import execution_input  # noqa: PLC0415
         from muster.contract.spec.spec_reader import parse_spec  # noqa: PLC0415
@@ -569,18 +514,16 @@ class Run:
         recipe = document.get("recipe")
         if recipe is None or (isinstance(recipe, dict) and "digest" in recipe):
             return document
-        from muster.client.runs.earlier_runs import earlier_runs  # noqa: PLC0415
+        from muster.client.runs.observer import read_plan  # noqa: PLC0415
 
-        run = earlier_runs(self._cloud)(run_name(self.name))
-        return document if run is None else run.plan.spec.model_dump(mode="json", exclude_unset=True)
+        plan = read_plan(self._cloud, run_name(self.name))
+        return document if plan is None else plan.spec.model_dump(mode="json", exclude_unset=True)
 
     def report(self) -> bytes:
         """The run's page, one HTML file: the one in the bucket, or before the settlement one of the run as it is now.
 
         Raises:
             NoPlanError: there is nothing to show, because the run was refused or has just started.
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.runs.live_page import read_page  # noqa: PLC0415
         from muster.report.page_html import render  # noqa: PLC0415
@@ -597,10 +540,6 @@ class Run:
         """Stop the run, or the continuation that trains in its place; one that is about to start is waited for.
 
         The jobs may take minutes to save their work. A run that has ended, with all its continuations, stays as it is.
-
-        Raises:
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.runs.cancellation import cancel  # noqa: PLC0415
 
@@ -617,8 +556,7 @@ class Run:
         Raises:
             NoJobError: there is no job that could be stopped.
             ClusterReplicaError: the job is on a cluster, where a client has no rights.
-            UnknownRunError: there is no such run, or no such replica.
-            ClientError: AWS cannot be reached or refuses.
+            UnknownReplicaError: the run has no such replica.
         """
         from muster.client.runs.cancellation import cancel_replica  # noqa: PLC0415
 
@@ -630,8 +568,6 @@ class Run:
         Raises:
             UnfinishedRunError: it has not ended.
             NoResultError: it ended without a settlement; the error says why.
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         from muster.client.runs.observer import own_result, read_result  # noqa: PLC0415
 
@@ -656,8 +592,6 @@ class Run:
             ModelPendingError: the run, or the one that continues it, has not ended.
             NoModelError: it left none.
             NoResultError: it ended without a settlement.
-            UnknownRunError: there is no such run.
-            ClientError: AWS cannot be reached or refuses.
         """
         return self._with_model(rank)[1]
 
@@ -669,7 +603,7 @@ class Run:
         Raises:
             DamagedModelError: the bucket has another model than the result says.
             ModelFolderError: the folder has other files of these names, or its disk is too small.
-            ModelPendingError, NoModelError, NoResultError, UnknownRunError, ClientError: as `model`.
+            ModelPendingError, NoModelError, NoResultError: as `model`.
         """
         from muster.client.runs.model_download import ModelDownload  # noqa: PLC0415
 

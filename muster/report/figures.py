@@ -1,6 +1,16 @@
-"""Amounts and times as the page, tables and lists write them. Needs nothing else: a list shows little more."""
+"""A figure of the page, and how amounts and times are written: what a status or a list has in common with the page."""
 
 from __future__ import annotations
+
+from muster.contract.document import Document
+
+
+class Fact(Document):
+    """A line of the summary."""
+
+    label: str
+    value: str
+    note: str = ""
 
 
 def dollars(usd: float) -> str:

@@ -27,7 +27,8 @@ class FileParts:
 
 def html_file(parts: FileParts, values: Mapping[str, str], data: str, *, live: bool = False) -> bytes:
     """The file: the template with `values`, which are HTML, and `data`, a text. A `live` one asks its server."""
-    scripts, style = _scripts(parts.scripts), _style(parts.styles)
+    scripts = [_asset(name).strip() for name in parts.scripts]
+    style = "\n".join(_asset(name).strip() for name in parts.styles)
     policy = [
         "default-src 'none'",
         f"script-src {' '.join(map(_source, scripts))}",
@@ -52,19 +53,8 @@ def script_data(data: str) -> str:
     return data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-@cache
 def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-@cache
-def _scripts(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_asset(name).strip() for name in names)
-
-
-@cache
-def _style(names: tuple[str, ...]) -> str:
-    return "\n".join(_asset(name).strip() for name in names)
 
 
 @cache

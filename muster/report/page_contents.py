@@ -17,7 +17,7 @@ from muster.contract.text import shortened
 from muster.report.links import console_links, object_link, with_clusters
 from muster.report.page_model import Links, Page, PageInput, ReplicaView
 from muster.report.read_back import read_back_facts
-from muster.report.sweep_view import sweep_view
+from muster.report.sweep import sweep_view
 from muster.report.time_split import time_sentences, time_split
 from muster.report.words import cluster_facts, facts, problems, verdict
 

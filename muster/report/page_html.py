@@ -8,7 +8,7 @@ import html
 import json
 import re
 
-from muster.report.fact import Fact
+from muster.report.figures import Fact
 from muster.report.html_file import FileParts, html_file
 from muster.report.page_model import Page
 

@@ -14,7 +14,7 @@ from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import TimeUse
 from muster.contract.run.training_pace import Pace
 from muster.contract.timestamps import Timestamp
-from muster.report.fact import Fact
+from muster.report.figures import Fact
 from muster.report.time_split import TimeSplit
 
 if TYPE_CHECKING:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import Field
 
 from muster.contract import timestamps
-from muster.contract.aws.prices import PriceTable
+from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
+from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails, JobProgress, PoolState, RuleVerdict
 from muster.contract.run.run_cost import SpotSaving, saving
-from muster.report.fact import Fact
-from muster.report.figures import dollars
+from muster.contract.timestamps import Timestamp
+from muster.report.figures import Fact, dollars
 
 if TYPE_CHECKING:
     from muster.report.page_model import ReplicaView
@@ -30,54 +34,70 @@ Details = Mapping[int, JobDetails]
 """What is known of one job of each replica."""
 
 
-class KeptPool(NamedTuple):
-    """A warm pool that is kept: instances that are billed although no job runs on them."""
+class KeptInstances(Document):
+    """A warm pool that is kept now: instances without a job, which are billed."""
 
     rank: int
-    attempt: Attempt
-    until: datetime
-
-    @property
-    def instances(self) -> int:
-        """How many there are."""
-        return (self.attempt.details.instances if self.attempt.details else None) or 1
-
-    def usd_per_hour(self, prices: PriceTable) -> float | None:
-        """What they cost; None without a price."""
-        price = prices.usd_per_hour.get(self.attempt.instance_type or "")
-        return None if price is None else price * self.instances
+    attempt: int
+    job: str
+    instance_type: str | None
+    instances: int
+    until: Timestamp = Field(description="when it ends, unless a job takes it or it is ended")
+    kept_seconds: int | None = Field(description="billed so far, per instance; none where not known")
+    usd_per_hour: float | None = Field(description="of all its instances, on demand; none where it has no price")
+    end_command: str = Field(description="the command that ends it")
 
 
-def kept_pools(attempts: Attempts, now: datetime) -> list[KeptPool]:
+def kept_pools(
+    attempts: Attempts,
+    now: datetime,
+    prices: PriceTable = SHIPPED_PRICES,
+    listed: Mapping[str, int | None] | None = None,
+) -> tuple[KeptInstances, ...]:
     """The warm pools that are kept at `now`, as far as is known: of each replica that of its last attempt with one.
 
     The job of a later attempt has most likely taken the pool of the one before it.
+
+    `listed` are the jobs that have one, as SageMaker says, with the seconds that it has billed; None: it was not asked,
+    and what was known at the end of the jobs counts.
     """
     found = []
     for rank in sorted(attempts):
-        pools = [one for one in attempts[rank] if one.was_created]
-        details = pools[-1].details if pools else None
-        pool = None if details is None else details.warm_pool
-        if pool is None or pool.state is not PoolState.AVAILABLE or pool.until is None:
+        attempt = next((one for one in reversed(attempts[rank]) if one.was_created), None)
+        if attempt is None or attempt.details is None or (pool := attempt.details.warm_pool) is None:
             continue
-        until = timestamps.parse(pool.until)
-        if until > now:
-            found.append(KeptPool(rank, pools[-1], until))
-    return found
+        if pool.state is not PoolState.AVAILABLE or pool.until is None or timestamps.parse(pool.until) <= now:
+            continue
+        if listed is not None and attempt.job not in listed:
+            continue
+        instances, price = attempt.details.instances or 1, prices.usd_per_hour.get(attempt.instance_type or "")
+        found.append(
+            KeptInstances(
+                rank=rank,
+                attempt=attempt.attempt,
+                job=attempt.job,
+                instance_type=attempt.instance_type,
+                instances=instances,
+                until=pool.until,
+                kept_seconds=None if listed is None else listed[attempt.job],
+                usd_per_hour=None if price is None else price * instances,
+                end_command=end_pool_command(attempt.job),
+            )
+        )
+    return tuple(found)
 
 
-def pool_words(pools: Sequence[KeptPool], prices: PriceTable) -> str:
+def pool_words(pools: Sequence[KeptInstances]) -> str:
     """`2 ml.g5.xlarge are kept warm until 12:30 UTC and billed: $2.82 per hour`."""
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for pool in pools:
-        kind = pool.attempt.instance_type or "instances"
-        kinds[kind] = kinds.get(kind, 0) + pool.instances
+        kinds[pool.instance_type or "instances"] += pool.instances
     what = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    are = "is" if sum(kinds.values()) == 1 else "are"
-    costs = [pool.usd_per_hour(prices) for pool in pools]
-    known = [cost for cost in costs if cost is not None]
-    cost = f": {dollars(sum(known))} per hour" if len(known) == len(costs) else ""
-    return f"{what} {are} kept warm until {max(pool.until for pool in pools):%H:%M} UTC and billed{cost}"
+    are = "is" if kinds.total() == 1 else "are"
+    known = [pool.usd_per_hour for pool in pools if pool.usd_per_hour is not None]
+    cost = f": {dollars(sum(known))} per hour" if len(known) == len(pools) else ""
+    until = max(timestamps.parse(pool.until) for pool in pools)
+    return f"{what} {are} kept warm until {until:%H:%M} UTC and billed{cost}"
 
 
 def end_pool_command(job: str) -> str:
@@ -149,7 +169,7 @@ def progress_words(progress: JobProgress) -> str:
 
 def ranks_text(ranks: Sequence[int]) -> str:
     """`replica 3`, `replicas 0, 1, 2 and 5 more`."""
-    more = f" and {len(ranks) - _NAMED_MAX} more" if len(ranks) > _NAMED_MAX else ""
+    more = f" and {len(ranks) - _NAMED_MAX:,} more" if len(ranks) > _NAMED_MAX else ""
     named = ", ".join(map(str, ranks[:_NAMED_MAX]))
     return f"replica{'' if len(ranks) == 1 else 's'} {named}{more}"
 
@@ -163,8 +183,8 @@ def read_back_facts(replicas: Sequence[ReplicaView], prices: PriceTable, now: da
     saved = saving((one for replica in replicas for one in replica.attempts), prices.usd_per_hour)
     if saved is not None:
         yield Fact(label="Spot", value=f"{saved.share:.0%} saved", note=saving_words(saved))
-    if pools := kept_pools(attempts, now):
-        note = f"{pool_words(pools, prices)}. To end one now: {end_pool_command(pools[0].attempt.job)}"
+    if pools := kept_pools(attempts, now, prices):
+        note = f"{pool_words(pools)}. To end one now: {pools[0].end_command}"
         yield Fact(label="Warm pools", value=str(len(pools)), note=note)
     if lines := list(rule_lines(details)):
         found = counted(rule.status for one in details.values() for rule in one.rules)

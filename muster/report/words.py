@@ -17,8 +17,8 @@ from muster.contract.spec.sweep_values import short_names, values_of
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
-from muster.report.fact import Fact
-from muster.report.figures import dollars
+from muster.report.figures import Fact, dollars
+from muster.report.read_back import ranks_text
 
 if TYPE_CHECKING:
     from muster.report.page_model import PageInput, ReplicaView, RoundsView
@@ -84,8 +84,9 @@ def problems(run: str, replicas: Sequence[ReplicaView], *, ended: bool) -> Itera
     for (kind, reason), whose in ordered[:_NAMED_MAX]:
         said = ": ".join(part for part in (kind, shortened(reason, _REASON_SHOWN)) if part)
         log = f" `muster logs {run} --rank {whose[0].rank}` shows its log." if whose[0].attempts[-1:] and kind else ""
+        whom = ranks_text([replica.rank for replica in whose]).capitalize()
         had_job = log and whose[0].attempts[-1].was_created
-        yield f"{_named(whose)}: {said.rstrip('.')}.{log if had_job else ''}"
+        yield f"{whom}: {said.rstrip('.')}.{log if had_job else ''}"
     if len(ordered) > _NAMED_MAX:
         others = sum(len(whose) for _, whose in ordered[_NAMED_MAX:])
         yield f"{others:,} more replicas for {len(ordered) - _NAMED_MAX} other reasons."
@@ -96,22 +97,13 @@ def _ended_at(replica: ReplicaView) -> str:
     return (replica.attempts[-1].ended_at if replica.attempts else None) or "~"
 
 
-def _named(replicas: Sequence[ReplicaView]) -> str:
-    """`Replica 3`, `Replicas 1, 2, 4 and 7 more`."""
-    if len(replicas) == 1:
-        return f"Replica {replicas[0].rank}"
-    more = f" and {len(replicas) - _NAMED_MAX:,} more" if len(replicas) > _NAMED_MAX else ""
-    return f"Replicas {', '.join(str(one.rank) for one in replicas[:_NAMED_MAX])}{more}"
-
-
 def commits_text(count: int, problem: str) -> str:
     """`1 commit could not be read and is left out`."""
     return f"{count:,} commit{'s' if count > 1 else ''} {problem} and {'are' if count > 1 else 'is'} left out"
 
 
 def _with_job(replicas: Sequence[ReplicaView]) -> int:
-    newest = (replica.attempts[-1] for replica in replicas if replica.attempts)
-    return sum(attempt.was_created and attempt.ended_at is None for attempt in newest)
+    return sum(attempt.was_created and attempt.ended_at is None for attempt in _newest(replicas))
 
 
 def _waits(replicas: Sequence[ReplicaView]) -> Iterator[str]:

@@ -8,8 +8,7 @@ from playwright.sync_api import Page, expect
 
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_state import RunState
-from muster.client.runs.runs_report import runs_page
-from muster.report.runs_page import render_runs
+from muster.client.runs.runs_page import render_runs, runs_page
 from tests.support.sample_runs import STACK, sample_runs
 
 EVIL = "</script><script>window.evil=1</script><img src=x onerror='window.evil=1'>"

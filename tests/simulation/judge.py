@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_filter import RunFilter
-from muster.client.runs.run_list import list_runs
+from muster.client.runs.run_list import RunFilter, list_runs
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import StoredDocument

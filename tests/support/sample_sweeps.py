@@ -10,7 +10,7 @@ from muster.contract.run.commit import Commit, Member
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.spec_reader import parse_spec
 from muster.report.page_model import PageInput, ReplicaView
-from muster.report.sweep_rounds import SweepRounds
+from muster.report.sweep import SweepRounds
 
 _START = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
 _PLACE = Place(bucket="muster-sample", role_arn="arn:aws:iam::123456789012:role/Replica", job_prefix="muster")

@@ -20,8 +20,6 @@ from muster.contract.training.source_delivery import REFRESH_DAYS
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
-    from muster.client.launch.source_archive import PackedSource
-
 
 # Of one transfer in a row, without a byte in between: botocore has tried each of them three times.
 _BREAKS_MAX = 4
@@ -141,11 +139,6 @@ class BucketObjects:
         """When the object at `key` was written, or None when there is none."""
         stored = self._stored(key)
         return None if stored is None else stored.at
-
-    def store_source(self, source: PackedSource) -> str:
-        """Store an archive of source code unless a recent copy is there; returns its URI."""
-        self.store_content(source.key, source.compressed)
-        return s3_uri(self._connection.stack.bucket, source.key)
 
     def store_content(self, key: str, body: Callable[[], bytes]) -> None:
         """Store an object whose key follows from its content, unless a recent copy is there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from botocore.config import Config
@@ -17,8 +16,6 @@ from muster.client.aws.workflow_executions import WorkflowExecutions
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession
-    from muster.client.aws.log_events import LogEvents
-    from muster.client.aws.recorded_runs import EndedDays, RollUps
 
 P = TypeVar("P")
 
@@ -45,32 +42,10 @@ class Cloud:
         self.dead_letters = DeadLetterQueue(connection)
         self._parts: dict[object, object] = {}
 
-    # What few commands use is imported when it is used.
-    @cached_property
-    def roll_ups(self) -> RollUps:
-        """What the control plane has written of the replicas of each run."""
-        from muster.client.aws.recorded_runs import RollUps  # noqa: PLC0415
-
-        return RollUps(self.objects)
-
-    @cached_property
-    def ended_days(self) -> EndedDays:
-        """The runs that have ended, by day."""
-        from muster.client.aws.recorded_runs import EndedDays  # noqa: PLC0415
-
-        return EndedDays(self.objects)
-
-    @cached_property
-    def logs(self) -> LogEvents:
-        """The lines in CloudWatch Logs."""
-        from muster.client.aws.log_events import LogEvents  # noqa: PLC0415
-
-        return LogEvents(self.connection)
-
-    def part(self, kind: Callable[[Connection], P]) -> P:
-        """What an option asks of AWS, made with this connection; always the same object."""
+    def part(self, kind: Callable[[Cloud], P]) -> P:
+        """What few commands, or an option, ask of AWS, made with this cloud; always the same object."""
         if kind not in self._parts:
-            self._parts[kind] = kind(self.connection)
+            self._parts[kind] = kind(self)
         return cast("P", self._parts[kind])
 
     @property

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,8 +70,25 @@ def caller_place(session: AnySession) -> Locality:
     return Locality(identity["Arn"].split(":")[1], sts.meta.region_name, identity["Account"])
 
 
+# A session must not make two clients at once; the clients themselves may be used from many threads.
+_one_at_a_time = threading.Lock()
+
+
+def _client(service: str, config: Config | None = None) -> Any:
+    """A client of a connection, made on first use: making one costs more CPU time than most calls."""
+    return cached_property(lambda connection: connection.client(service, config))
+
+
 class Connection:
-    """The clients of one session, each made on first use: making one costs more CPU time than most calls."""
+    """The clients of one session."""
+
+    cloudformation: CloudFormationClient = _client("cloudformation")
+    functions: LambdaClient = _client("lambda")
+    iam: IAMClient = _client("iam")
+    logs: CloudWatchLogsClient = _client("logs", _PATIENT)
+    sagemaker: SageMakerClient = _client("sagemaker")
+    sqs: QueueClient = _client("sqs")
+    stepfunctions: SFNClient = _client("stepfunctions")
 
     def __init__(
         self, stack_name: str | None, session: AnySession, config: Config, clients: Mapping[str, Any] | None = None
@@ -121,27 +137,9 @@ class Connection:
         return next((Stack.from_outputs(name, values) for name, values in found.items()), None)
 
     @cached_property
-    def cloudformation(self) -> CloudFormationClient:
-        """The client of CloudFormation."""
-        client: CloudFormationClient = self._client("cloudformation", self._config)
-        return client
-
-    @cached_property
-    def stepfunctions(self) -> SFNClient:
-        """The client of Step Functions."""
-        client: SFNClient = self._client("stepfunctions", self._config)
-        return client
-
-    @cached_property
-    def sagemaker(self) -> SageMakerClient:
-        """The client of SageMaker."""
-        client: SageMakerClient = self._client("sagemaker", self._config)
-        return client
-
-    @cached_property
     def s3(self) -> S3Client:
         """The client of S3, which leaves the stack's bucket alone where another account has taken its name over."""
-        client: S3Client = self._client("s3", self._config)
+        client: S3Client = self.client("s3", None)
         client.meta.events.register("provide-client-params.s3", self._expect_owner)
         return client
 
@@ -151,49 +149,16 @@ class Connection:
             return params
         return {"ExpectedBucketOwner": self.stack.account, **params}
 
-    @cached_property
-    def iam(self) -> IAMClient:
-        """The client of IAM."""
-        with _creation():
-            return self.session.client("iam", config=self._config)
-
-    @cached_property
-    def functions(self) -> LambdaClient:
-        """The client of Lambda."""
-        client: LambdaClient = self._client("lambda", self._config)
-        return client
-
-    @cached_property
-    def sqs(self) -> QueueClient:
-        """The client of SQS."""
-        client: QueueClient = self._client("sqs", self._config)
-        return client
-
-    @cached_property
-    def logs(self) -> CloudWatchLogsClient:
-        """The client of CloudWatch Logs, which retries more often."""
-        client: CloudWatchLogsClient = self._client("logs", _PATIENT)
-        return client
-
-    def _client(self, service: str, config: Config) -> Any:
+    def client(self, service: str, config: Config | None) -> Any:
+        """The client of a service, new unless it was given; None: with this connection's configuration."""
         if service in self._clients:
             return self._clients[service]
-        with _creation():
-            make: Any = self.session.client
-            return make(service, config=config)
-
-
-# A session must not make two clients at once; the clients themselves may be used from many threads.
-_one_at_a_time = threading.Lock()
-
-
-@contextmanager
-def _creation() -> Iterator[None]:
-    with _one_at_a_time, translated():
-        try:
-            yield
-        except ValueError as error:
-            if isinstance(error, BotoCoreError):
-                raise
-            # botocore reports a malformed AWS_ENDPOINT_URL this way.
-            raise UnreachableError(str(error)) from error
+        make: Any = self.session.client
+        with _one_at_a_time, translated():
+            try:
+                return make(service, config=config or self._config)
+            except ValueError as error:
+                if isinstance(error, BotoCoreError):
+                    raise
+                # botocore reports a malformed AWS_ENDPOINT_URL this way.
+                raise UnreachableError(str(error)) from error

@@ -5,25 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import Any
 
 from botocore.exceptions import ClientError as AwsError
 
-from muster.client.aws.connection import Connection
+from muster.client.aws.cloud import Cloud
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.logs.log_lines import LogEvent, LogSource
 
 # FilterLogEvents: 5 calls per second in an account and region.
 _CALLS_PER_SECOND = 5.0
-
-
-class _Window(TypedDict, total=False):
-    startTime: int
-    endTime: int
-
-
-class _Position(TypedDict, total=False):
-    nextToken: str
 
 
 class RateLimiter:
@@ -43,44 +34,33 @@ class RateLimiter:
         time.sleep(slot - now)
 
 
-class _Pattern(TypedDict, total=False):
-    filterPattern: str
-
-
 class LogEvents:
     """The log events of jobs. All training jobs of an account share one log group."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, cloud: Cloud) -> None:
+        self._connection = cloud.connection
         self._limiter = RateLimiter(_CALLS_PER_SECOND)
 
     def pages(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
         """The events of `source` in time order; at most 10,000 to a call."""
-        window: _Window = {}
-        if since_ms is not None:
-            window["startTime"] = since_ms
-        if until_ms is not None:
-            window["endTime"] = until_ms
-        pattern: _Pattern = {"filterPattern": source.pattern} if source.pattern else {}
+        asked: dict[str, Any] = {
+            "logGroupName": source.group,
+            "logStreamNamePrefix": source.stream_prefix,
+            "filterPattern": source.pattern or None,
+            "startTime": since_ms,
+            "endTime": until_ms,
+        }
+        request = {name: value for name, value in asked.items() if value is not None}
         with translated():
-            position: _Position = {}
             try:
-                while True:
-                    self._limiter.wait()
-                    page = self._connection.logs.filter_log_events(
-                        logGroupName=source.group,
-                        logStreamNamePrefix=source.stream_prefix,
-                        **window,
-                        **position,
-                        **pattern,
-                    )
+                self._limiter.wait()
+                for page in self._connection.logs.get_paginator("filter_log_events").paginate(**request):
                     yield [
                         LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
                         for item in page["events"]
                     ]
-                    if "nextToken" not in page:
-                        return
-                    position = {"nextToken": page["nextToken"]}
+                    if "nextToken" in page:
+                        self._limiter.wait()
             except AwsError as error:
                 # SageMaker creates the log group with the first job of an account, a log agent with the first line.
                 if error_code(error) != "ResourceNotFoundException":

@@ -34,13 +34,24 @@ class ExecutionStatus(StrEnum):
 
 
 @dataclass(frozen=True)
-class Execution:
-    """What DescribeExecution says of a run."""
+class ExecutionSummary:
+    """One line of ListExecutions."""
 
     name: str
     status: ExecutionStatus
     started_at: datetime
     ended_at: datetime | None
+
+    @classmethod
+    def from_item(cls, item: ExecutionListItemTypeDef) -> ExecutionSummary:
+        """The execution of an ExecutionListItem."""
+        return cls(item["name"], ExecutionStatus(item["status"]), item["startDate"], item.get("stopDate"))
+
+
+@dataclass(frozen=True)
+class Execution(ExecutionSummary):
+    """What DescribeExecution says of a run."""
+
     replicas: int
     error: str
     cause: str
@@ -75,21 +86,6 @@ class Execution:
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
-
-
-@dataclass(frozen=True)
-class ExecutionSummary:
-    """One line of ListExecutions."""
-
-    name: str
-    status: ExecutionStatus
-    started_at: datetime
-    ended_at: datetime | None
-
-    @classmethod
-    def from_item(cls, item: ExecutionListItemTypeDef) -> ExecutionSummary:
-        """The execution of an ExecutionListItem."""
-        return cls(item["name"], ExecutionStatus(item["status"]), item["startDate"], item.get("stopDate"))
 
 
 def read_input(document: str) -> dict[str, JsonValue]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.client.checks.python_modules import Found
 from muster.contract.spec.hook import OWN_LOOP
 
 _TRAINER = re.compile(r"([a-zA-Z_]\w*(?:\.[a-zA-Z_]\w*)*):([a-zA-Z_]\w*)")
@@ -37,10 +36,10 @@ class Program:
         """As the spec names it."""
         return f"{self.module}:{self.function}"
 
-    def script(self, root: Path) -> Found | None:
+    def script(self, root: Path) -> Path | None:
         """The Python file of the source at `root` that the entrypoint names first, if it names one."""
         named = next((word for word in self.words if word.endswith(".py")), None)
-        return Found(root / named) if named is not None and (root / named).is_file() else None
+        return root / named if named is not None and (root / named).is_file() else None
 
     @classmethod
     def of(cls, document: Mapping[Any, object]) -> Program:

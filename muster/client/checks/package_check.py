@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from muster.client.checks.checked_program import Program
-from muster.client.checks.python_modules import Found, Missing, locate
-from muster.client.launch.locked_requirements import LOCK
+from muster.client.checks.python_modules import Missing, is_installed, locate
+from muster.client.launch.source_archive import LOCK
 from muster.contract.training.source_delivery import REQUIREMENTS
 
 _LOCAL_IMAGE = "muster-local/"
@@ -24,16 +23,16 @@ _PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml", "cv2"
 _PACKAGES |= {"torchft": "torchft-nightly"}
 
 
-def check_packages(program: Program, root: Path, variables: Mapping[str, str] = os.environ) -> list[str]:
+def check_packages(program: Program, root: Path) -> list[str]:
     """A remark on modules that the program in the source at `root` imports first, and the jobs' Python lacks.
 
     What `requirements.txt` or `uv.lock` brings is not known here, so with one nothing is said.
     """
     listed = (root / REQUIREMENTS, root / LOCK)
     start = program.script(root) if program.module is None else locate(root, program.module)
-    if not isinstance(start, Found) or not _is_embedded(program.image, variables) or any(map(Path.is_file, listed)):
+    if not isinstance(start, Path) or not _is_embedded(program.image) or any(map(Path.is_file, listed)):
         return []
-    names = (name for path in files_of(root, start.path) for name in _first_imports(path))
+    names = (name for path in files_of(root, start) for name in _first_imports(path))
     missing = sorted({top for name in names if _is_missing(root, top := name.partition(".")[0])})
     if not missing:
         return []
@@ -46,9 +45,9 @@ def check_packages(program: Program, root: Path, variables: Mapping[str, str] = 
     return [statement]
 
 
-def _is_embedded(image: str | None, variables: Mapping[str, str]) -> bool:
+def _is_embedded(image: str | None) -> bool:
     if image is None:
-        return urlsplit(variables.get("AWS_ENDPOINT_URL", "")).hostname in _LOOPBACK
+        return urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname in _LOOPBACK
     return image.startswith(_LOCAL_IMAGE)
 
 
@@ -60,7 +59,7 @@ def files_of(root: Path, start: Path) -> set[Path]:
         if path not in read:
             read.add(path)
             found = (locate(root, name) for name in _first_imports(path))
-            waiting += [there.path for there in found if isinstance(there, Found)]
+            waiting += [there for there in found if isinstance(there, Path)]
     return read
 
 
@@ -80,12 +79,7 @@ def _first_imports(path: Path) -> Iterable[str]:
 
 def _is_missing(root: Path, name: str) -> bool:
     """Neither in the source nor here. `muster` is delivered."""
-    if name == "muster" or not isinstance(locate(root, name), Missing):
-        return False
-    try:
-        return importlib.util.find_spec(name) is None
-    except (ImportError, ValueError):
-        return False
+    return name != "muster" and isinstance(locate(root, name), Missing) and not is_installed(name)
 
 
 def _installation(packages: list[str]) -> str:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _CUTOFF = 0.75
-
-
-@dataclass(frozen=True)
-class Found:
-    """A module whose source is there."""
-
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -33,16 +27,11 @@ class Missing:
         return ".".join([*self.parents, near[0]]) if near else None
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """A module of which the source cannot say what it is: compiled, a folder alone, or found by the program itself."""
+def locate(root: Path, module: str) -> Path | Missing | None:
+    """The file of the module `a.b.c` if `root` is on the path.
 
-
-Located = Found | Missing | Unknown
-
-
-def locate(root: Path, module: str) -> Located:
-    """Where the module `a.b.c` is if `root` is on the path."""
+    None: the source cannot say what it is, for it is compiled, a folder alone, or found by the program itself.
+    """
     parts = module.split(".")
     place, path, elsewhere = root, None, True
     for index, part in enumerate(parts):
@@ -51,18 +40,26 @@ def locate(root: Path, module: str) -> Located:
         if part in names and _is_file(package / "__init__.py") and "__init__.py" in _names(package):
             place, path, elsewhere = package, package / "__init__.py", False
             if index < len(parts) - 1 and _may_set_path(path):
-                return Unknown()
+                return None
         elif any(name.startswith(f"{part}.") and name.endswith((".so", ".pyd", ".pyc")) for name in names):
-            return Unknown()
+            return None
         elif f"{part}.py" in names and _is_file(place / f"{part}.py"):
             if index < len(parts) - 1:
-                return Unknown()  # a module that may make itself a package
+                return None  # a module that may make itself a package
             path = place / f"{part}.py"
         elif part in names and package.is_dir():
             place, path = package, None
         else:
             return Missing(part, place, tuple(parts[:index]), elsewhere)
-    return Unknown() if path is None else Found(path)
+    return path
+
+
+def is_installed(top: str) -> bool:
+    """Whether the Python of this command has a module of this name."""
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def modules_in(folder: Path) -> Iterator[str]:

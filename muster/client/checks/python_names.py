@@ -7,9 +7,11 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.util import resolve_name
 from pathlib import Path
 
-from muster.client.checks.python_modules import Found, Located, locate
+from muster.client.checks.check_findings import place
+from muster.client.checks.python_modules import locate
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # A module that calls one of these may have names that its text does not show.
@@ -24,8 +26,7 @@ class UnreadableSourceError(Exception):
     """A file that is no Python source for this interpreter."""
 
     def __init__(self, path: Path, line: int | None, reason: str) -> None:
-        self.path, self.line, self.reason = path, line, reason
-        super().__init__(reason)
+        super().__init__(f"{place(path, line)} is not valid Python: {reason}")
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,6 @@ class NoSuchName:
 
     names: ModuleNames
     name: str
-
-
-@dataclass(frozen=True)
-class Opaque:
-    """Something whose signature the text does not say: a class, an object, a decorated or imported function."""
 
 
 def names_of(path: Path) -> ModuleNames:
@@ -145,56 +141,40 @@ def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
             pending += ast.iter_child_nodes(node)
 
 
-def resolve(root: Path, module: str, name: str, hops: int = _HOPS_MAX) -> Definition | NoSuchName | Opaque:
+def resolve(root: Path, module: str, name: str, hops: int = _HOPS_MAX) -> Definition | NoSuchName | None:
     """What `module:name` is if `root` is on the path and holds the module; re-exports are followed.
+
+    None: its signature is not in the text, for it is a class, an object, or a function that is imported or bound twice.
 
     Raises:
         UnreadableSourceError: a module on the way is not Python source.
     """
-    located = locate(root, module)
-    if not isinstance(located, Found) or hops == 0:
-        return Opaque()
-    names = names_of(located.path)
+    path = locate(root, module)
+    if not isinstance(path, Path) or hops == 0:
+        return None
+    names = names_of(path)
+    is_package = path.name == "__init__.py"
     found = names.bindings.get(name, [])
     if not found:
-        submodule = located.path.name == "__init__.py" and not _is_missing(locate(root, f"{module}.{name}"))
-        return Opaque() if names.dynamic or submodule else NoSuchName(names, name)
-    if len(found) > 1:
-        return Opaque()
-    (binding,) = found
-    if isinstance(binding.node, Function):
-        return Definition(names, binding.node)
-    if isinstance(binding.node, ast.ImportFrom) and not binding.nested:
-        return _imported(root, module, located.path, _Import(binding.node, name), hops)
-    return Opaque()
+        submodule = is_package and isinstance(locate(root, f"{module}.{name}"), Path)
+        return None if names.dynamic or submodule else NoSuchName(names, name)
+    node = found[0].node
+    if isinstance(node, Function) and len(found) == 1:
+        return Definition(names, node)
+    if not isinstance(node, ast.ImportFrom) or found[0].nested or len(found) > 1:
+        return None
+    target = _imported_module(node, module if is_package else module.rpartition(".")[0])
+    original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
+    if target is None or isinstance(locate(root, f"{target}.{original}"), Path):
+        return None  # from outside of the source, or a module
+    return resolve(root, target, original, hops - 1)
 
 
-@dataclass(frozen=True)
-class _Import:
-    node: ast.ImportFrom
-    bound: str
-
-    @property
-    def name(self) -> str:
-        return next(alias.name for alias in self.node.names if (alias.asname or alias.name) == self.bound)
-
-
-def _imported(root: Path, module: str, path: Path, what: _Import, hops: int) -> Definition | NoSuchName | Opaque:
-    target = what.node.module or ""
-    if what.node.level:
-        parts = module.split(".")
-        package = parts if path.name == "__init__.py" else parts[:-1]
-        kept = len(package) - (what.node.level - 1)
-        if kept <= 0:
-            return Opaque()
-        target = ".".join([*package[:kept], *([target] if target else [])])
-    if not _is_missing(locate(root, f"{target}.{what.name}")):
-        return Opaque()  # a module
-    return resolve(root, target, what.name, hops - 1)
-
-
-def _is_missing(located: Located) -> bool:
-    return not isinstance(located, Found)
+def _imported_module(node: ast.ImportFrom, package: str) -> str | None:
+    try:
+        return resolve_name("." * node.level + (node.module or ""), package)
+    except ImportError:  # beyond the topmost package
+        return None
 
 
 def _is_typing(node: ast.AST) -> bool:

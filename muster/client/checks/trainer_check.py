@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from pathlib import Path
 
 from muster.client.checks.call_check import call_problems
 from muster.client.checks.check_findings import CheckFindings, place
 from muster.client.checks.checked_program import Program
-from muster.client.checks.python_modules import Found, Missing, Unknown, locate
+from muster.client.checks.python_modules import Missing, is_installed, locate
 from muster.client.checks.python_names import (
-    Definition,
     NoSuchName,
     UnreadableSourceError,
     names_of,
@@ -28,23 +26,18 @@ def check_trainer(program: Program, root: Path) -> CheckFindings:
     try:
         if isinstance(located, Missing):
             return _check_missing(program, root, located)
-        if isinstance(located, Unknown):
+        if located is None:
             return CheckFindings()
-        if Ignored.of(root).leaves_out(located.path.relative_to(root)):
-            statement = f"{IGNORE_FILE} leaves {place(located.path)} out of the source"
+        if Ignored.of(root).leaves_out(located.relative_to(root)):
+            statement = f"{IGNORE_FILE} leaves {place(located)} out of the source"
             return CheckFindings((StatedProblem("trainer", statement, f"add a line to {IGNORE_FILE} that keeps it"),))
         found = resolve(root, module, program.function)
         if isinstance(found, NoSuchName):
             return CheckFindings((_no_function(found),))
-        return CheckFindings(tuple(call_problems(program, found)) if isinstance(found, Definition) else ())
+        return CheckFindings(tuple(call_problems(program, found)) if found is not None else ())
     except UnreadableSourceError as error:
-        return CheckFindings((unreadable("trainer", error),))
-
-
-def unreadable(field: str, error: UnreadableSourceError) -> Problem:
-    """The problem of a file that this interpreter cannot parse."""
-    statement = f"{place(error.path, error.line)} is not valid Python: {error.reason}"
-    return StatedProblem(field, statement, "correct it, or run this command with the Python version of the image")
+        remedy = "correct it, or run this command with the Python version of the image"
+        return CheckFindings((StatedProblem("trainer", str(error), remedy),))
 
 
 def is_misspelled(root: Path, module: str, function: str) -> str | None:
@@ -56,23 +49,16 @@ def is_misspelled(root: Path, module: str, function: str) -> str | None:
     if not located.elsewhere:
         return near
     # A name that is no package of the source may be a package of the image.
-    if _is_installed(module.partition(".")[0]):
+    if is_installed(module.partition(".")[0]):
         return None
     meant = locate(root, near)
-    if not isinstance(meant, Found):
+    if not isinstance(meant, Path):
         return None
     try:
-        names = list(names_of(meant.path).functions())
+        names = list(names_of(meant).functions())
     except UnreadableSourceError:
         return None  # another file, of which the spec says nothing
     return near if difflib.get_close_matches(function, names, n=1) else None
-
-
-def _is_installed(top: str) -> bool:
-    try:
-        return importlib.util.find_spec(top) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _check_missing(program: Program, root: Path, located: Missing) -> CheckFindings:
@@ -81,7 +67,7 @@ def _check_missing(program: Program, root: Path, located: Missing) -> CheckFindi
     near = is_misspelled(root, module, program.function)
     if near is not None:
         meant = locate(root, near)
-        where = f" ({place(meant.path)})" if isinstance(meant, Found) else ""
+        where = f" ({place(meant)})" if isinstance(meant, Path) else ""
         remedy = f"did you mean {near}{where}?"
     elif located.elsewhere:
         return CheckFindings(remarks=(_not_here(module, root),))
@@ -92,7 +78,7 @@ def _check_missing(program: Program, root: Path, located: Missing) -> CheckFindi
 
 
 def _not_here(module: str, root: Path) -> str:
-    if isinstance(locate(root / "src", module), Found):
+    if isinstance(locate(root / "src", module), Path):
         return (
             f"the module {module} is in {place(root / 'src')}, where Python does not look: set source_dir to that "
             "folder, or install the project by a line `.` in requirements.txt"

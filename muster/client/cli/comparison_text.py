@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from muster.client.cli.columns import columns
+from muster.client.cli.output import columns
 from muster.contract.text import shortened
 from muster.report.figures import dollars
 from muster.report.words import duration, rate_number

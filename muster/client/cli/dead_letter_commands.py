@@ -10,7 +10,7 @@ import typer
 from muster.client.aws.dead_letter_queue import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines, require_terminal
+from muster.client.cli.output import busy, print_either, require_terminal
 from muster.client.client_errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def list_letters(
     """Show the dead letters: which event, for which function, and why it was given up. Changes nothing."""
     with busy("Reading the dead-letter queue"):
         found = stack.muster().dead_letters(limit)
-    if json:
-        print_answer(found)
-    else:
-        print_lines(_list_lines(found.letters))
+    print_either(found, _list_lines(found.letters), as_json=json)
 
 
 @app.command()
@@ -55,10 +52,7 @@ def replay(
     wanted = _wanted(ids, every=every)
     with busy("Replaying"):
         answer = stack.muster().replay_dead_letters(wanted)
-    if json:
-        print_answer(answer)
-    else:
-        print_lines(_replay_lines(answer.replayed, answer.kept))
+    print_either(answer, _replay_lines(answer.replayed, answer.kept), as_json=json)
     if answer.kept:
         raise typer.Exit(ExitCode.RUN_FAILED)
 
@@ -82,10 +76,8 @@ def drop(
             raise typer.Exit(ExitCode.INTERRUPTED)
     with busy("Deleting"):
         answer = stack.muster().drop_dead_letters(wanted)
-    if json:
-        print_answer(answer)
-    else:
-        print_lines([*(f"{letter.id}: dropped" for letter in answer.dropped)] or ["No dead letters."])
+    lines = [f"{letter.id}: dropped" for letter in answer.dropped] or ["No dead letters."]
+    print_either(answer, lines, as_json=json)
 
 
 def _wanted(ids: Sequence[str] | None, *, every: bool) -> list[str] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from muster.client.backends import client_backends
-from muster.client.cli.columns import columns
+from muster.client.cli.output import columns
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import ClusterShare, Cost, Quota
 
 
-def dry_run_text(dry: DryRun, *, requests: bool = False) -> str:
+def dry_run_lines(dry: DryRun, *, requests: bool = False) -> Iterator[str]:
     """What is started, quota and cost; with `requests` one request of each group of ranks that differ only in it."""
-    return "\n".join(_dry_run_lines(dry, requests=requests))
-
-
-def _dry_run_lines(dry: DryRun, *, requests: bool) -> Iterator[str]:
     on_clusters = {rank for group in dry.groups if group.cluster is not None for rank in _ranks(group)}
     jobs = [_name(request) for rank, request in enumerate(dry.requests) if rank not in on_clusters]
     pods = [_name(request) for rank, request in enumerate(dry.requests) if rank in on_clusters]
@@ -57,7 +53,7 @@ def _dry_run_lines(dry: DryRun, *, requests: bool) -> Iterator[str]:
         end = ":" if requests else "."
         yield f"The {what} of rank {ranks[0]}{others}, {_size(group)}{_where(group)}{end}"
         if requests:
-            yield json.dumps(_shortened(dry.requests[ranks[0]], long), indent=2)
+            yield from json.dumps(_shortened(dry.requests[ranks[0]], long), indent=2).splitlines()
     if not requests:
         yield "`muster plan --requests` shows the requests themselves."
 

@@ -10,7 +10,7 @@ import typer
 from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, StackOptions, grouped
-from muster.client.cli.output import busy, line_width, print_answer, print_lines
+from muster.client.cli.output import busy, line_width, print_answer, print_either, print_lines
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.client_errors import ReportFileError, os_reason
@@ -38,7 +38,7 @@ def list_(
 ) -> None:
     """Show the runs of the stack, the newest first."""
     most = limit or (LISTED_MAX if html is None else _ON_PAGE_MAX)
-    conditions, muster = wanted.read(), stack.muster()
+    conditions, muster = vars(wanted.read()), stack.muster()
     with busy("Asking for the runs"):
         # One more than is shown: it says whether there are more.
         found = muster.list(limit=most + 1, **conditions)
@@ -46,12 +46,10 @@ def list_(
     if html is not None:
         body = muster.report(shown, more=more)
         _write(html, body)
-        if json:
-            from muster.client.cli.json_answers import RunsPageWritten  # noqa: PLC0415
+        from muster.client.cli.json_answers import RunsPageWritten  # noqa: PLC0415
 
-            print_answer(RunsPageWritten(file=str(html), bytes=len(body), runs=len(shown), more=more))
-        else:
-            typer.echo(f"Written to {html}: open it in a browser.")
+        answer = RunsPageWritten(file=str(html), bytes=len(body), runs=len(shown), more=more)
+        print_either(answer, [f"Written to {html}: open it in a browser."], as_json=json)
     elif json:
         from muster.client.cli.json_answers import Runs  # noqa: PLC0415
 
@@ -63,29 +61,22 @@ def list_(
 @grouped
 def events(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     """Show the events of a run, oldest first."""
+    from muster.client.cli.json_answers import EventLog  # noqa: PLC0415
+
     with busy("Reading the run"):
         entries = stack.muster().run(run).events()
-    if json:
-        from muster.client.cli.json_answers import EventLog  # noqa: PLC0415
-
-        print_answer(EventLog(run=run, events=tuple(entries)))
-    else:
-        from muster.client.cli.plain_text import event_line  # noqa: PLC0415
-
-        print_lines(map(event_line, entries))
+    lines = (f"{entry.at}  {entry.text}" for entry in entries)
+    print_either(EventLog(run=run, events=tuple(entries)), lines, as_json=json)
 
 
 @grouped
 def result(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     """Show the result of a run that has ended."""
+    from muster.client.cli.plain_text import result_lines  # noqa: PLC0415
+
     with busy("Reading the run"):
         settled = stack.muster().run(run).result()
-    if json:
-        print_answer(settled)
-    else:
-        from muster.client.cli.plain_text import result_lines  # noqa: PLC0415
-
-        print_lines(result_lines(settled))
+    print_either(settled, result_lines(settled), as_json=json)
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
 
@@ -99,16 +90,14 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a run's page: one HTML file with everything in it."""
+    from muster.client.cli.json_answers import PageWritten  # noqa: PLC0415
+
     with busy("Making the page"):
         body = stack.muster().run(run).report()
     path = out or Path(f"{run}.html")
     _write(path, body)
-    if json:
-        from muster.client.cli.json_answers import PageWritten  # noqa: PLC0415
-
-        print_answer(PageWritten(run=run, file=str(path), bytes=len(body)))
-    else:
-        typer.echo(f"Written to {path}: open it in a browser.")
+    answer = PageWritten(run=run, file=str(path), bytes=len(body))
+    print_either(answer, [f"Written to {path}: open it in a browser."], as_json=json)
 
 
 @grouped
@@ -118,10 +107,7 @@ def compare(a: FirstRun, b: SecondRun, stack: StackOptions, *, json: Json = Fals
 
     with busy("Reading both runs"):
         found = stack.muster().compare(a, b)
-    if json:
-        print_answer(found)
-    else:
-        print_lines(comparison_lines(found))
+    print_either(found, comparison_lines(found), as_json=json)
 
 
 def _write(path: Path, page: bytes) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, WatchOption, grouped
-from muster.client.cli.output import busy, print_answer, print_text
+from muster.client.cli.output import busy, print_answer, print_either
 from muster.client.cli.spec_file import read_spec
 
 Deployed = Annotated[
@@ -35,7 +35,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a spec would start, the quota it needs and what it may cost. Creates nothing."""
-    from muster.client.cli.dry_run_text import dry_run_text  # noqa: PLC0415
+    from muster.client.cli.dry_run_text import dry_run_lines  # noqa: PLC0415
     from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
     from muster.client.launch.expanded_spec import expanded_spec  # noqa: PLC0415
 
@@ -47,10 +47,7 @@ def plan(
             expanded = expanded_spec(document, stack.account().session)
             dry = dry_run(expanded.spec, recipe=expanded.recipe)
     dry = dry.model_copy(update={"remarks": (*filter(None, [remark]), *dry.remarks)})
-    if json:
-        print_answer(dry)
-    else:
-        print_text(dry_run_text(dry, requests=requests))
+    print_either(dry, dry_run_lines(dry, requests=requests), as_json=json)
 
 
 @grouped

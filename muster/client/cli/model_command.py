@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
-from muster.client.cli.output import after_interrupt, busy, print_answer
+from muster.client.cli.output import after_interrupt, busy, print_either
 from muster.client.runs.model_download import FetchedModel, ModelDownload
 
 
@@ -31,11 +31,9 @@ def model(
         after_interrupt()
         typer.echo(f"What was fetched stays in {folder}: repeat the command to fetch the rest.", err=True)
         raise
-    if json:
-        print_answer(fetched)
-    else:
-        files = "1 file" if len(fetched.files) == 1 else f"{len(fetched.files)} files"
-        typer.echo(f"{folder}: {files}, {fetched.bytes:,} bytes, of {fetched.run} after round {fetched.round}.")
+    files = "1 file" if len(fetched.files) == 1 else f"{len(fetched.files)} files"
+    line = f"{folder}: {files}, {fetched.bytes:,} bytes, of {fetched.run} after round {fetched.round}."
+    print_either(fetched, [line], as_json=json)
 
 
 def _fetch(download: ModelDownload) -> FetchedModel:

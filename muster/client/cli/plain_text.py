@@ -7,16 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from muster.client.runs.failed_attempt import FailedAttempt
-from muster.client.runs.kept_instances import kept_instances, pool_lines
-from muster.client.runs.status_text import final_metrics, metrics_text, model_line
+from muster.client.runs.status_text import final_metrics, metrics_text, model_line, read_back_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.run_cost import saving
 from muster.contract.spec.sweep_values import in_order, short_names, value_text
-from muster.report.read_back import Attempts, latest_details, metric_words, mlflow_lines, rule_lines, saving_words
+from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words
 
 if TYPE_CHECKING:
-    from muster.client.runs.event_log import EventLogEntry
     from muster.contract.run.result import ReplicaResult, Result
 
 
@@ -66,14 +64,10 @@ def _failed_attempts(run: str, replica: ReplicaResult, shown: set[str]) -> Itera
 def _read_back_lines(attempts: Attempts) -> Iterator[str]:
     """What SageMaker has reported beside the statuses of the jobs."""
     details = latest_details(attempts)
-    saved = saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour)
     if metrics := metric_words(details):
         yield f"final metrics that SageMaker read: {metrics}"
-    if saved is not None:
-        yield f"spot: {saving_words(saved)}"
-    yield from rule_lines(details)
-    yield from (f"MLflow: {line}" for line in mlflow_lines(details))
-    yield from pool_lines(kept_instances(attempts, datetime.now(UTC)))
+    saved = saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour)
+    yield from read_back_lines(details, saved, kept_pools(attempts, datetime.now(UTC)))
 
 
 def _replica_line(replica: ReplicaResult) -> str:
@@ -91,8 +85,3 @@ def _replica_line(replica: ReplicaResult) -> str:
     if metrics := replica.metrics or final_metrics(details):
         parts.append(metrics_text(metrics))
     return ", ".join(parts)
-
-
-def event_line(entry: EventLogEntry) -> str:
-    """When, in UTC, and what happened."""
-    return f"{entry.at}  {entry.text}"

@@ -45,7 +45,7 @@ _COMMANDS = {
         "Show what a spec would start, the quota it needs and what it may cost. Creates nothing.",
     ),
     "gpus": CommandRow(
-        "muster.client.cli.gpus_command:gpus",
+        "muster.client.cli.account_commands:gpus",
         "List the instance types with GPUs: memory, price per hour, and with --account quotas.",
     ),
     "launch": CommandRow(f"{_LAUNCH}:launch", "Start a run."),
@@ -72,7 +72,7 @@ _COMMANDS = {
         "Show, replay or drop the events that the functions of the stack did not handle.",
     ),
     "policy": CommandRow(
-        "muster.client.cli.policy_command:policy",
+        "muster.client.cli.account_commands:policy",
         "Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing.",
     ),
     "faults": CommandRow(

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,25 +14,11 @@ from muster.client.cli.option_groups import read_time
 from muster.client.client_errors import OptionError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from muster.client.runs.run_state import RunState
-    from muster.contract.aws.failure_classes import FailureClass
+    from muster.client.runs.run_list import RunFilter
 
 # Step Functions: a name has 1 to 80 characters, and none of these nor a space.
 _NAME_MAX = 80
 _NOT_IN_NAMES = re.compile(r"[\s<>{}#%\\^|~`$&,;:/\"]")
-
-
-class Conditions(TypedDict):
-    """The conditions of `Muster.list`."""
-
-    state: RunState | None
-    since: datetime | None
-    until: datetime | None
-    name: str | None
-    reason: str | None
-    failure: FailureClass | None
 
 
 @dataclass(frozen=True)
@@ -58,13 +44,14 @@ class RunConditions:
         typer.Option("--failure", help="Only runs with an attempt of this failure class: spot, user-code, ..."),
     ] = None
 
-    def read(self) -> Conditions:
+    def read(self) -> RunFilter:
         """The conditions as the SDK takes them.
 
         Raises:
             OptionError: one of them cannot be used.
         """
         # For Tab completion, which imports this module, these would take too long.
+        from muster.client.runs.run_list import RunFilter  # noqa: PLC0415
         from muster.client.runs.run_state import RunState  # noqa: PLC0415
         from muster.contract.aws.failure_classes import FailureClass  # noqa: PLC0415
 
@@ -74,7 +61,7 @@ class RunConditions:
         until = None if self.until is None else read_time("--until", self.until)
         if since is not None and until is not None and since >= until:
             raise OptionError(str(self.until), f"write a time after --since {self.since}", option="--until")
-        return Conditions(
+        return RunFilter(
             state=None if self.state is None else RunState(_member("--state", self.state, states)),
             since=since,
             until=until,

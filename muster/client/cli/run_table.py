@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from muster.client.cli.columns import columns
+from muster.client.cli.output import columns
 from muster.client.runs.run_state import elapsed
 from muster.contract.text import shortened
 from muster.report.figures import dollars

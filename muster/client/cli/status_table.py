@@ -58,7 +58,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     if status.model is not None:
         parts.append(Line(visible(model_line(status.run, status.model))))
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]
-    parts += [Line(visible(line)) for line in read_back_lines(status)]
+    details = {replica.rank: replica.details for replica in status.replicas if replica.details is not None}
+    parts += [Line(visible(line)) for line in read_back_lines(details, status.saving, status.warm_pools)]
     return parts
 
 
@@ -74,48 +75,37 @@ def _style(row: ReplicaLine) -> str:
 
 def lay_out(rows: Sequence[ReplicaLine], width: int) -> list[str]:
     """One line for each of `rows`, at most `width` characters long unless a note is longer."""
-    rank, attempt, status, round_, rate, note = (
-        max(len(cell) for cell in cells)
-        for cells in zip(
-            *((row.rank, row.attempt, row.status, row.round, row.rate, row.note) for row in rows), strict=True
-        )
+    rank, attempt, round_, rate = (
+        _column([getattr(row, name) for row in rows], right=True) for name in ("rank", "attempt", "round", "rate")
     )
-    status = max(status, _STATUS_WIDTH)
-    left = width - (rank + attempt + status + round_ + note + 5 * len(_GAP))
+    status, note = _column([row.status for row in rows], least=_STATUS_WIDTH), _column([row.note for row in rows])
+    left = width - _width([rank, attempt, status, round_, note])
     # Only a run that uses clusters has the column. Training jobs have none.
-    place = max((min(_PLACE_WIDTH, len(row.place)) for row in rows[1:]), default=0)
-    place = max(place, len(HEADINGS.place)) if place else 0
-    left -= place + len(_GAP) if place else 0
-    # The values of a sweep come first: they say which replica is which.
-    values = _value_widths(rows, left)
-    left -= sum(values) + len(values) * len(_GAP)
+    has_places = any(row.place for row in rows[1:])
+    places = [_column([row.place or "–" for row in rows], most=_PLACE_WIDTH)] if has_places else []
+    left -= _width(places)
+    # The values of a sweep come first, as many as there is room for: they say which replica is which.
+    values = [_column(cells, most=_VALUE_WIDTH) for cells in zip(*(row.values for row in rows), strict=False)]
+    while len(values) > 1 and _width(values) > left:
+        values.pop()
+    left -= _width(values)
     # Of a run that says no rate, and in a narrow terminal, the column is left out.
-    shows_rates = any(row.rate not in {HEADINGS.rate, "–"} for row in rows[1:]) and left - rate - len(_GAP) >= 0
-    left -= rate + len(_GAP) if shows_rates else 0
-    metrics = max(_METRICS_WIDTH, min(left, max(len(row.metrics) for row in rows)))
-    shows_metrics = left >= _METRICS_WIDTH
-    return [
-        _GAP.join(
-            (
-                row.rank.rjust(rank),
-                *(shortened(value, size).ljust(size) for value, size in zip(row.values, values, strict=False)),
-                *((shortened(row.place or "–", place).ljust(place),) if place else ()),
-                row.attempt.rjust(attempt),
-                row.status.ljust(status),
-                row.round.rjust(round_),
-                *((row.rate.rjust(rate),) if shows_rates else ()),
-                *((shortened(row.metrics, metrics).ljust(metrics),) if shows_metrics else ()),
-                row.note,
-            )
-        ).rstrip()
-        for row in rows
-    ]
+    has_rates = any(row.rate not in {HEADINGS.rate, "–"} for row in rows[1:])
+    rates = [rate] if has_rates and _width([rate]) <= left else []
+    left -= _width(rates)
+    has_metrics = left >= _METRICS_WIDTH
+    metrics = [_column([row.metrics for row in rows], least=_METRICS_WIDTH, most=left)] if has_metrics else []
+    columns = [rank, *values, *places, attempt, status, round_, *rates, *metrics, note]
+    return [_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
-def _value_widths(rows: Sequence[ReplicaLine], room: int) -> list[int]:
-    """The widths of the columns of a sweep's values: as many of the first ones as there is room for, at least one."""
-    columns = zip(*(row.values for row in rows), strict=False)
-    widths = [min(_VALUE_WIDTH, max(map(len, column))) for column in columns]
-    while len(widths) > 1 and sum(widths) + len(widths) * len(_GAP) > room:
-        widths.pop()
-    return widths
+def _column(cells: Sequence[str], *, least: int = 0, most: int | None = None, right: bool = False) -> list[str]:
+    """The cells in the width of the longest, within these limits."""
+    size = max(least, *map(len, cells))
+    size = size if most is None else min(size, most)
+    return [cell.rjust(size) if right else shortened(cell, size).ljust(size) for cell in cells]
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    """Of columns, with a gap behind each."""
+    return sum(len(cells[0]) + len(_GAP) for cells in columns)

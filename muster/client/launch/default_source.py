@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.checks.checked_program import Program
-from muster.client.checks.python_modules import Found, locate
+from muster.client.checks.python_modules import locate
 from muster.client.checks.trainer_check import is_misspelled
 
 _OWN_PACKAGE = "muster"  # in every replica already
@@ -24,7 +24,7 @@ def default_source(document: Mapping[Any, object], folders: Iterable[Path]) -> P
         return None
     candidates = [folder for folder in folders if not holds_more_than_code(folder)]
     for folder in candidates:
-        if isinstance(locate(folder, program.module), Found):
+        if isinstance(locate(folder, program.module), Path):
             return folder
     for folder in candidates:
         if is_misspelled(folder, program.module, program.function) is not None:

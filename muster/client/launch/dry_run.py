@@ -17,6 +17,7 @@ from muster.client.checks.source_check import check_spec
 from muster.client.client_errors import ClientError
 from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, cost, quotas
 from muster.client.launch.planned_recipe import PlannedRecipe
+from muster.client.launch.source_archive import PackedSource, pack
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
@@ -40,7 +41,6 @@ from muster.contract.training.ranks import show_ranks
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
-    from muster.client.launch.source_archive import PackedSource
 
 # Values that only a launch knows. The angle brackets keep them from being taken for real ones.
 _RUN = "<run>"
@@ -175,7 +175,7 @@ def dry_run(
     if problems:
         raise SpecError(problems)
     complete = context.defaults.complete(spec)
-    source = None if spec.source_dir is None or spec.delivered else _packed(spec.source_dir)
+    source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
     if source is not None:
         complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
     if complete.named_role is not None:
@@ -278,12 +278,6 @@ def _needs_between_instances(ranks: Iterable[Spec]) -> list[str]:
         "to themselves"
         for groups in sorted(several)
     ]
-
-
-def _packed(folder: str) -> PackedSource:
-    from muster.client.launch.source_archive import pack  # noqa: PLC0415
-
-    return pack(Path(folder))
 
 
 def _archive(source: PackedSource, folder: str) -> SourceArchive:

@@ -88,7 +88,7 @@ def _with_model(
     Raises:
         SpecError: there is no such model; with the other problems of the spec.
     """
-    from muster.client.runs.earlier_runs import earlier_runs  # noqa: PLC0415
+    from muster.client.runs.observer import earlier_runs  # noqa: PLC0415
     from muster.contract.run.model_lookup import with_found_model  # noqa: PLC0415
     from muster.contract.spec.open_spec import refuse_unread, with_problems_beside  # noqa: PLC0415
 

@@ -6,6 +6,9 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +17,6 @@ from pathlib import Path
 
 from muster.client.client_errors import os_reason
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
-from muster.client.launch.locked_requirements import locked_requirements
 from muster.contract.errors import Problem, SpecError
 from muster.contract.training.source_delivery import (
     REQUIREMENTS,
@@ -24,6 +26,10 @@ from muster.contract.training.source_delivery import (
     source_key,
 )
 
+LOCK = "uv.lock"
+_PROJECT = "pyproject.toml"
+# Without the project itself, whose source is delivered, and without what only its developers need.
+_EXPORT = ("export", "--frozen", "--no-dev", "--no-emit-project", "--no-hashes", "--no-header", "--no-annotate")
 _LEVEL = 6
 _HEAD_BYTES = 500
 PAGE_MARK = '<meta name="generator" content="Muster">'
@@ -63,7 +69,7 @@ def pack(folder: Path) -> PackedSource:
         raise SpecError([problem])
     files = list(source_files(folder))
     _check_size(folder, files)
-    locked = None if REQUIREMENTS in files else locked_requirements(folder)
+    locked = None if REQUIREMENTS in files else _locked_requirements(folder)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for relative in files:
@@ -78,6 +84,28 @@ def pack(folder: Path) -> PackedSource:
             member.size = len(locked)
             tar.addfile(member, io.BytesIO(locked))
     return PackedSource(len(files), packed.getvalue())
+
+
+def _locked_requirements(folder: Path) -> bytes | None:
+    """What `uv.lock` in `folder` pins; None without one, or where there is no `pyproject.toml` beside it.
+
+    Raises:
+        SpecError: there is no uv to read the lock, or uv refuses it.
+    """
+    if not (folder / LOCK).is_file() or not (folder / _PROJECT).is_file():
+        return None
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    program = shutil.which("uv", path=beside)
+    if program is None:
+        remedy = "install uv, or write requirements.txt, which comes before it"
+        raise SpecError([Problem("source_dir", f"{LOCK}, and no uv to read it", remedy)])
+    command = [program, *_EXPORT, "--quiet", "--format", "requirements-txt", "--directory", str(folder)]
+    outcome = subprocess.run(command, capture_output=True, check=False)
+    if outcome.returncode != 0:
+        said = outcome.stderr.decode(errors="replace").strip().splitlines() or ["uv printed no error"]
+        remedy = "correct it with `uv lock`, or write requirements.txt, which comes before it"
+        raise SpecError([Problem("source_dir", f"{LOCK}, which uv refuses: {said[0].removeprefix('error: ')}", remedy)])
+    return outcome.stdout
 
 
 def _content(path: Path, relative: str) -> bytes:

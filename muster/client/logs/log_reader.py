@@ -17,6 +17,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from muster.client.aws.cloud import Cloud
+from muster.client.aws.log_events import LogEvents
 from muster.client.client_errors import OUTAGE_SECONDS, ClientError, OutageError
 from muster.client.logs.log_lines import DEEP_SECONDS, LogEvent, LogLine, LogQuery, LogSource, Merge
 
@@ -55,51 +56,36 @@ class OtherLogs(Protocol):
         """
 
 
-class _NoOthers:
-    are_all = False
-
-    def sources(self, query: LogQuery) -> Collection[LogSource]:  # noqa: ARG002 - the protocol's
-        return ()
-
-    def missing(self, attempts: object) -> None:
-        pass
-
-
 class LogReader:
-    """Reads the lines of a query. `missing` says why `others` have none, if one should have come by now."""
+    """Reads the lines of a query. With `attempts` it is an error where `others` have none, and should have by now."""
 
     def __init__(
         self,
         cloud: Cloud,
         query: LogQuery,
         others: OtherLogs | None = None,
-        missing: Callable[[], ClientError | None] = lambda: None,
+        attempts: Callable[[], Mapping[int, Iterable[Attempt]]] | None = None,
     ) -> None:
-        self._cloud, self._query = cloud, query
-        self._others: OtherLogs = others or _NoOthers()
-        self._missing = missing
+        self._cloud, self._query, self._logs = cloud, query, cloud.part(LogEvents)
+        self._others, self._attempts = others, attempts
+        self._are_all_others = others is not None and others.are_all
         self._has_others = False
 
     def since(self, at: datetime) -> LogReader:
         """A reader of the lines from `at` on."""
-        return LogReader(self._cloud, replace(self._query, since=at), self._others, self._missing)
+        return LogReader(self._cloud, replace(self._query, since=at), self._others, self._attempts)
 
     def read_lines(self) -> Iterator[LogLine]:
         """The lines that exist now, in time order.
 
         Raises:
             NoClusterLogsError: a cluster has none, which is said after those of the others.
-            ClientError: AWS cannot be reached or refuses.
         """
         yield from self._lines_between(self._query.since_ms, self._query.until_ms)
         self._complain()
 
     def last_lines(self, count: int, end: datetime) -> list[LogLine]:
-        """The last `count` lines until `end`, or all if there are fewer; earlier ones are not read.
-
-        Raises:
-            ClientError: AWS cannot be reached or refuses.
-        """
+        """The last `count` lines until `end`, or all if there are fewer; earlier ones are not read."""
         first_ms, until_ms, width = self._query.since_ms or 0, int(end.timestamp() * 1000), _SLICE_MS
         found: list[LogLine] = []
         while len(found) < count and until_ms >= first_ms:
@@ -111,10 +97,13 @@ class LogReader:
         return found
 
     def _complain(self) -> None:
-        if self._others.sources(self._query) and self._has_others:
+        if self._others is None or self._attempts is None or (self._other_sources() and self._has_others):
             return
-        if (error := self._missing()) is not None:
+        if (error := self._others.missing(self._attempts)) is not None:
             raise error
+
+    def _other_sources(self) -> Collection[LogSource]:
+        return () if self._others is None else self._others.sources(self._query)
 
     def _lines_between(self, since_ms: int | None, until_ms: int | None) -> Iterator[LogLine]:
         merge = Merge(_HOLD_MS)
@@ -125,10 +114,10 @@ class LogReader:
 
     def _pages(self, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
         """The events of all log groups in time order, some at a time."""
-        others = self._others.sources(self._query)
-        sources = [*others] if self._others.are_all else [self._query.source, *others]
+        others = self._other_sources()
+        sources = [*others] if self._are_all_others else [self._query.source, *others]
         if sources == [self._query.source]:
-            yield from self._cloud.logs.pages(sources[0], since_ms, until_ms)
+            yield from self._logs.pages(sources[0], since_ms, until_ms)
             return
         # Several log groups: their events must not wait for each other's last page.
         merged = heapq.merge(*(self._events(one, since_ms, until_ms) for one in sources), key=lambda event: event.at_ms)
@@ -136,7 +125,7 @@ class LogReader:
             yield batch
 
     def _events(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[LogEvent]:
-        for event in chain.from_iterable(self._cloud.logs.pages(source, since_ms, until_ms)):
+        for event in chain.from_iterable(self._logs.pages(source, since_ms, until_ms)):
             if source.read is None:
                 yield event
             else:
@@ -163,7 +152,7 @@ class LogReader:
                 for page in self._pages(since, query.until_ms):
                     fresh += merge.add(page)
                     yield from query.lines(merge.release())
-                if self._others.are_all and polls % _MISSING_EVERY == _MISSING_EVERY - 1:
+                if self._are_all_others and polls % _MISSING_EVERY == _MISSING_EVERY - 1:
                     self._complain()
                 seen_at = time.monotonic()
             except OutageError:

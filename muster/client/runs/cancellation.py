@@ -26,12 +26,7 @@ class Cancellation(Document):
 
 
 def cancel(cloud: Cloud, run: str, poll_seconds: float) -> Cancellation:
-    """Stop `run` and, if it has been continued, its last continuation. Waits for one that is about to start.
-
-    Raises:
-        UnknownRunError: there is no such run.
-        ClientError: AWS cannot be reached or refuses.
-    """
+    """Stop `run` and, if it has been continued, its last continuation. Waits for one that is about to start."""
     name: str | None = run
     stopped: list[str] = []
     while name is not None:
@@ -60,8 +55,6 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
         NoJobError: for half a minute there was none.
         ClusterReplicaError: it is on a cluster.
         UnknownReplicaError: the run has no replica of this rank.
-        UnknownRunError: there is no such run.
-        ClientError: AWS cannot be reached or refuses.
     """
     observer, deadline = Observer(cloud, run), time.monotonic() + _LAUNCH_SECONDS
     while True:

@@ -22,12 +22,7 @@ class Latest(NamedTuple):
 
 
 def latest(muster: Muster, name: str) -> Latest:
-    """The last continuation of the run `name`; a run that has not failed has none here.
-
-    Raises:
-        UnknownRunError: there is no such run.
-        ClientError: AWS cannot be reached or refuses.
-    """
+    """The last continuation of the run `name`; a run that has not failed has none here."""
     run, before = muster.run(name), 0
     while True:
         status = run.status()
@@ -43,10 +38,6 @@ def generations(muster: Muster, name: str, *, wait: bool) -> Iterator[Run]:
     """The run `name` and its continuations, in order.
 
     With `wait`, each must have ended before the next is asked for, and one that is about to start is waited for.
-
-    Raises:
-        UnknownRunError: there is no such run.
-        ClientError: AWS cannot be reached or refuses.
     """
     run: Run | None = muster.run(name)
     while run is not None:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from muster.client.aws.cloud import Cloud
 from muster.client.client_errors import NoPlanError, SameRunError
-from muster.client.runs.observer import Observer
+from muster.client.runs.observer import Observer, read_plan
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.client.runs.status_text import queue_text, status_word
 from muster.contract import timestamps
@@ -25,7 +25,7 @@ from muster.report.comparison import ComparedRun, Comparison, compare
 from muster.report.page_contents import make_page
 from muster.report.page_model import Page, PageInput, ReplicaView
 from muster.report.rounds import RoundTable
-from muster.report.sweep_rounds import SweepRounds
+from muster.report.sweep import SweepRounds
 
 # The tag changes this often even when nothing happens, because times and costs on the page grow.
 _TAG_SECONDS = 30
@@ -55,7 +55,6 @@ class PageSource:
 
         Raises:
             NoPlanError: the run has no plan.
-            UnknownRunError: there is no such run.
             ClientError: the cloud cannot be reached or refuses.
         """
         status = self._observer.look()
@@ -98,11 +97,10 @@ class PageSource:
         return {} if self._plan is None else self._plan.spec.model_dump(mode="json")
 
     def _read_plan(self, status: RunStatus) -> Plan:
-        key = RunLayout(run_name(self._execution)).plan
-        body = self._cloud.objects.read(key)
-        if body is None:
+        plan = read_plan(self._cloud, run_name(self._execution))
+        if plan is None:
             raise NoPlanError(self._execution, status.reason)
-        return Plan.from_json(body, key)
+        return plan
 
 
 def _replica(replica: ReplicaStatus, attempts: tuple[Attempt, ...], settled: ReplicaResult | None) -> ReplicaView:
@@ -125,8 +123,6 @@ def compare_runs(cloud: Cloud, a: str, b: str) -> Comparison:
     Raises:
         SameRunError: `a` is `b`.
         NoPlanError: one of them was refused, or has just started.
-        UnknownRunError: there is no such run.
-        ClientError: AWS cannot be reached or refuses.
     """
     if a == b:
         raise SameRunError(a)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from muster.client.aws.cloud import Cloud
+from muster.client.aws.recorded_runs import RecordedRuns
 from muster.client.aws.reported import Execution, ExecutionStatus
 from muster.client.client_errors import ClientError, UnknownRunError
 from muster.client.runs.failed_attempt import FailedAttempt, FailedLogs, failed_attempts
@@ -27,16 +28,16 @@ from muster.contract.errors import RunNameTakenError
 from muster.contract.layout import RunLayout
 from muster.contract.names import is_of_earlier_execution, numbered_run_name, run_job_prefix, run_name
 from muster.contract.run.last_lines import ATTEMPTS_READ
-from muster.contract.run.plan import Lineage
+from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.report.read_back import kept_pools
 
-# Most looks at a run need no plan, and none of the modules of specs that come with it.
 if TYPE_CHECKING:
     from muster.client.runs.event_log import EventLogEntry
     from muster.contract.run.attempt import Attempt
     from muster.contract.run.commit import Commit
+    from muster.contract.run.model_lookup import EarlierRun, Runs
     from muster.contract.run.roll_up import ReplicaEntry
 
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
@@ -208,7 +209,7 @@ class Observer:
 
     def _read_entries(self, execution: Execution) -> Mapping[int, ReplicaEntry]:
         """The run's entries in the roll-up. None of them where they are of an older run of the same name."""
-        entries = self._cloud.roll_ups.of_run(self._run)
+        entries = self._cloud.part(RecordedRuns).replicas(self._run)
         times = (_launched_at(entry) for entry in entries.values())
         if any(at is not None and is_of_earlier_execution(at, execution.started_at) for at in times):
             return {}
@@ -242,10 +243,9 @@ class Observer:
         if datetime.now(UTC) - timestamps.parse(result.settled_at) > _CONTINUATION_WITHIN:
             return False
         from muster.contract.run.continuation import next_run  # noqa: PLC0415
-        from muster.contract.run.plan import Plan  # noqa: PLC0415
 
-        body = self._cloud.objects.read(RunLayout(self._run).plan)
-        return body is not None and next_run(Plan.from_json(body, "plan.json"), result) is not None
+        plan = read_plan(self._cloud, self._run)
+        return plan is not None and next_run(plan, result) is not None
 
     def _read_continuation(self) -> str | None:
         from muster.contract.run.continuation import Continuation  # noqa: PLC0415
@@ -273,3 +273,22 @@ def read_result(cloud: Cloud, run: str) -> Result | None:
     key = RunLayout(run).result
     body = cloud.objects.read(key)
     return None if body is None else Result.from_json(body, f"s3://{cloud.stack.bucket}/{key}")
+
+
+def read_plan(cloud: Cloud, run: str) -> Plan | None:
+    """The plan of `run`, or None when there is none."""
+    key = RunLayout(run).plan
+    body = cloud.objects.read(key)
+    return None if body is None else Plan.from_json(body, key)
+
+
+def earlier_runs(cloud: Cloud) -> Runs:
+    """Looks up the runs of the stack from whose models another run starts, by their names."""
+
+    def earlier_run(name: str) -> EarlierRun | None:
+        from muster.contract.run.model_lookup import EarlierRun  # noqa: PLC0415
+
+        plan = read_plan(cloud, name)
+        return None if plan is None else EarlierRun(plan, read_result(cloud, name))
+
+    return earlier_run

@@ -7,17 +7,21 @@ spec was refused, and one that an older version of Muster has settled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from muster.client.aws.recorded_runs import RecordedRuns
 from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSummary
-from muster.client.runs.run_filter import RunFilter
-from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
+from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import is_of_earlier_execution
 from muster.contract.run.ended_run import RunLine
 from muster.contract.timestamps import Timestamp
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
     from muster.contract.run.ended_run import EndedRun
 
+_WILD = frozenset("*?[")
 _PARALLEL = 8
 _PAGE = 100  # executions of a ListExecutions call
 # A run may be settled before its execution ends in one of these: a user stops the execution, or a function fails after
@@ -33,6 +38,46 @@ _PAGE = 100  # executions of a ListExecutions call
 _MAY_DIFFER = {ExecutionStatus.ABORTED, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT}
 # How the workflow ends the execution of a run that was stopped: the execution's status is FAILED.
 _STOPPED, _ENDED_BY_MUSTER = "Muster.RunStopped", ("Muster.RunStopped", "Muster.RunFailed")
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """The conditions that a run must meet; one that is None is met by every run."""
+
+    state: RunState | None = None
+    since: datetime | None = None
+    """It started then or later."""
+    until: datetime | None = None
+    """It started earlier."""
+    name: str | None = None
+    """What its name begins with, or a pattern with `*`, `?` or `[abc]` that the whole name matches."""
+    reason: str | None = None
+    """Words in the reason for its end, in upper or lower case."""
+    failure: FailureClass | None = None
+    """An attempt of it has ended so."""
+
+    def is_past(self, item: ExecutionSummary) -> bool:
+        """Whether the execution, and every older one, is too old."""
+        return self.since is not None and item.started_at < self.since
+
+    def may_be(self, item: ExecutionSummary, state: RunState | None) -> bool:
+        """Whether an execution can be such a run; `state` is that of its run, or None where only a look shows it."""
+        if self.until is not None and item.started_at >= self.until:
+            return False
+        return self._has_name(item.name) and (state is None or self.state in {None, state})
+
+    def is_met(self, state: RunState, reason: str, failures: Collection[str]) -> bool:
+        """Whether a run that ended so meets the other conditions, too."""
+        if self.state not in {None, state}:
+            return False
+        if self.reason is not None and self.reason.casefold() not in reason.casefold():
+            return False
+        return self.failure is None or self.failure in failures
+
+    def _has_name(self, name: str) -> bool:
+        if self.name is None:
+            return True
+        return fnmatchcase(name, self.name) if _WILD & set(self.name) else name.startswith(self.name)
 
 
 class RunSummary(RunLine):
@@ -73,45 +118,33 @@ def _known_state(item: ExecutionSummary) -> RunState | None:
 def _entries(cloud: Cloud, batch: list[ExecutionSummary]) -> Mapping[str, EndedRun]:
     """What is written of the runs of the batch that have ended."""
     began = [item.started_at for item in batch if item.ended_at is not None]
-    return cloud.ended_days.since(min(began)) if began else {}
+    return cloud.part(RecordedRuns).ended_since(min(began)) if began else {}
 
 
 def _summary(cloud: Cloud, item: ExecutionSummary, ended: Mapping[str, EndedRun]) -> RunSummary:
     entry = ended.get(cloud.stack.execution_arn(item.name))
+    state, known = execution_state(item.status), dict[str, Any]()
     if entry is not None and not is_of_earlier_execution(timestamps.parse(entry.started_at), item.started_at):
-        return _of_entry(item, entry)
+        state = RunState(entry.verdict) if item.status in _MAY_DIFFER else state
+        known = {name: getattr(entry, name) for name in RunLine.model_fields}
     # Of a run that succeeded under an older version, the execution has nothing that is worth a call.
-    described = None if item.status is ExecutionStatus.SUCCEEDED else cloud.executions.describe(item.name)
-    return _of_execution(item, described)
+    elif item.status is not ExecutionStatus.SUCCEEDED:
+        described = cloud.executions.describe(item.name)
+        state = RunState.STOPPED if described.error == _STOPPED else state
+        known = _of_execution(described)
+    own = {
+        "run": item.name,
+        "started_at": timestamps.text(item.started_at),
+        "ended_at": timestamps.text(item.ended_at) if item.ended_at else None,
+    }
+    return RunSummary(state=state, **{**known, **own})
 
 
-def _of_entry(item: ExecutionSummary, entry: EndedRun) -> RunSummary:
-    differs = item.status in _MAY_DIFFER
-    known = {name: getattr(entry, name) for name in RunLine.model_fields.keys() - {"run", "started_at"}}
-    return _bare(item, state_of_verdict(entry.verdict) if differs else execution_state(item.status)).model_copy(
-        update=known
-    )
-
-
-def _of_execution(item: ExecutionSummary, described: Execution | None) -> RunSummary:
-    if described is None:
-        return _bare(item, execution_state(item.status))
+def _of_execution(described: Execution) -> dict[str, Any]:
     said = [described.cause] if described.error in _ENDED_BY_MUSTER else [described.error, described.cause]
-    state = RunState.STOPPED if described.error == _STOPPED else execution_state(item.status)
-    return _bare(item, state).model_copy(
-        update={
-            "reason": ": ".join(filter(None, said)),
-            "replicas": described.replicas or None,
-            "parent": described.parent,
-            "recipe": None if described.recipe is None else described.recipe.name,
-        }
-    )
-
-
-def _bare(item: ExecutionSummary, state: RunState) -> RunSummary:
-    return RunSummary(
-        run=item.name,
-        state=state,
-        started_at=timestamps.text(item.started_at),
-        ended_at=timestamps.text(item.ended_at) if item.ended_at else None,
-    )
+    return {
+        "reason": ": ".join(filter(None, said)),
+        "replicas": described.replicas or None,
+        "parent": described.parent,
+        "recipe": None if described.recipe is None else described.recipe.name,
+    }

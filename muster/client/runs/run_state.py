@@ -7,12 +7,11 @@ from enum import StrEnum
 
 from muster.client.aws.reported import ExecutionStatus
 from muster.contract import timestamps
-from muster.contract.run.verdict import Verdict
 from muster.report.figures import clock
 
 
 class RunState(StrEnum):
-    """Where a run stands. `stopping` is not an end: its jobs may still save their work."""
+    """Where a run stands; its ends are those of `Verdict`. `stopping` is none: its jobs may still save their work."""
 
     RUNNING = "running"
     STOPPING = "stopping"
@@ -26,11 +25,6 @@ class RunState(StrEnum):
         return self not in {RunState.RUNNING, RunState.STOPPING}
 
 
-_OF_VERDICT = {
-    Verdict.SUCCEEDED: RunState.SUCCEEDED,
-    Verdict.FAILED: RunState.FAILED,
-    Verdict.STOPPED: RunState.STOPPED,
-}
 _OF_EXECUTION = {
     ExecutionStatus.RUNNING: RunState.RUNNING,
     ExecutionStatus.SUCCEEDED: RunState.SUCCEEDED,
@@ -41,11 +35,6 @@ _OF_EXECUTION = {
 def execution_state(status: ExecutionStatus) -> RunState:
     """The state of a run of which only the execution's status is known; `stopping` then shows as the end."""
     return _OF_EXECUTION.get(status, RunState.FAILED)
-
-
-def state_of_verdict(verdict: Verdict) -> RunState:
-    """The state of a settled run."""
-    return _OF_VERDICT[verdict]
 
 
 def elapsed(started_at: str, ended_at: str | None) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
-from muster.client.runs.kept_instances import KeptInstances, kept_instances
-from muster.client.runs.run_state import RunState, execution_state, state_of_verdict
+from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
@@ -37,6 +37,7 @@ from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
+from muster.report.read_back import KeptInstances, kept_pools
 from muster.report.time_split import TimeSplit, time_split
 from muster.report.words import commits_text
 
@@ -250,7 +251,7 @@ def run_status(seen: Observation) -> RunStatus:
         attempts = {rank: tuple(one for one in found if one.status) for rank, found in attempts.items()}
     speed = _speed(seen, state)
     rates = () if speed.rate is None or seen.progress.pace is None else seen.progress.pace.by_rank
-    replicas = tuple(_with_rate(replica, rates, state) for replica in _replicas(seen, attempts))
+    replicas = tuple(_replicas(seen, attempts, state, rates))
     return RunStatus(
         run=seen.run,
         state=state,
@@ -278,28 +279,35 @@ def run_status(seen: Observation) -> RunStatus:
         remarks=tuple(_remarks(seen)),
         time=_time(seen, attempts),
         failures=failed_attempts(run_name(seen.run), attempts),
-        warm_pools=kept_instances(attempts, seen.now, seen.warm_pools),
+        warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
         replicas=replicas,
     )
 
 
-def _replicas(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> Iterator[ReplicaStatus]:
-    """Without their rates, which depend on each other."""
-    execution = seen.execution
+def _replicas(
+    seen: Observation, attempts: Mapping[int, Sequence[Attempt]], state: RunState, rates: Sequence[float | None]
+) -> Iterator[ReplicaStatus]:
+    execution, progress = seen.execution, seen.progress
     decisions = {} if execution.ended_at else {rank: entry.decision for rank, entry in seen.entries.items()}
-    early = {finish.rank: finish.words for finish in seen.progress.finished if finish.run == run_name(seen.run)}
+    early = {finish.rank: finish.words for finish in progress.finished if finish.run == run_name(seen.run)}
     for rank in sorted({*range(execution.replicas), *attempts}):
         own = attempts.get(rank, ())
-        extra = {
-            "finished_early": early.get(rank),
-            "values": values_of(execution.sweep, rank),
+        replica = ReplicaStatus(
+            rank=rank,
+            round=progress.rounds.get(rank),
+            metrics=progress.metrics.get(rank, {}),
+            finished_early=early.get(rank),
+            values=values_of(execution.sweep, rank),
             **_place(own, execution.clusters.get(rank)),
-        }
-        yield _replica(rank, own, decisions.get(rank), seen.progress).model_copy(update=extra)
+            **_of_attempts(own, decisions.get(rank)),
+        )
+        trains = state is not RunState.RUNNING or replica.state_in(state) is ReplicaState.RUNNING
+        rate = rates[rank] if trains and rank < len(rates) else None
+        yield replica.model_copy(update={"samples_per_second": rate})
 
 
-def _place(attempts: Sequence[Attempt], asked: str | None) -> dict[str, object]:
+def _place(attempts: Sequence[Attempt], asked: str | None) -> dict[str, Any]:
     """Where a replica's jobs run: as its latest attempt says, before the first one as the spec does."""
     known = next((attempt.cluster for attempt in reversed(attempts) if attempt.cluster is not None), None)
     if known is None and asked is not None:
@@ -319,13 +327,6 @@ def _findings(seen: Observation) -> tuple[Finding, ...]:
     """Those of this run of its lineage."""
     own = (item.finding for item in seen.progress.findings if item.run == run_name(seen.run))
     return tuple(sorted(own, key=lambda finding: finding.round))
-
-
-def _with_rate(replica: ReplicaStatus, rates: Sequence[float | None], state: RunState) -> ReplicaStatus:
-    trains = state is not RunState.RUNNING or replica.state_in(state) is ReplicaState.RUNNING
-    if not trains or replica.rank >= len(rates):
-        return replica
-    return replica.model_copy(update={"samples_per_second": rates[replica.rank]})
 
 
 @dataclass(frozen=True)
@@ -399,27 +400,25 @@ def is_failure(attempt: Attempt) -> bool:
     return has_ended(attempt) and attempt.status != JobStatus.COMPLETED
 
 
-def _replica(rank: int, attempts: Sequence[Attempt], decision: Decision | None, progress: Progress) -> ReplicaStatus:
-    known = ReplicaStatus(rank=rank, round=progress.rounds.get(rank), metrics=progress.metrics.get(rank, {}))
+def _of_attempts(attempts: Sequence[Attempt], decision: Decision | None) -> dict[str, Any]:
+    """What the attempts of a replica say of it."""
     if not attempts:
-        return known
+        return {}
     latest = attempts[-1]
     follows = None if decision is None else decision.next is Next.RERUN
-    return known.model_copy(
-        update={
-            "attempt": latest.attempt,
-            "job": latest.job if latest.was_created else None,
-            "status": latest.status or None,
-            "secondary": latest.secondary,
-            "since": latest.ended_at or (latest.history[-1].at if latest.history else latest.launched_at),
-            "reason": latest.reason,
-            "rerun_follows": follows,
-            "waiting_for": latest.failure_class if follows and not latest.was_created else None,
-            "message": latest.history[-1].message if latest.history and not has_ended(latest) else "",
-            "details": next((one.details for one in reversed(attempts) if one.details is not None), None),
-            "ends": tuple(attempt.failure_class for attempt in attempts if is_failure(attempt)),
-        }
-    )
+    return {
+        "attempt": latest.attempt,
+        "job": latest.job if latest.was_created else None,
+        "status": latest.status or None,
+        "secondary": latest.secondary,
+        "since": latest.ended_at or (latest.history[-1].at if latest.history else latest.launched_at),
+        "reason": latest.reason,
+        "rerun_follows": follows,
+        "waiting_for": latest.failure_class if follows and not latest.was_created else None,
+        "message": latest.history[-1].message if latest.history and not has_ended(latest) else "",
+        "details": next((one.details for one in reversed(attempts) if one.details is not None), None),
+        "ends": tuple(attempt.failure_class for attempt in attempts if is_failure(attempt)),
+    }
 
 
 # Lambda: an asynchronous invocation lasts up to 15 minutes and is retried twice; after that the settlement has failed.
@@ -441,7 +440,7 @@ def _state(
     if watched and any(attempt.has_proven_job and not has_ended(attempt) for attempt in latest):
         return RunState.STOPPING
     if result is not None:
-        return state_of_verdict(result.verdict)
+        return RunState(result.verdict)
     # A run whose execution was aborted is settled once its jobs have ended; one that never had a job never is.
     if latest and watched:
         return RunState.STOPPING

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from muster.client.runs.kept_instances import pool_lines
 from muster.client.runs.run_state import RunState, elapsed
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
 from muster.contract import timestamps
@@ -16,12 +15,15 @@ from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
+from muster.contract.run.run_cost import SpotSaving
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import value_text
-from muster.report.read_back import mlflow_lines, progress_words, rule_lines, saving_words
+from muster.report.figures import dollars
+from muster.report.read_back import Details, KeptInstances, mlflow_lines, progress_words, rule_lines, saving_words
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
+_POOLS_SHOWN = 20  # in a status; each has a line of its own in a result
 _PAUSES = {"Interrupted", "Restarting"}
 _WORDS = {WAITING_FOR_QUOTA: "waiting for quota"}  # secondary statuses of Muster's own
 
@@ -151,14 +153,30 @@ def model_line(run: str, model: ModelResult) -> str:
     return f"model: {bytes_text(model.bytes)} {model_text(model)}; `muster model {run}` fetches it"
 
 
-def read_back_lines(status: RunStatus) -> Iterator[str]:
+def read_back_lines(details: Details, saved: SpotSaving | None, pools: Sequence[KeptInstances]) -> Iterator[str]:
     """What SageMaker has reported beside statuses: savings, verdicts of rules, MLflow, instances that are kept."""
-    details = {replica.rank: replica.details for replica in status.replicas if replica.details is not None}
-    if status.saving is not None:
-        yield f"spot: {saving_words(status.saving)}"
+    if saved is not None:
+        yield f"spot: {saving_words(saved)}"
     yield from rule_lines(details)
     yield from (f"MLflow: {line}" for line in mlflow_lines(details))
-    yield from pool_lines(status.warm_pools)
+    yield from _pool_lines(pools)
+
+
+def _pool_lines(pools: Sequence[KeptInstances]) -> list[str]:
+    """A line for each pool, the first ones of many, with what it costs and how to end it."""
+    lines = []
+    for pool in pools[:_POOLS_SHOWN]:
+        cost = "" if pool.usd_per_hour is None else f" at {dollars(pool.usd_per_hour)} per hour"
+        so_far = "" if pool.kept_seconds is None else f", {pool.kept_seconds:,} s so far"
+        until = f"{timestamps.parse(pool.until):%H:%M:%S} UTC"
+        kind = f"{pool.instances} {pool.instance_type or 'instances'}"
+        lines += [
+            f"replica {pool.rank} keeps {kind} warm until {until}, billed{cost}{so_far}; end it now with:",
+            f"  {pool.end_command}",
+        ]
+    if len(pools) > _POOLS_SHOWN:
+        lines.append(f"and {len(pools) - _POOLS_SHOWN} more warm pools: see `muster status --json`")
+    return lines
 
 
 def _rounds(status: RunStatus) -> str:

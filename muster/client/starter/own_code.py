@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from muster.client.checks.call_check import Signature
-from muster.client.checks.check_findings import place
-from muster.client.checks.python_modules import Found, locate
+from muster.client.checks.python_modules import locate
 from muster.client.checks.python_names import Definition, UnreadableSourceError, names_of, resolve
 from muster.client.client_errors import InputError
 from muster.contract.spec.hook import Hook
@@ -56,8 +55,7 @@ def read_own_code(named: str, folder: Path) -> OwnCode:
     try:
         return _of_file(named, folder) if named.endswith(".py") else _of_trainer(named, folder)
     except UnreadableSourceError as error:
-        reason = f"{place(error.path, error.line)} is not valid Python: {error.reason}"
-        raise OwnCodeError(named, reason) from None
+        raise OwnCodeError(named, str(error)) from None
 
 
 def _of_file(named: str, folder: Path) -> OwnCode:
@@ -101,7 +99,7 @@ def _takes_context(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def _of_trainer(trainer: str, folder: Path) -> OwnCode:
     parse_spec({"replicas": 1, "trainer": trainer})
     module, _, function = trainer.partition(":")
-    found = resolve(folder, module, function) if isinstance(locate(folder, module), Found) else None
+    found = resolve(folder, module, function) if isinstance(locate(folder, module), Path) else None
     lines = tuple(_kwargs(Signature(found))) if isinstance(found, Definition) else ()
     return OwnCode(trainer, lines)
 

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import textwrap
+import types
+import typing
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import get_args, get_origin
 
-from muster.client.starter.every_field import every_field
+from pydantic.fields import FieldInfo
+
 from muster.client.starter.frameworks import CORE, PYTORCH, Kind, all_starters
 from muster.client.starter.own_code import OwnCode
+from muster.contract.document import Document, written_fields
+from muster.contract.spec.open_spec import OpenRecipes
+from muster.contract.spec.recipe_reference import RecipeReference
+from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
+from muster.options import offers
 
 SPEC_FILE = "run.yaml"
 _MODULE = "training"
 TRAINING_FILE = f"{_MODULE}.py"
 PROGRAM_FILE = "program.py"
+_WIDTH = 100  # of the description of a field
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ def starter_files(wish: Wish) -> dict[str, str]:
     if wish.every_field:
         # What is written already is not written again.
         written = {line.lstrip("# ").partition(":")[0] for line in lines}
-        spec = f"{spec}\n{every_field(written)}"
+        spec = f"{spec}\n{_every_field(written)}"
     made = {SPEC_FILE: spec}
     if wish.own is None:
         made |= _code(wish)
@@ -105,3 +116,39 @@ def _program(wish: Wish) -> Iterator[str]:
 
 def _channel(uri: str) -> dict[str, object]:
     return {"channel_name": "train", "data_source": {"s3_data_source": {"s3_uri": uri}}}
+
+
+def _every_field(written: Collection[str]) -> str:
+    """The fields that are not among those `written`, with description and default: the run's own before its jobs'."""
+    inherited = {name for base in Spec.__bases__ for name in written_fields(base)}
+    lines: list[str] = []
+    for name, field in sorted(written_fields(Spec).items(), key=lambda item: item[0] in inherited):
+        if name in written:
+            continue
+        lines += textwrap.wrap(field.description or "", _WIDTH, initial_indent="## ", subsequent_indent="## ")
+        lines += [*_commented(name, field), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _commented(name: str, field: FieldInfo) -> Iterator[str]:
+    section = _section(field.annotation)
+    if section is None:
+        yield f"# {name}: {_default(field)}".rstrip()
+        return
+    yield f"# {name}:"
+    for inner, inner_field in section.model_fields.items():
+        yield f"#   {inner}: {_default(inner_field)}".rstrip()
+
+
+def _section(annotation: object) -> type[Document] | None:
+    """The section that a field holds, if any; not a list or a mapping of sections."""
+    choices = get_args(annotation) if get_origin(annotation) in {types.UnionType, typing.Union} else (annotation,)
+    found = next((item for item in choices if isinstance(item, type) and issubclass(item, Document)), None)
+    if found is RecipeReference:
+        return next((one.form() for one in offers("contract.open_recipes", OpenRecipes)), found)
+    return found
+
+
+def _default(field: FieldInfo) -> str:
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    return "" if default is None or isinstance(default, Document) else json.dumps(default)

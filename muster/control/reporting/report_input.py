@@ -19,7 +19,7 @@ from muster.report.page_contents import make_page
 from muster.report.page_html import render
 from muster.report.page_model import PageInput, ReplicaView, RoundsView
 from muster.report.rounds import RoundTable, chosen, rounds_max
-from muster.report.sweep_rounds import SweepRounds, own_rounds_max
+from muster.report.sweep import SweepRounds, own_rounds_max
 
 
 def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:

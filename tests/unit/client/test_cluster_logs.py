@@ -102,8 +102,7 @@ def test_the_error_comes_after_the_lines_of_the_others(cloud: MemoryCloud) -> No
     write(cloud, None, 0, "of a training job")
     client = client_of(cloud)
     clusters = ClusterLogs.of_run(client, execution({1: "one"}), None)
-    missing = missing_logs("digits", {1: [attempt(9)]}, [1], NOW)
-    lines = LogReader(client, LogQuery("muster", "digits"), clusters, lambda: missing).read_lines()
+    lines = LogReader(client, LogQuery("muster", "digits"), clusters, lambda: {1: [attempt(9)]}).read_lines()
     assert next(lines).message == "of a training job"
     with pytest.raises(NoClusterLogsError):
         next(lines)

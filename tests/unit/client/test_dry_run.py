@@ -6,8 +6,8 @@ import pytest
 
 from muster.client.checks.channel_check import check_channels
 from muster.client.checks.check_findings import CheckFindings
-from muster.client.cli.dry_run_text import dry_run_text
-from muster.client.launch.dry_run import dry_run
+from muster.client.cli.dry_run_text import dry_run_lines
+from muster.client.launch.dry_run import DryRun, dry_run
 from muster.client.launch.estimate import cost, quotas
 from muster.client.sdk import new_run_name
 from muster.contract.aws.prices import PriceTable
@@ -27,6 +27,10 @@ PRICES = PriceTable(
 
 
 PREFERENCES = [{"instance_type": name} for name in ("ml.m5.xlarge", "ml.p5.48xlarge")]
+
+
+def dry_run_text(dry: DryRun, *, requests: bool = False) -> str:
+    return "\n".join(dry_run_lines(dry, requests=requests))
 
 
 def ranks(**fields: object) -> list[Spec]:

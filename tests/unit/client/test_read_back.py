@@ -11,6 +11,7 @@ from muster.client.cli.plain_text import result_lines
 from muster.client.client_errors import UnknownReplicaError
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts, failure_lines
 from muster.client.runs.observer import Observer
+from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import ReplicaLine, read_back_lines
 from muster.client.sdk import Run
 from muster.contract.aws.failure_classes import FailureClass
@@ -34,6 +35,11 @@ TRACEBACK = (
     '  File "/opt/ml/code/main.py", line 7, in <module>',
     "KeyError: 'x'",
 )
+
+
+def read_back(status: RunStatus) -> list[str]:
+    details = {one.rank: one.details for one in status.replicas if one.details is not None}
+    return list(read_back_lines(details, status.saving, status.warm_pools))
 
 
 def run_of(harness: ControlHarness, name: str = RUN) -> Run:
@@ -193,7 +199,7 @@ def test_what_spot_has_saved_is_a_share_and_dollars(harness: ControlHarness) -> 
     assert (status.saving.training_seconds, status.saving.billable_seconds) == (14_400, 3_600)
     usd = SHIPPED_PRICES.usd_per_hour["ml.g5.xlarge"] * 3
     line = f"spot: 3,600 s billed of 14,400 s: 75% saved, about ${usd:.2f} at on-demand prices"
-    assert list(read_back_lines(status)) == [line]
+    assert read_back(status) == [line]
     assert line in list(result_lines(settled(harness)))
 
 
@@ -216,7 +222,7 @@ def test_a_warm_pool_is_shown_with_its_price_its_end_and_the_command_that_ends_i
     [pool] = status.warm_pools
     assert (pool.rank, pool.instances, pool.kept_seconds) == (0, 1, 40)
     assert pool.usd_per_hour == SHIPPED_PRICES.usd_per_hour["ml.g5.xlarge"]
-    first, second = read_back_lines(status)
+    first, second = read_back(status)
     assert first.startswith("replica 0 keeps 1 ml.g5.xlarge warm until ")
     assert first.endswith(" UTC, billed at $1.41 per hour, 40 s so far; end it now with:")
     assert second == (
@@ -256,7 +262,7 @@ def test_the_verdicts_of_rules_and_the_runs_of_mlflow_have_lines_issues_first(ha
         tracked = {"MlflowConfig": {"MlflowResourceArn": server}, "MlflowDetails": run}
         complete(harness, rank, DebugRuleEvaluationStatuses=[found], **tracked)
     opened = "aws sagemaker create-presigned-mlflow-tracking-server-url --tracking-server-name team"
-    assert list(read_back_lines(run_of(harness).status())) == [
+    assert read_back(run_of(harness).status()) == [
         "debugger rule Overfit: IssuesFound in replica 1: at step 7",
         "debugger rule Overfit: NoIssuesFound in replica 0: at step 7",
         f"MLflow: experiment 7: run run0 of replica 0, run1 of replica 1; open it with: {opened}",

@@ -10,8 +10,7 @@ import pytest
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.client_errors import OptionError
-from muster.client.runs.run_filter import RunFilter
-from muster.client.runs.run_list import RunSummary, list_runs
+from muster.client.runs.run_list import RunFilter, RunSummary, list_runs
 from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.ended_run import FailureCount
@@ -147,11 +146,11 @@ def test_a_condition_that_cannot_be_used_says_what_is_allowed() -> None:
 
 def test_conditions_are_read_into_what_the_sdk_takes() -> None:
     read = RunConditions(state="failed", since="2d", until="2027-01-01T00:00:00Z", name="gpt-*", failure="spot").read()
-    assert read["since"] is not None
-    assert timedelta(days=2) <= datetime.now(UTC) - read["since"] < timedelta(days=2, minutes=5)
-    assert read["until"] == datetime(2027, 1, 1, tzinfo=UTC)
-    assert (read["state"], read["failure"]) == (RunState.FAILED, FailureClass.SPOT)
-    assert (read["name"], read["reason"]) == ("gpt-*", None)
+    assert read.since is not None
+    assert timedelta(days=2) <= datetime.now(UTC) - read.since < timedelta(days=2, minutes=5)
+    assert read.until == datetime(2027, 1, 1, tzinfo=UTC)
+    assert (read.state, read.failure) == (RunState.FAILED, FailureClass.SPOT)
+    assert (read.name, read.reason) == ("gpt-*", None)
 
 
 # --- the table ------------------------------------------------------------------------------------

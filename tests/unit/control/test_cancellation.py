@@ -9,8 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from muster.client.runs.observer import Observer
-from muster.client.runs.run_filter import RunFilter
-from muster.client.runs.run_list import list_runs
+from muster.client.runs.run_list import RunFilter, list_runs
 from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError

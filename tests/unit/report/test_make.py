@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.sample_run import sample_run
-from muster.client.runs.runs_report import runs_page
+from muster.client.runs.runs_page import render_runs, runs_page
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
@@ -25,7 +25,6 @@ from muster.report.page_contents import make_page
 from muster.report.page_html import page_json, render
 from muster.report.page_model import Page, PageInput, ReplicaView
 from muster.report.read_back import kept_pools, progress_words, ranks_text, read_back_facts
-from muster.report.runs_page import render_runs
 from muster.report.words import bytes_text, duration
 from tests.support.sample_runs import STACK, sample_runs
 
@@ -282,9 +281,9 @@ def test_rules_are_one_line_whose_issues_come_first() -> None:
 
 
 def test_a_pool_counts_until_its_end_and_only_that_of_the_last_attempt() -> None:
-    assert kept_pools({0: [reported(pool(-1))]}, NOW) == []
-    assert kept_pools({0: [reported(pool(5, PoolState.REUSED))]}, NOW) == []
-    assert kept_pools({0: [reported(pool(5)), reported(None, 2)]}, NOW) == []
+    assert kept_pools({0: [reported(pool(-1))]}, NOW) == ()
+    assert kept_pools({0: [reported(pool(5, PoolState.REUSED))]}, NOW) == ()
+    assert kept_pools({0: [reported(pool(5)), reported(None, 2)]}, NOW) == ()
     assert [kept.rank for kept in kept_pools({3: [reported(None), reported(pool(5), 2)]}, NOW)] == [3]
 
 

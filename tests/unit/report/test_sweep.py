@@ -6,8 +6,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.job_details import FinalMetric, JobDetails
 from muster.contract.run.time_use import TimeUse
 from muster.report.page_contents import make_page
-from muster.report.sweep_rounds import SweepRounds, own_rounds_max
-from muster.report.sweep_view import sweep_view
+from muster.report.sweep import SweepRounds, own_rounds_max, sweep_view
 from muster.report.time_split import summed
 from tests.support.round_commits import commit_of, member
 from tests.support.sample_sweeps import LOST, sample_sweep

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from muster.client.aws.cloud import Cloud
-    from muster.client.aws.connection import Connection
     from muster.client.aws.reported import Execution
     from muster.client.logs.log_lines import LogQuery
     from muster.contract.run.attempt import Attempt
@@ -32,8 +31,8 @@ _DELIVERED_WITHIN = timedelta(minutes=2)
 class HyperPodClusters:
     """The clusters of the account, each asked for once. Their Kubernetes API is never called from here."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, cloud: Cloud) -> None:
+        self._connection = cloud.connection
         self._log_groups: dict[str, str | None] = {}
 
     def log_group(self, cluster: str) -> str | None:

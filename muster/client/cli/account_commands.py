@@ -1,15 +1,16 @@
-"""`muster gpus`: the instance types with GPUs, what they cost, and what the account may have of them."""
+"""The commands that tell of an account: its instances with GPUs, what they cost, and which rights users need."""
 
 from __future__ import annotations
 
+import json as encoder
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.client.cli.columns import columns
-from muster.client.cli.json_answers import GpuType, GpuTypes
-from muster.client.cli.option_groups import AccountOptions, Json, grouped
-from muster.client.cli.output import busy, print_answer, print_lines
+from muster.client.cli.json_answers import GpuType, GpuTypes, UserPolicy
+from muster.client.cli.option_groups import AccountOptions, Json, StackOptions, grouped
+from muster.client.cli.output import busy, columns, print_either
 from muster.contract.aws.instance_types import GPU_TYPES
 from muster.contract.aws.prices import SHIPPED_PRICES
 
@@ -49,10 +50,7 @@ def gpus(
         for name, gpu in GPU_TYPES.items()
     )
     found = GpuTypes(types=rows, prices=prices.origin())
-    if json:
-        print_answer(found)
-    else:
-        print_lines(_lines(found))
+    print_either(found, _lines(found), as_json=json)
 
 
 def _of_account(session: LightSession) -> tuple[PriceTable, dict[str, float]]:
@@ -74,7 +72,7 @@ def _of_account(session: LightSession) -> tuple[PriceTable, dict[str, float]]:
     return prices, quotas
 
 
-def _lines(found: GpuTypes) -> list[str]:
+def _lines(found: GpuTypes) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for one in found.types:
         numbers = (one.usd_per_hour, one.quota, one.spot_quota)
@@ -83,4 +81,27 @@ def _lines(found: GpuTypes) -> list[str]:
         rows.append((one.instance_type, f"{one.count} {one.gpu}", f"{one.memory_gib} GiB", price, *whole))
     if all(row[4:] == ("–", "–") for row in rows[1:]):
         rows = [row[:4] for row in rows]
-    return [*columns(rows), f"Memory is that of one GPU. {found.prices[0].upper()}{found.prices[1:]}."]
+    yield from columns(rows)
+    yield f"Memory is that of one GPU. {found.prices[0].upper()}{found.prices[1:]}."
+
+
+@grouped
+def policy(
+    stack: StackOptions,
+    *,
+    deployer: Annotated[
+        bool, typer.Option("--deployer", help="Of who calls `muster deploy`; needs no stack, only credentials.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print the IAM policy that a user of the stack needs to start, watch and end runs. Creates nothing."""
+    from muster.client.aws.connection import caller_place  # noqa: PLC0415
+    from muster.client.aws.user_policy import deployer_policy, user_policy  # noqa: PLC0415
+
+    if deployer:
+        with busy("Asking whose credentials these are"):
+            found = deployer_policy(caller_place(stack.account().session()))
+    else:
+        with busy("Reading the stack"):
+            found = user_policy(stack.muster()._cloud.stack)
+    print_either(UserPolicy(policy=found), encoder.dumps(found, indent=2).splitlines(), as_json=json)
