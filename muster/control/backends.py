@@ -20,7 +20,6 @@ from muster.control.runtime.time_budget import TimeBudget
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from muster.contract.run.attempt import Attempt
     from muster.control.aws.clients import Clients
     from muster.control.runtime.function_settings import FunctionEnvironment
 
@@ -53,9 +52,6 @@ class JobService(Protocol):
         Raises:
             SpecError: a place cannot be used.
         """
-
-    def last_lines(self, attempt: Attempt, count: int) -> list[str]:
-        """The last `count` lines of the log of an attempt that has ended."""
 
     def clear_up(self, plan: Plan, budget: TimeBudget) -> None:
         """Take back what `prepare` has made, once no job of the run is left."""
