@@ -11,7 +11,6 @@ from ministack.core import responses
 from ministack.services import eks, iam
 
 from muster.local.ministack.host import Account
-from muster.options.hyperpod.local.kubernetes.rights.access_policies import POLICIES
 
 Response = tuple[int, dict[str, str], bytes]
 _RESERVED = ("system:", "eks:", "aws:", "amazon:", "iam:")
@@ -68,9 +67,8 @@ def _checked_policy(
 ) -> Callable[[str, str, dict[str, Any]], Response]:
     @functools.wraps(associate)
     def associated(cluster: str, principal: str, body: dict[str, Any]) -> Response:
-        policy = str(body.get("policyArn", ""))
-        found = re.fullmatch(r"arn:[^:]+:eks::aws:cluster-access-policy/([^/]+)", policy)
-        if found is None or found[1] not in POLICIES:
+        policy = body.get("policyArn", "")
+        if eks._access_policy_name(policy) is None:
             return refused("InvalidParameterException", f"The policyArn {policy} is not valid.")
         return associate(cluster, principal, body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore, timestamp
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
 from muster.options.hyperpod.local.operator.conditions import with_condition, without
 from muster.options.hyperpod.local.operator.faults_of_pods import Fault
 from muster.options.hyperpod.local.operator.job_view import JobView
