@@ -103,7 +103,7 @@ def _run(variables: Mapping[str, str], stop: threading.Event, reporter: Reporter
         agent = find_agent(variables)
         _make_tree(pod)
         folder = PodFolder.of(pod.base)
-        got = download_channels(Objects(stop), pod.work.channels, pod.base, folder.place)
+        got = download_channels(Objects(stop), pod.work.channels, pod.base)
         log.info("event=pod-started channels=%d bytes=%d", len(pod.work.channels), got)
         if stop.is_set():
             raise StoppedError
