@@ -1,7 +1,7 @@
 """The command of a pod's container. It works in an image that has Muster, and in one that has Python and boto3 alone.
 
 The channel `muster-package` of the pod's work names the replica package: it is fetched, checked against the digest in
-its name, makes a Python with what it needs, and becomes `muster.options.hyperpod.replica` there. Without it the image
+its name, makes a Python with what it needs, and becomes `POD_MODULE` there. Without it the image
 has Muster. What goes wrong before Muster's own code runs is reported as the pod's end, as far as its credentials reach.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR, PACKAGE_CHANNEL, PACKAGE_SUFFIX
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 
-POD_MODULE = "muster.options.hyperpod.replica"
+POD_MODULE = "muster.options.hyperpod.replica.first_process"
 ENV_POD_NAME = "POD_NAME"
 """The pod's name (metadata.name), by the downward API."""
 ENV_POD_ADDRESS = "POD_IP"

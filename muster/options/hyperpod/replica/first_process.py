@@ -268,3 +268,7 @@ def _pass_on(stream: IO[bytes] | None, head: str) -> None:
         target.flush()
     target.write(lines.end())
     target.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))
