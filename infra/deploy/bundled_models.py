@@ -24,7 +24,7 @@ OPERATIONS: Mapping[str, frozenset[str]] = {
         }
     ),
     "events": frozenset({"PutEvents"}),
-    "logs": frozenset({"DescribeLogStreams", "FilterLogEvents", "GetLogEvents"}),
+    "logs": frozenset({"DescribeLogStreams", "GetLogEvents"}),
     # Botocore itself calls the last two: for a bucket in another region, and for directory buckets.
     "s3": frozenset(
         {"DeleteObject", "GetObject", "HeadObject", "ListObjectsV2", "PutObject", "HeadBucket", "CreateSession"}

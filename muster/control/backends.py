@@ -19,7 +19,8 @@ from muster.control.jobs import Jobs
 from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
-    from muster.contract.run.attempt import Attempt
+    from collections.abc import Mapping
+
     from muster.control.aws.clients import Clients
     from muster.control.runtime.function_settings import FunctionEnvironment
 
@@ -52,9 +53,6 @@ class JobService(Protocol):
         Raises:
             SpecError: a place cannot be used.
         """
-
-    def last_lines(self, attempt: Attempt, count: int) -> list[str]:
-        """The last `count` lines of the log of an attempt that has ended."""
 
     def clear_up(self, plan: Plan, budget: TimeBudget) -> None:
         """Take back what `prepare` has made, once no job of the run is left."""
@@ -148,11 +146,9 @@ class Backends:
         """The services other than SageMaker's training jobs that ranks of `spec` use."""
         return [self.service(backend) for backend in sorted(other_backends(spec))]
 
-    def last_lines(self, spec: Spec, attempt: Attempt, count: int) -> list[str]:
-        """The last `count` lines of the log of an attempt that has ended; `spec` is that of its rank."""
-        if spec.backend is Backend.TRAINING_JOB:
-            return last_lines(self._clients.logs, attempt.job, count)
-        return self.service(spec.backend).last_lines(attempt, count)
+    def last_lines(self, job: str, count: int) -> list[str]:
+        """The last `count` lines of the log of a training job that has ended; those of others only the client reads."""
+        return last_lines(self._clients.logs, job, count)
 
     def every(self) -> list[Jobs]:
         """All services of the stack."""

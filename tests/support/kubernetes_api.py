@@ -6,32 +6,28 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.local.faults import KubernetesError
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
-from muster.options.hyperpod.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, Attributes, User
-from muster.options.hyperpod.local.kubernetes.server.application import KubernetesApi
+from muster.local.counted_calls import CallLog
+from muster.local.service.fault_book import FaultBook
+from muster.options.hyperpod.local.kubernetes.application import KubernetesApi
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.rights import AUTHENTICATED, AccessPolicy, User
 
 JOBS = "/apis/sagemaker.amazonaws.com/v1/namespaces/team/hyperpodpytorchjobs"
 PODS = "/api/v1/namespaces/team/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_EVERYTHING = ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]})
+_VIEW = ({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]},)
+_OWN = (
+    *_VIEW,
+    {"verbs": ["create"], "apiGroups": [""], "resources": ["serviceaccounts"]},
+    {"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"]},
+)
 USERS = {
-    "admin": User("admin", (AUTHENTICATED,), policies=(AccessPolicy("AmazonEKSClusterAdminPolicy"),)),
-    "owner": User("owner", (AUTHENTICATED,), policies=(AccessPolicy("AmazonEKSAdminPolicy", ("team",)),)),
-    "viewer": User("viewer", (AUTHENTICATED,), policies=(AccessPolicy("AmazonEKSViewPolicy"),)),
+    "admin": User("admin", (AUTHENTICATED,), policies=(AccessPolicy(_EVERYTHING),)),
+    "owner": User("owner", (AUTHENTICATED,), policies=(AccessPolicy(_OWN, ("team",)),)),
+    "viewer": User("viewer", (AUTHENTICATED,), policies=(AccessPolicy(_VIEW),)),
     "developer": User("developer", (AUTHENTICATED, "developers")),
 }
-
-
-class Unobserved:
-    """Counts nothing, and has no faults."""
-
-    def count(self, info: Attributes, user: User) -> None:
-        """Nothing."""
-
-    def take_fault(self, info: Attributes, user: User) -> KubernetesError | None:
-        """None."""
-        _ = info, user
-        return None
 
 
 @dataclass(frozen=True)
@@ -60,11 +56,12 @@ class ApiClient:
     """Who calls with the token that is their name."""
 
     store: ObjectStore = field(default_factory=cluster_store)
-    observer: Any = field(default_factory=Unobserved)
     token: str | None = "admin"
+    faults: FaultBook = field(default_factory=FaultBook)
 
     def __post_init__(self) -> None:
-        self.application = KubernetesApi(self.store, USERS.get, self.observer)
+        self.calls = CallLog()
+        self.application = KubernetesApi("team-eks", self.store, USERS.get, self.faults, self.calls)
 
     def call(self, method: str, target: str, document: Any = None, **headers: str) -> Reply:
         """One call. `target` is the path with its query; headers are given with underscores."""

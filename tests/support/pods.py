@@ -88,7 +88,9 @@ class PodRun:
             **self.variables,
         }
 
-    def begin(self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.options.hyperpod.replica")) -> PodRun:
+    def begin(
+        self, command: Sequence[str] = (sys.executable, "-P", "-m", "muster.options.hyperpod.replica.first_process")
+    ) -> PodRun:
         """Start the container."""
         self.process = subprocess.Popen(
             list(command),

@@ -1,7 +1,4 @@
-"""The spec of one rank, and the ranks of a spec by what they run on.
-
-Every function reads it: the rules are in cluster_rules.py.
-"""
+"""The spec of one rank, and the ranks of a spec by what they run on. Every function reads it."""
 
 from __future__ import annotations
 

@@ -45,11 +45,6 @@ class Cluster(StoredPart):
     # What a spec may name there beside what Muster makes: its pods would have the rights, or the files, of others.
     service_accounts: tuple[DnsLabel, ...] = Field(default=(), max_length=ALLOWED_MAX)
     host_paths: tuple[Path, ...] = Field(default=(), max_length=ALLOWED_MAX)
-    log_group: str | None = Field(
-        default=None,
-        max_length=512,
-        description="the log group of its nodes, from which the last lines of failed attempts are read",
-    )
 
     @property
     def default_namespace(self) -> str:

@@ -16,8 +16,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,29 +56,20 @@ def main(package: str, arguments: Sequence[str], variables: Mapping[str, str]) -
         sys.exit(code)
 
 
-@dataclass(frozen=True)
-class PackageProgram:
-    """What the package becomes where its one argument is a flag: the seam `replica.package_program`.
+def install(package: Path, place: Path) -> None:
+    """Make a Python below `place` that has the image's packages and what the replica requires, and print its path.
 
-    It has the standard library alone.
+    What goes wrong is the last line that is printed.
     """
-
-    flag: str
-    become: Callable[[str, Mapping[str, str]], NoReturn]
-    """With the package and the environment."""
-
-
-def installed_python(package: Path, place: Path) -> Path:
-    """A Python below `place`, which is made anew, that has the image's packages and what the replica requires.
-
-    Raises:
-        DeliveryError: the package is damaged, or its requirements cannot be installed.
-    """
-    _check(package)
-    shutil.rmtree(place, ignore_errors=True)
-    python = _overlay(place / "python")
-    _install(python, [_own_requirements(place, package)], place)
-    return python
+    try:
+        _check(package)
+        shutil.rmtree(place, ignore_errors=True)
+        python = _overlay(place / "python")
+        _install(python, [_own_requirements(place, package)], place)
+    except (DeliveryError, OSError) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        sys.exit(ReplicaExit.BAD_INPUT)
+    print(python)
 
 
 def _check(package: Path) -> None:

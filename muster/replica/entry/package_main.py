@@ -1,6 +1,6 @@
 """`__main__` of the replica package's zip file. An older Python must reach the error below: no newer syntax here.
 
-`--run MODULE` runs a module of the package in this Python. The one argument may be the flag of an option's program.
+`--install PLACE` makes a Python that has what the replica requires. `--run MODULE` runs a module of the package.
 """
 
 import os
@@ -27,11 +27,11 @@ if __name__ == "__main__":
         _refuse()
     if sys.argv[1:2] == ["--run"]:
         runpy.run_module(sys.argv[2], run_name="__main__", alter_sys=True)
-    else:
-        from muster.options import offers
-        from muster.replica.entry.bootstrap import PackageProgram, main
+    elif sys.argv[1:2] == ["--install"]:
+        from muster.replica.entry.bootstrap import install
 
-        for program in offers("replica.package_program", PackageProgram):
-            if sys.argv[1:] == [program.flag]:
-                program.become(sys.argv[0], os.environ)
+        install(Path(sys.argv[0]), Path(sys.argv[2]))
+    else:
+        from muster.replica.entry.bootstrap import main
+
         main(sys.argv[0], sys.argv[1:], os.environ)

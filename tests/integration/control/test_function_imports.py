@@ -8,7 +8,7 @@ from tests.support.handlers import ENVIRONMENT
 from tests.support.source_patch import ROOT
 
 NOT_WITHOUT_CLUSTERS = {
-    *(f"muster.options.hyperpod.contract.{name}" for name in ("cluster_rules", "job_schema", "job_state")),
+    *(f"muster.options.hyperpod.contract.{name}" for name in ("rules", "job_schema", "job_state")),
     *(
         f"muster.options.hyperpod.control.{name}"
         for name in ("api", "cluster_apis", "cluster_clients", "cluster_jobs", "heeding")

@@ -45,7 +45,14 @@ def allow(action: str, resource: str, **more: Any) -> dict[str, Any]:
 
 
 def association(account: str, role_arn: str, **further: Any) -> dict[str, Any]:
-    return {"clusterName": EKS, "namespace": NAMESPACE, "serviceAccount": account, "roleArn": role_arn, **further}
+    return {
+        "clusterName": EKS,
+        "namespace": NAMESPACE,
+        "serviceAccount": account,
+        "roleArn": role_arn,
+        "disableSessionTags": True,
+        **further,
+    }
 
 
 def code_of(call: Any, **arguments: Any) -> str:
@@ -85,17 +92,17 @@ def test_rights_to_an_association_are_rights_to_its_arn(workshop: Workshop, eks:
 def test_an_association_that_eks_refuses(workshop: Workshop, eks: Any, pod_role: str) -> None:
     untagged = workshop.make_role([EVERYTHING_OF_S3], TO_PODS)
     nobody = pod_role.rpartition("/")[0] + "/none"
-    policy = json.dumps({"Version": VERSION, "Statement": [EVERYTHING_OF_S3]})
     long = json.dumps({"Version": VERSION, "Statement": [{**EVERYTHING_OF_S3, "Resource": "*" * 2048}]})
     for asked in (
         association("bad", untagged),
         association("bad", nobody),
-        association("bad", pod_role, policy=policy),
-        association("bad", pod_role, policy="{", disableSessionTags=True),
-        association("bad", pod_role, policy=long, disableSessionTags=True),
+        association("bad", pod_role, policy="{"),
+        association("bad", pod_role, policy=long),
         association("Bad_Name", pod_role),
     ):
         assert code_of(eks.create_pod_identity_association, **asked) == "InvalidParameterException", asked
+    tagged = association("bad", pod_role, disableSessionTags=False)
+    assert code_of(eks.create_pod_identity_association, **tagged) == "NotImplemented"
     asked = association(workshop.name("taken"), pod_role)
     made = eks.create_pod_identity_association(**asked)["association"]
     assert code_of(eks.create_pod_identity_association, **asked) == "ResourceInUseException"

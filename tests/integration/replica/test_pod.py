@@ -243,6 +243,10 @@ def test_an_unusable_input_ends_the_pod_and_says_why(make: Make, s3: S3Server) -
         ("the channel train is empty",): make("count", number=1, channels=(train,)),
         ("is damaged: its SHA-256 is",): make("count", number=2, channels=(damaged,)),
     }
+    unusable = f"{hashlib.sha256(b'no zip').hexdigest()}.zip"
+    s3.put(f"packages/{unusable}", b"no zip")
+    package_channel = PodChannel(name="muster-package", uri=f"s3://bucket/packages/{unusable}")
+    pods["SyntaxError",] = make("count", number=4, channels=(package_channel,))
     wrong = make("count", number=3)
     work = {"output_uri": "/results", "channels": [{"name": "a/b", "uri": "x"}]}
     wrong.variables[ENV_POD_WORK] = json.dumps(json.loads(wrong.work.to_json()) | work)

@@ -13,8 +13,8 @@ from muster.options.hyperpod.contract.object_identity import API_VERSION, KIND
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from muster.options.hyperpod.local.embedded_cluster import ClusterParts, EmbeddedCluster
-from muster.options.hyperpod.local.kubernetes.cluster import KubernetesCluster
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kueue import local_queue
 from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 from tests.support.waiting import wait_until
@@ -46,7 +46,7 @@ class PodCluster:
 
     def __post_init__(self) -> None:
         self.pool = ProcessPool()
-        self.store = KubernetesCluster("test-eks", self.place / "certificates").store
+        self.store = ObjectStore()
         machine = PodMachine((PROGRAMS,), self.pool, self.place, {"PATH_OF_TEST": "1"}, NoIdentity(), self._open_log)
         events = ClusterEvents(lambda _source, kind, detail, _arn: self.sent.append((kind, detail)), "c", "arn", "g")
         self.cluster = EmbeddedCluster(

@@ -18,7 +18,6 @@ from muster.options.hyperpod.replica.objects import Found, Objects
 from muster.options.hyperpod.replica.worker import upload_archives
 from muster.replica.replica_errors import InputError, StoppedError
 from muster.replica.store.transport import (
-    ObjectExistsError,
     ObjectMissingError,
     StoreDeniedError,
     StoreUnavailableError,
@@ -89,13 +88,6 @@ def test_a_pod_without_credentials_says_what_it_needs(s3: S3Server, monkeypatch:
         Objects().put("s3://bucket/key", b"")
 
 
-def test_only_one_of_two_new_objects_is_written(s3: S3Server) -> None:
-    Objects().put("s3://bucket/key", b"first", new=True)
-    with pytest.raises(ObjectExistsError):
-        Objects().put("s3://bucket/key", b"second", new=True)
-    assert s3.body("key") == b"first"
-
-
 def test_a_large_file_is_written_in_parts(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects_module, "PART_BYTES", 4)
     path = tmp_path / "large"
@@ -110,13 +102,12 @@ def test_a_large_file_is_written_in_parts(s3: S3Server, tmp_path: Path, monkeypa
 
 def channels(s3: S3Server, tmp_path: Path, uris: dict[str, str] | str = "data/", *, stops: bool = False) -> Path:
     """Download channels, by default one; where they are."""
-    (tmp_path / "folder").mkdir(exist_ok=True)
     named = {"train": uris} if isinstance(uris, str) else uris
     stop = threading.Event()
     if stops:
         stop.set()
     wanted = [PodChannel(name=name, uri=f"s3://bucket/{key}") for name, key in named.items()]
-    download_channels(Objects(stop), wanted, tmp_path, tmp_path / "folder")
+    download_channels(Objects(stop), wanted, tmp_path)
     return tmp_path / "input" / "data"
 
 
@@ -130,20 +121,6 @@ def test_a_channel_has_every_object_below_its_prefix(s3: S3Server, tmp_path: Pat
         "train/deep/b.bin": "data/train/deep/b.bin",
         "muster-package/abc.zip": "packages/abc.zip",
     }
-
-
-def test_a_restarted_container_downloads_only_what_is_missing_or_newer(s3: S3Server, tmp_path: Path) -> None:
-    for name in ("same", "newer", "lost"):
-        s3.put(f"data/{name}", name.encode())
-    place = channels(s3, tmp_path) / "train"
-    s3.put("data/newer", b"newest")
-    (place / "lost").unlink()
-    s3.requests.clear()
-    channels(s3, tmp_path)
-    assert sorted(one.key for one in s3.requests if one.method == "GET" and one.key) == ["data/lost", "data/newer"]
-    assert {path.name: path.read_text() for path in place.iterdir()} == {
-        "same": "same", "newer": "newest", "lost": "lost"
-    }  # fmt: skip
 
 
 def test_no_file_moves_from_a_mount_to_another(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,14 @@ class SchemaProblem:
 
     path: str
     rule: SchemaRule
-    statement: str
+    allowed: str
+    found: str = ""
+    """Empty where the value is not shown."""
+
+    @property
+    def statement(self) -> str:
+        """What was found, and what is allowed."""
+        return f"found {self.found}; {self.allowed}" if self.found else self.allowed
 
     def __str__(self) -> str:
         return f"{self.path}: {self.statement}"
@@ -65,7 +72,12 @@ def job_schema() -> Schema:
 
 def schema_problems(document: JsonValue) -> list[SchemaProblem]:
     """Everything in `document` that no HyperPodPyTorchJob may have."""
-    return list(_problems(document, job_schema(), ""))
+    return problems_of(document, job_schema())
+
+
+def problems_of(document: JsonValue, schema: Schema) -> list[SchemaProblem]:
+    """Everything in `document` that a schema refuses; it may refer to definitions of that of HyperPodPyTorchJob."""
+    return list(_problems(document, schema, ""))
 
 
 def member_problems(definition: str, name: str, value: JsonValue, path: str) -> list[SchemaProblem]:
@@ -84,11 +96,10 @@ def resolved_schema(schema: Schema) -> Schema:
 
 def _problems(value: JsonValue, schema: Schema, path: str) -> Iterator[SchemaProblem]:
     schema = resolved_schema(schema)
-    allowed = schema.get("type")
-    kinds = [allowed] if isinstance(allowed, str) else allowed or []
+    kinds = types_of(schema)
     if kinds and _kind(value) not in kinds and not (_kind(value) == "integer" and "number" in kinds):
         found = "null" if value is None else f"{_kind(value)} {_shown(value)}"
-        yield SchemaProblem(path or "the document", SchemaRule.TYPE, f"found {found}; must be {' or '.join(kinds)}")
+        yield SchemaProblem(path or "the document", SchemaRule.TYPE, f"must be {' or '.join(kinds)}", found)
     elif isinstance(value, dict):
         yield from _object_problems(value, schema, path)
     elif isinstance(value, list):
@@ -104,10 +115,10 @@ def _object_problems(value: Mapping[str, JsonValue], schema: Schema, path: str) 
     properties: Mapping[str, Schema] = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            yield SchemaProblem(_member(path, name), SchemaRule.REQUIRED, "missing; it is required")
+            yield SchemaProblem(member_path(path, name), SchemaRule.REQUIRED, "missing; it is required")
     further, names = schema.get("additionalProperties", True), schema.get("propertyNames", {})
     for name, item in value.items():
-        where = _member(path, name)
+        where = member_path(path, name)
         if name in properties:
             yield from _problems(item, properties[name], where)
         elif further is False:
@@ -125,22 +136,29 @@ def _value_problems(value: JsonValue, schema: Schema, path: str) -> Iterator[Sch
     choices, pattern = schema.get("enum"), schema.get("pattern")
     if choices is not None and value not in choices:
         listed = ", ".join(map(_shown, choices))
-        yield SchemaProblem(path, SchemaRule.VALUE, f"found {_shown(value)}; must be one of {listed}")
+        yield SchemaProblem(path, SchemaRule.VALUE, f"must be one of {listed}", _shown(value))
     if isinstance(value, str):
         # `$` of the pattern would also match before a line break at the end.
         if pattern is not None and (value.endswith("\n") or re.search(pattern, value) is None):
-            yield SchemaProblem(path, SchemaRule.LIMIT, f"found {_shown(value)}; must match {pattern}")
+            yield SchemaProblem(path, SchemaRule.LIMIT, f"must match {pattern}", _shown(value))
         if len(value) < schema.get("minLength", 0):
             yield SchemaProblem(path, SchemaRule.LIMIT, f"must have at least {schema['minLength']} characters")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         least, most = schema.get("minimum"), schema.get("maximum")
         if least is not None and value < least:
-            yield SchemaProblem(path, SchemaRule.LIMIT, f"found {value}; must be at least {least}")
+            yield SchemaProblem(path, SchemaRule.LIMIT, f"must be at least {least}", str(value))
         if most is not None and value > most:
-            yield SchemaProblem(path, SchemaRule.LIMIT, f"found {value}; must be at most {most}")
+            yield SchemaProblem(path, SchemaRule.LIMIT, f"must be at most {most}", str(value))
 
 
-def _member(path: str, name: str) -> str:
+def types_of(schema: Schema) -> list[str]:
+    """The types that a schema allows; empty: any."""
+    allowed = schema.get("type")
+    return [allowed] if isinstance(allowed, str) else allowed or []
+
+
+def member_path(path: str, name: str) -> str:
+    """The path of a member of the object at `path`."""
     return f"{path}.{name}" if path else name
 
 

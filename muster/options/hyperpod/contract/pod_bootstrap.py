@@ -1,8 +1,8 @@
 """The command of a pod's container. It works in an image that has Muster, and in one that has Python and boto3 alone.
 
 The channel `muster-package` of the pod's work names the replica package: it is fetched, checked against the digest in
-its name, and run; it installs what it needs, and becomes `muster.options.hyperpod.replica`. Without it the image has
-Muster. What goes wrong before Muster's own code runs is reported as the pod's end, as far as its credentials reach.
+its name, makes a Python with what it needs, and becomes `POD_MODULE` there. Without it the image
+has Muster. What goes wrong before Muster's own code runs is reported as the pod's end, as far as its credentials reach.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR, PACKAGE_CHANNEL, PACKAGE_SUFFIX
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 
-POD_MODULE = "muster.options.hyperpod.replica"
-POD_FLAG = "--pod"
-"""The package's argument with which it becomes `POD_MODULE` (replica/package_program.py)."""
+POD_MODULE = "muster.options.hyperpod.replica.first_process"
 ENV_POD_NAME = "POD_NAME"
 """The pod's name (metadata.name), by the downward API."""
 ENV_POD_ADDRESS = "POD_IP"
@@ -22,9 +20,10 @@ STOP_SECONDS = 180
 
 # An older Python must reach the error: no newer syntax here.
 _CODE = f"""
-import hashlib, importlib.util, json, os, sys, time
+import hashlib, importlib.util, json, os, subprocess, sys, time
 
 started = time.time()
+base = os.environ.get("{ENV_BASE_DIR}") or "{DEFAULT_BASE_DIR}"
 
 def utc(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
@@ -56,7 +55,6 @@ def fail(work, reason):
 
 def package(work, uri):
     name = uri.rsplit("/", 1)[-1]
-    base = os.environ.get("{ENV_BASE_DIR}") or "{DEFAULT_BASE_DIR}"
     path = os.path.join(base, "input", "data", "{PACKAGE_CHANNEL}", name)
     try:
         bucket, key = place_of(uri)
@@ -71,20 +69,29 @@ def package(work, uri):
         fail(work, "Muster's replica package %s cannot be fetched: %s: %s" % (uri, type(error).__name__, error))
     return path
 
+def installed(work, path):
+    command = [sys.executable, path, "--install", os.path.join(base, "muster-pod", "installed")]
+    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    said = made.stdout.strip().splitlines() or ["Muster's replica package cannot be installed"]
+    if made.returncode:
+        sys.stderr.write(made.stdout)
+        fail(work, said[-1].replace("muster: ", "", 1))
+    return said[-1]
+
 def main():
     try:
         work = json.loads(os.environ["{ENV_POD_WORK}"])
         uris = [item["uri"] for item in work.get("channels", ()) if item["name"] == "{PACKAGE_CHANNEL}"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         fail({{}}, "{ENV_POD_WORK} cannot be read: %s: %s" % (type(error).__name__, error))
+    python, command = sys.executable, ["-m", "{POD_MODULE}"]
     if uris:
-        command = [package(work, uris[0]), "{POD_FLAG}"]
+        path = package(work, uris[0])
+        python, command = installed(work, path), [path, "--run", "{POD_MODULE}"]
     elif importlib.util.find_spec("muster") is None:
         fail(work, "The image has no Muster: install muster-train[replica] in it, or set source_dir in the spec.")
-    else:
-        command = ["-m", "{POD_MODULE}"]
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable] + command)
+    os.execv(python, [python] + command)
 
 main()
 """

@@ -6,7 +6,6 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from muster.contract import timestamps
 from muster.contract.backend import Backend
 from muster.contract.training.cluster_fields import HyperPod
 from muster.control.backends import ServiceOffer
@@ -15,7 +14,6 @@ from muster.control.runtime.clock import TimeBudget
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from muster.contract.run.attempt import Attempt
     from muster.contract.run.plan import Plan
     from muster.contract.spec.spec import Spec
     from muster.contract.training.clusters import Clusters
@@ -97,16 +95,6 @@ class ClusterService:
 
         identities = RunIdentities(self.apis, plan.place.job_prefix)
         identities.prepare(plan, role_arn, TimeBudget.of(_PREPARATION_SECONDS))
-
-    def last_lines(self, attempt: Attempt, count: int) -> list[str]:
-        """The last lines of an attempt; none where the settings do not say where those of its cluster are."""
-        cluster = None if attempt.cluster is None else self.clusters.named(attempt.cluster.cluster)
-        if cluster is None or cluster.log_group is None or attempt.ended_at is None:
-            return []
-        from muster.options.hyperpod.control.pod_logs import last_pod_lines  # noqa: PLC0415
-
-        ended_at = timestamps.parse(attempt.ended_at)
-        return last_pod_lines(self._clients.logs, cluster.log_group, attempt.job, ended_at, count)
 
     def clear_up(self, plan: Plan, budget: TimeBudget) -> None:
         """Take the rights of a run's pods away.

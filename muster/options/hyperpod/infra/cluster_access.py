@@ -22,6 +22,7 @@ from muster.contract.training.clusters import Cluster
 from muster.infra.functions.function_row import FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.policy import Arns, Target, allow
+from muster.infra.settings.stack_settings import StackSettings
 
 RESOURCE_TYPE = "Custom::MusterClusterAccess"
 # CloudFormation waits this long for an answer, not an hour: the function answers within its own time-out.
@@ -52,9 +53,9 @@ class CalledBy:
 
 
 class ClusterAccess(Construct):
-    """Everything that lets the functions `callers`, by name, into `cluster`; `maker` is the function of ACCESS_ROW.
+    """Everything that lets the functions `callers`, by name, into the clusters of a stack.
 
-    The names of the objects in the cluster end in a digest of what they say. A change makes new ones beside the old
+    The names of the objects in a cluster end in a digest of what they say. A change makes new ones beside the old
     ones, so that at every time the functions have their rights. And a namespace that the settings give up holds roles
     of groups that no function has any more.
     """
@@ -62,33 +63,39 @@ class ClusterAccess(Construct):
     def __init__(
         self,
         scope: Construct,
-        construct_id: str,
-        *,
-        cluster: Cluster,
-        job_prefix: str,
+        settings: StackSettings,
         callers: Mapping[str, CalledBy],
-        maker: lambda_.Function,
+        handlers: HandlerSettings,
+        arns: Arns,
     ) -> None:
-        super().__init__(scope, construct_id)
+        super().__init__(scope, "ClusterAccess")
+        self._job_prefix = settings.job_prefix
+        self._maker = HandlerFunction(self, ACCESS_ROW, handlers, arns=arns, environment={}).function
+        of_each = Construct(self, "To")  # a cluster may have any name
+        for cluster in settings.clusters.clusters:
+            self._let_in(Construct(of_each, cluster.name), cluster, callers)
+
+    def _let_in(self, place: Construct, cluster: Cluster, callers: Mapping[str, CalledBy]) -> None:
+        """Let the functions into one cluster."""
         namespaces = sorted(cluster.namespaces)
         rules = {name: list(caller.rules) for name, caller in sorted(callers.items())}
         mark = digest([namespaces, rules])[:_DIGEST_LENGTH]
-        admin = self._admin_entry(cluster, maker)
+        admin = self._admin_entry(place, cluster)
         objects = CustomResource(
-            self,
+            place,
             "Roles",
-            service_token=maker.function_arn,
+            service_token=self._maker.function_arn,
             resource_type=RESOURCE_TYPE,
             service_timeout=Duration.seconds(_ANSWER_SECONDS),
             properties={
                 "Cluster": cluster.name,
                 "EksCluster": cluster.eks_cluster,
                 "Namespaces": namespaces,
-                "Stack": job_prefix,
+                "Stack": self._job_prefix,
                 "Roles": [
                     {
-                        "Name": f"muster-{job_prefix}-{name}-{mark}",
-                        "Group": _group(job_prefix, name, mark),
+                        "Name": f"muster-{self._job_prefix}-{name}-{mark}",
+                        "Group": self._group(name, mark),
                         "Rules": found,
                     }
                     for name, found in rules.items()
@@ -98,51 +105,31 @@ class ClusterAccess(Construct):
         objects.node.add_dependency(admin)
         for name, caller in sorted(callers.items()):
             entry = eks.CfnAccessEntry(
-                self,
+                place,
                 name.capitalize(),
                 cluster_name=cluster.eks_cluster,
                 principal_arn=_role(caller.function).role_arn,
-                kubernetes_groups=[_group(job_prefix, name, mark)],
+                kubernetes_groups=[self._group(name, mark)],
                 type="STANDARD",
             )
             # First what the group may do, then who is in it.
             entry.node.add_dependency(objects)
 
-    def _admin_entry(self, cluster: Cluster, maker: lambda_.Function) -> eks.CfnAccessEntry:
+    def _group(self, name: str, mark: str) -> str:
+        return f"muster:{self._job_prefix}:{name}:{mark}"
+
+    def _admin_entry(self, place: Construct, cluster: Cluster) -> eks.CfnAccessEntry:
         """Roles may be made by those alone who have all their rights, so it has all of them, in these namespaces."""
         policy = f"arn:{Stack.of(self).partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
         scope = eks.CfnAccessEntry.AccessScopeProperty(type="namespace", namespaces=sorted(cluster.namespaces))
         return eks.CfnAccessEntry(
-            self,
+            place,
             "Admin",
             cluster_name=cluster.eks_cluster,
-            principal_arn=_role(maker).role_arn,
+            principal_arn=_role(self._maker).role_arn,
             type="STANDARD",
             access_policies=[eks.CfnAccessEntry.AccessPolicyProperty(policy_arn=policy, access_scope=scope)],
         )
-
-
-def make_cluster_access(
-    scope: Construct,
-    *,
-    clusters: Sequence[Cluster],
-    job_prefix: str,
-    callers: Mapping[str, CalledBy],
-    handlers: HandlerSettings,
-    arns: Arns,
-) -> None:
-    """The access of all clusters, with the one function behind it; nothing where there is no cluster."""
-    if not clusters:
-        return
-    access = Construct(scope, "ClusterAccess")
-    maker = HandlerFunction(access, ACCESS_ROW, handlers, arns=arns, environment={}).function
-    of_each = Construct(access, "To")  # a cluster may have any name
-    for cluster in clusters:
-        ClusterAccess(of_each, cluster.name, cluster=cluster, job_prefix=job_prefix, callers=callers, maker=maker)
-
-
-def _group(job_prefix: str, name: str, mark: str) -> str:
-    return f"muster:{job_prefix}:{name}:{mark}"
 
 
 def _role(function: lambda_.Function) -> iam.IRole:

@@ -21,7 +21,7 @@ from muster.infra.policy import Arns, Target, allow, pass_role, read
 from muster.infra.settings.stack_settings import StackSettings
 from muster.infra.stack_option import Grant, Notices, StackOption
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL
-from muster.options.hyperpod.infra.cluster_access import CalledBy, Rule, make_cluster_access
+from muster.options.hyperpod.infra.cluster_access import CalledBy, ClusterAccess, Rule
 from muster.options.hyperpod.infra.cluster_table import network_of
 from muster.options.hyperpod.infra.notices_queue import NoticesQueue
 from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
@@ -144,14 +144,8 @@ class ClusterPart:
     def connect(self, functions: Mapping[str, HandlerFunction], handlers: HandlerSettings, arns: Arns) -> None:
         """Let the queue call look, and the functions into the clusters."""
         self._queue.call(functions["look"].called)
-        make_cluster_access(
-            self._stack,
-            clusters=self._settings.clusters.clusters,
-            job_prefix=self._settings.job_prefix,
-            callers={name: CalledBy(functions[name].function, rules) for name, rules in _RULES.items()},
-            handlers=handlers,
-            arns=arns,
-        )
+        callers = {name: CalledBy(functions[name].function, rules) for name, rules in _RULES.items()}
+        ClusterAccess(self._stack, self._settings, callers, handlers, arns)
 
 
 OFFER = StackOption(

@@ -10,9 +10,8 @@ from muster.local.service.fault_book import FaultBook
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from muster.options.hyperpod.local.fault_watch import Controllers, FaultWatch
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
-from muster.options.hyperpod.local.kubernetes.objects.watching import WatchEvent
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, WatchEvent
+from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kueue import Kueue
 from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.operator.controller import Operator

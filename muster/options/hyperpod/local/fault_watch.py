@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from muster.local.faults import DeletedJob, FailedHealthCheck, LostNode, OperatorDown, Preemption
 from muster.local.service.fault_book import FaultBook
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kueue import Kueue
 from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.operator.controller import Operator

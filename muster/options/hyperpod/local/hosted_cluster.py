@@ -15,8 +15,9 @@ from muster.local.service.option_services import Hosted, ServiceParts
 from muster.options.hyperpod.local.cluster_calls import ClusterCalls, cluster_arn, log_group
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
+from muster.options.hyperpod.local.eks.pod_identities import PodIdentities
 from muster.options.hyperpod.local.embedded_cluster import ClusterParts, EmbeddedCluster
-from muster.options.hyperpod.local.kubernetes_server import KubernetesServer
+from muster.options.hyperpod.local.kubernetes.kubernetes_server import KubernetesServer
 from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 
 GROUP = "workers"
@@ -65,7 +66,7 @@ class HostedCluster:
             processes=parts.processes,
             place=parts.place,
             endpoint=parts.endpoint,
-            identity=self._server.identities,
+            identity=PodIdentities(account, settings.eks_cluster),
             open_log=self._open_log,
         )
         events = ClusterEvents(EventQueue(host).put, settings.name, arn, GROUP)

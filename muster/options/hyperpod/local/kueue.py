@@ -11,8 +11,8 @@ from typing import Any
 
 from muster.options.hyperpod.contract.job_document import PRIORITY_LABEL, QUEUE_LABEL
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.node import allocatable
 from muster.options.hyperpod.local.operator.job_view import JobView
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL

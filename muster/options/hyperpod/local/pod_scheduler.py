@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from muster.options.hyperpod.local import placement
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import PODS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore, timestamp
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
+from muster.options.hyperpod.local.kubernetes.served_resources import PODS
 from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.quantities import requests_of
 from muster.options.hyperpod.local.work_queue import WorkQueue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -40,10 +39,8 @@ def relative(key: str, prefix: str) -> str:
     return key[prefix.rfind("/") + 1 :]
 
 
-def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Path, folder: Path) -> int:
-    """Download all channels below `base`/input/data; returns their bytes. `folder` remembers what is finished.
-
-    A file that an earlier start of this pod has finished is not downloaded again.
+def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Path) -> int:
+    """Download all channels below `base`/input/data; returns their bytes.
 
     Raises:
         InputError: a channel is empty, has names that cannot be files, or is larger than the volume.
@@ -63,11 +60,10 @@ def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Pa
         transfers += planned
     if problems:
         raise InputError(problems)
-    finished = _Finished(folder / "channels.json")
-    open_ = [item for item in transfers if not finished.has(item)]
-    _check_room(sum(item.found.size for item in open_), base / "input" / "data")
-    fetch(objects, open_, finished.add)
-    return sum(item.found.size for item in transfers)
+    size = sum(item.found.size for item in transfers)
+    _check_room(size, base / "input" / "data")
+    fetch(objects, transfers)
+    return size
 
 
 def plan_transfers(found: Sequence[Found], prefix: str, place: Path) -> list[Transfer]:
@@ -91,7 +87,7 @@ def name_problems(transfers: Sequence[Transfer], place: Path) -> list[str]:
     return problems[:_SHOWN]
 
 
-def fetch(objects: Objects, transfers: Sequence[Transfer], done: Finish) -> None:
+def fetch(objects: Objects, transfers: Sequence[Transfer], done: Finish = lambda _item, _etag: None) -> None:
     """Download side by side, and report each to `done` with its ETag; if one fails, no further one begins."""
 
     def download(item: Transfer) -> None:
@@ -114,35 +110,3 @@ def _check_room(needed: int, place: Path) -> None:
             "volume there (hyperpod.volumes), or leave objects out"
         )
         raise InputError([message])
-
-
-class _Finished:
-    """The files that are downloaded, in a file beside them: a restarted container may find both."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, list[object]] = {}
-        if path.is_file():
-            for line in path.read_text().splitlines():
-                try:
-                    name, *version = json.loads(line)
-                except ValueError:
-                    continue  # the last line of a process that was killed
-                self._known[name] = version
-
-    def has(self, item: Transfer) -> bool:
-        """Whether the file is there as it was downloaded, from the object as it is now."""
-        if not item.path.is_file():
-            return False
-        return self._known.get(str(item.path)) == _version(item, item.found.etag)
-
-    def add(self, item: Transfer, etag: str) -> None:
-        """The file is complete. Called in several threads: one write each."""
-        line = json.dumps([str(item.path), *_version(item, etag)]) + "\n"
-        with self._path.open("a") as file:
-            file.write(line)
-
-
-def _version(item: Transfer, etag: str) -> list[object]:
-    status = item.path.stat()
-    return [etag, status.st_size, status.st_mtime_ns]

@@ -21,7 +21,6 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,7 +68,7 @@ def main(variables: Mapping[str, str]) -> int:
         signal.signal(number, lambda *_: stop.set())
     logging.basicConfig(level=logging.INFO, format=f"{_head(variables)}muster %(levelname)s %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it finds credentials
-    objects = Objects()
+    objects = Objects(stop)
     reporter = reporter_of(variables, objects)
     try:
         end = _run(variables, stop, reporter, objects)
@@ -103,7 +102,7 @@ def _run(variables: Mapping[str, str], stop: threading.Event, reporter: Reporter
         agent = find_agent(variables)
         _make_tree(pod)
         folder = PodFolder.of(pod.base)
-        got = download_channels(Objects(stop), pod.work.channels, pod.base, folder.place)
+        got = download_channels(objects, pod.work.channels, pod.base)
         log.info("event=pod-started channels=%d bytes=%d", len(pod.work.channels), got)
         if stop.is_set():
             raise StoppedError
@@ -157,7 +156,6 @@ class _Pod:
         self._reporter = reporter
         self._objects = objects
         self._stop = stop
-        self._is_prepared = False
         self._noticed_at = 0.0
         self._ran_when_asked = False
 
@@ -202,21 +200,8 @@ class _Pod:
                 log.warning("event=agent-killed seconds=%d", AGENT_STOP_SECONDS)
                 os.killpg(process.pid, signal.SIGKILL)
                 kill_at = time.monotonic() + AGENT_STOP_SECONDS
-            self._prepare()
             self._notice_early()
             self._stop.wait(_LOOK_SECONDS) if kill_at is None else time.sleep(_LOOK_SECONDS)
-
-    def _prepare(self) -> None:
-        """Make the client of the end while the program runs: importing its library would delay the notice."""
-        if self._is_prepared or not self._folder.has_begun:
-            return
-        self._is_prepared = True
-
-        def make() -> None:
-            with suppress(Exception):  # what is wrong with it is said where it is used
-                _ = self._objects.client
-
-        threading.Thread(target=make, name="client", daemon=True).start()
 
     def _notice_early(self) -> None:
         """Wake the control plane where the agent outlives its program for long."""
@@ -283,3 +268,7 @@ def _pass_on(stream: IO[bytes] | None, head: str) -> None:
         target.flush()
     target.write(lines.end())
     target.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

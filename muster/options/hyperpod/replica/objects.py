@@ -49,7 +49,7 @@ _DAMAGED = "its checksum does not match its bytes"
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _WRONG = {"NoSuchBucket", "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
-_EXISTS, _CHANGED = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}, {"PreconditionFailed", "412"}
+_REPLACED = {"PreconditionFailed", "412"}
 
 
 @dataclass(frozen=True)
@@ -165,17 +165,10 @@ class Objects:
             if check is not None:
                 check.add(piece)
 
-    def put(self, uri: str, body: bytes, *, new: bool = False) -> str:
-        """Write a small object; returns its ETag. `new`: only if there is none.
-
-        Raises:
-            ObjectExistsError: there is one (`new`).
-            StoreDeniedError, StoreUnavailableError
-        """
+    def put(self, uri: str, body: bytes) -> str:
+        """Write a small object; returns its ETag. Raises StoreDeniedError, StoreUnavailableError."""
         bucket, key = split_s3_uri(uri)
         with errors_of(uri):
-            if new:
-                return self.client.put_object(Bucket=bucket, Key=key, Body=body, IfNoneMatch="*")["ETag"]
             return self.client.put_object(Bucket=bucket, Key=key, Body=body)["ETag"]
 
     def upload(self, file: BinaryIO, size: int, uri: str, is_whole: Callable[[], bool]) -> str | None:
@@ -291,7 +284,7 @@ def errors_of(uri: str) -> Iterator[None]:
             raise StoreDeniedError(uri, detail) from None
         if code in _MISSING:
             raise ObjectMissingError(uri) from None
-        if code in _EXISTS:
+        if code in _REPLACED:
             raise ObjectExistsError(uri) from None
         raise StoreUnavailableError(uri, TRIES, detail) from None
     except BotoCoreError as error:

@@ -2,7 +2,7 @@
 
 import json
 
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import PODS
+from muster.options.hyperpod.local.kubernetes.served_resources import PODS
 from tests.support.hyperpod.cluster import NAMESPACE, PodCluster
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Cluster
 from muster.contract.training.overrides import Override
-from muster.options.hyperpod.contract.cluster_rules import launch_name_problems
+from muster.options.hyperpod.contract.rules import launch_name_problems
 from tests.support.full_specs import channel
 from tests.support.job_requests import plan_of
 from tests.support.refused_specs import refused_fields

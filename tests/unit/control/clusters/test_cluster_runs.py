@@ -4,10 +4,8 @@ import json
 from collections import Counter
 from typing import Any
 
-from muster.contract.backend import Backend
 from muster.contract.run.notices import NoticeKind
 from muster.contract.run.result import Verdict
-from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
 from muster.control.attempt import Launch
 from muster.control.runtime import clock
@@ -15,7 +13,6 @@ from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.hyperpod.contract.job_document import cluster_job
-from muster.options.hyperpod.control.backend import ClusterService
 from tests.memory.calls import AwsError, Fault
 from tests.memory.harness import CLUSTER_SPEC, RUN, ControlHarness, budget, node_event, sns_event
 from tests.simulation.lives import manifest_archive
@@ -441,19 +438,3 @@ def test_an_image_that_cannot_be_pulled_is_no_lack_of_capacity(harness: ControlH
     harness.arm()
     current = harness.record().current
     assert (current.secondary, current.failure_class) == ("ImageError", "invalid-request")
-
-
-def test_the_last_lines_of_a_failed_attempt_are_in_the_result_where_the_settings_name_the_log(
-    harness: ControlHarness,
-) -> None:
-    run = launched(harness)
-    harness.cloud.logs.write_of_pod("hyper/abc", "node", f"[{JOB}/0] ValueError: no", "[muster-other-r0-a1/0] x")
-    harness.cluster.fail(JOB, "WorkerCrash", "exited with code -256")
-    harness.heed(harness.notice(NoticeKind.END, exit_code=1))
-    [cluster] = harness.plane.settings.clusters.clusters
-    named = cluster.model_copy(update={"log_group": "/aws/sagemaker/Clusters/hyper/abc"})
-    service = harness.plane.backends.service(Backend.HYPERPOD)
-    assert isinstance(service, ClusterService)
-    service.clusters = Clusters(clusters=(named,))
-    [replica] = finish_run(harness.plane, run, budget()).result.replicas
-    assert replica.attempts[0].last_lines == ("ValueError: no",)

@@ -18,7 +18,7 @@ from muster.options.hyperpod.control.cluster_access import (
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError
 from muster.options.hyperpod.control.cluster_https import HttpAnswer
 from muster.options.hyperpod.control.namespace_roles import NamespaceRoles
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import ROLE_BINDINGS, ROLES
+from muster.options.hyperpod.local.kubernetes.served_resources import ROLE_BINDINGS, ROLES
 from tests.memory.clock import VirtualClock
 from tests.support.kubernetes_api import ApiClient, cluster_store
 

@@ -1,24 +1,30 @@
 """The operator's conditions, and what follows a fault of a job by its restart policy."""
 
-from muster.options.hyperpod.local.operator.conditions import with_condition, without
+from typing import Any
+
+from muster.options.hyperpod.local.operator import status_writer
+from muster.options.hyperpod.local.operator.faults_of_pods import Fault
 from muster.options.hyperpod.local.operator.restarts import Remedy, RestartCounts, RestartPolicy, judge, to_avoid
 
 
-def types(conditions: list[dict[str, str]]) -> list[str]:
-    return [item["type"] for item in conditions]
+def types(status: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in status["conditions"]]
 
 
 def test_a_condition_that_becomes_true_moves_to_the_end() -> None:
-    found = with_condition(None, "Running", "True", "1")
-    found = with_condition(found, "Restarting", "True", "2")
-    found = with_condition(found, "Running", "False", "3")
-    assert types(found) == ["Running", "Restarting"]
-    found = with_condition(without(found, "Restarting"), "Running", "True", "4", reason="Running")
-    assert types(found) == ["Running"]
+    status: dict[str, Any] = {}
+    status_writer.running(status, "1", "")
+    assert types(status) == ["PodsRunning", "Running"]
+    status_writer.restarting(status, "2", Fault("PodFailed", "why"), 1)
+    assert types(status) == ["PodsRunning", "Running", "Restarting"]
+    status_writer.running(status, "3", "")
+    assert types(status) == ["PodsRunning", "Running"]
     # The time is that of the last transition.
-    again = with_condition(found, "Running", "True", "5", reason="Running", message="remediated")
-    assert (again[0]["lastTransitionTime"], again[0]["message"]) == ("4", "remediated")
-    assert with_condition(again, "Running", "True", "9", reason="Running", message="remediated") == again
+    status_writer.running(status, "5", "remediated")
+    [pods, running] = status["conditions"]
+    assert (pods["lastTransitionTime"], running["lastTransitionTime"], running["message"]) == ("1", "3", "remediated")
+    status_writer.completed(status, "6")
+    assert types(status) == ["PodsRunning", "Running", "Completed"]
 
 
 def remedies(policy: RestartPolicy, faults: int, every_seconds: float = 1.0) -> list[Remedy]:

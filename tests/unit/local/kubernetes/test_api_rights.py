@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.options.hyperpod.local.kubernetes.kinds import served_resources
+from muster.options.hyperpod.local.kubernetes.served_resources import PODS as PODS_KIND
 from tests.support.kubernetes_api import JOBS, PODS, RBAC, ApiClient, job, pod
 
 ROLES = f"{RBAC}/namespaces/team/roles"
@@ -55,7 +55,7 @@ def test_a_right_comes_from_a_role_that_is_bound(api: ApiClient) -> None:
 
 def test_a_role_names_objects_and_subresources(api: ApiClient) -> None:
     for name in ("mine", "other"):
-        api.store.create(served_resources.PODS, pod(name), "team")
+        api.store.create(PODS_KIND, pod(name), "team")
     rule = {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["mine"], "verbs": ["get", "list"]}
     api.call("POST", ROLES, role("one", rule))
     api.call("POST", BINDINGS, binding("one", "one"))
@@ -65,38 +65,49 @@ def test_a_role_names_objects_and_subresources(api: ApiClient) -> None:
         assert developer.call("GET", path).code == 403, path
 
 
-def test_only_those_who_have_a_right_can_grant_it(api: ApiClient) -> None:
-    owner = user(api, "owner")
-    refused = owner.call("POST", ROLES, role("jobs", ON_JOBS))
+def test_rights_are_granted_by_those_alone_who_may_escalate_or_bind(api: ApiClient) -> None:
+    owner, pods = user(api, "owner"), {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+    refused = owner.call("POST", ROLES, role("pods", pods))
     assert refused.code == 403
-    assert 'Resources:["hyperpodpytorchjobs"], Verbs:["create", "get"]' in refused.document["message"]
-    api.call("POST", ROLES, role("jobs", ON_JOBS))
-    assert owner.call("POST", BINDINGS, binding("jobs", "jobs")).code == 403
+    assert 'may not escalate the role "pods"' in refused.document["message"]
+    api.call("POST", ROLES, role("pods", pods))
+    assert owner.call("POST", BINDINGS, binding("pods", "pods")).code == 403
     # A right of an access policy is one that the owner has, and still none that can be granted.
-    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     assert owner.call("GET", PODS).code == 200
-    assert owner.call("POST", ROLES, role("pods", pods)).code == 403
-    api.call("POST", ROLES, role("grant", pods))
-    assert api.call("POST", BINDINGS, binding("grant", "grant", group="system:authenticated")).code == 201
-    assert owner.call("POST", ROLES, role("pods", pods)).code == 201
-    refused = owner.call("POST", ROLES, role("wider", {**pods, "verbs": ["get", "delete"]}))
-    assert refused.code == 403
-    assert 'Verbs:["delete"]' in refused.document["message"]
+    bind = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["bind"]}
+    api.call("POST", ROLES, role("binder", {**bind, "resourceNames": ["pods"]}))
+    assert api.call("POST", BINDINGS, binding("binder", "binder", group="system:authenticated")).code == 201
+    assert owner.call("POST", BINDINGS, binding("pods", "pods")).code == 201
+    assert owner.call("POST", BINDINGS, binding("self", "binder")).code == 403
 
 
 def test_a_rule_that_is_none_is_refused(api: ApiClient) -> None:
     for rule, field in (
         ({"apiGroups": [""], "resources": ["pods"]}, "rules[0].verbs"),
         ({"verbs": ["get"], "resources": ["pods"]}, "rules[0].apiGroups"),
+        ({"verbs": [], "apiGroups": [""], "resources": ["pods"]}, "rules[0].verbs"),
         ({"verbs": ["get"], "apiGroups": [""]}, "rules[0].resources"),
-        ({"verbs": ["get"], "nonResourceURLs": ["/x"]}, "rules[0].nonResourceURLs"),
     ):
         refused = api.call("POST", ROLES, role("bad", rule))
         assert refused.code == 422, rule
         assert refused.document["details"]["causes"][0]["field"] == field
+    assert api.call("POST", ROLES, role("bad", {**ON_JOBS, "nonResourceURLs": ["/x"]})).code == 400
 
 
-def test_a_policy_holds_in_its_namespaces_and_does_not_know_custom_resources(api: ApiClient) -> None:
+def test_a_binding_is_of_a_role_of_its_namespace_to_groups(api: ApiClient) -> None:
+    right = binding("one", "one")
+    for wrong in (
+        {"roleRef": {**right["roleRef"], "kind": "ClusterRole"}},
+        {"roleRef": {**right["roleRef"], "apiGroup": "other"}},
+        {"roleRef": {"kind": "Role"}},
+        {"subjects": [{"kind": "ServiceAccount", "name": "run", "namespace": "team"}]},
+        {"subjects": [{"kind": "Group"}]},
+    ):
+        assert api.call("POST", BINDINGS, {**right, **wrong}).code == 422, wrong
+    assert api.call("POST", BINDINGS, right).code == 201
+
+
+def test_a_policy_holds_in_its_namespaces(api: ApiClient) -> None:
     for token in ("viewer", "owner"):
         assert user(api, token).call("GET", PODS).code == 200
         assert user(api, token).call("GET", JOBS).code == 403

@@ -11,7 +11,6 @@ from ministack.core import responses
 from ministack.services import eks, iam
 
 from muster.local.ministack.host import Account
-from muster.options.hyperpod.local.kubernetes.rights.access_policies import POLICIES
 
 Response = tuple[int, dict[str, str], bytes]
 _RESERVED = ("system:", "eks:", "aws:", "amazon:", "iam:")
@@ -20,10 +19,20 @@ _PRINCIPAL = re.compile(r"arn:[^:]+:iam::(\d{12}):(role|user)/(?:.*/)?([^/]+)")
 
 def install(account: Account) -> None:
     """Let MiniStack refuse what EKS refuses, and name entries as EKS does."""
-    eks._create_access_entry = _checked_creation(eks._create_access_entry)
-    eks._update_access_entry = _checked_update(eks._update_access_entry)
+    eks._create_access_entry = checked(eks._create_access_entry, _creation_problem)
+    eks._update_access_entry = checked(eks._update_access_entry, lambda _cluster, _principal, body: _problem(body))
+    eks._associate_access_policy = checked(eks._associate_access_policy, _policy_problem)
     eks._build_access_entry = _named(eks._build_access_entry, account)
-    eks._associate_access_policy = _checked_policy(eks._associate_access_policy)
+
+
+def checked(call: Callable[..., Response], problem: Callable[..., Response | None]) -> Callable[..., Response]:
+    """A call of MiniStack, unless `problem` answers in its place."""
+
+    @functools.wraps(call)
+    def asked(*arguments: Any) -> Response:
+        return problem(*arguments) or call(*arguments)
+
+    return asked
 
 
 def refused(code: str, message: str, status: int = 400) -> Response:
@@ -32,49 +41,26 @@ def refused(code: str, message: str, status: int = 400) -> Response:
     return response
 
 
-def _checked_creation(
-    create: Callable[[str, dict[str, Any]], Response],
-) -> Callable[[str, dict[str, Any]], Response]:
-    @functools.wraps(create)
-    def created(cluster: str, body: dict[str, Any]) -> Response:
-        found = eks._clusters.get(cluster)
-        if found is not None:
-            mode = found.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
-            if mode not in ("API", "API_AND_CONFIG_MAP"):
-                return refused(
-                    "InvalidRequestException",
-                    "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform "
-                    "this operation.",
-                )
-            if wrong := _principal_problem(str(body.get("principalArn", ""))):
-                return refused("InvalidParameterException", wrong)
-        return _problem(body) or create(cluster, body)
-
-    return created
+def _creation_problem(cluster: str, body: dict[str, Any]) -> Response | None:
+    found = eks._clusters.get(cluster)
+    if found is not None:
+        mode = found.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
+        if mode not in ("API", "API_AND_CONFIG_MAP"):
+            return refused(
+                "InvalidRequestException",
+                "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform "
+                "this operation.",
+            )
+        if wrong := _principal_problem(str(body.get("principalArn", ""))):
+            return refused("InvalidParameterException", wrong)
+    return _problem(body)
 
 
-def _checked_update(
-    update: Callable[[str, str, dict[str, Any]], Response],
-) -> Callable[[str, str, dict[str, Any]], Response]:
-    @functools.wraps(update)
-    def updated(cluster: str, principal: str, body: dict[str, Any]) -> Response:
-        return _problem(body) or update(cluster, principal, body)
-
-    return updated
-
-
-def _checked_policy(
-    associate: Callable[[str, str, dict[str, Any]], Response],
-) -> Callable[[str, str, dict[str, Any]], Response]:
-    @functools.wraps(associate)
-    def associated(cluster: str, principal: str, body: dict[str, Any]) -> Response:
-        policy = str(body.get("policyArn", ""))
-        found = re.fullmatch(r"arn:[^:]+:eks::aws:cluster-access-policy/([^/]+)", policy)
-        if found is None or found[1] not in POLICIES:
-            return refused("InvalidParameterException", f"The policyArn {policy} is not valid.")
-        return associate(cluster, principal, body)
-
-    return associated
+def _policy_problem(_cluster: str, _principal: str, body: dict[str, Any]) -> Response | None:
+    policy = body.get("policyArn", "")
+    if eks._access_policy_name(policy) is None:
+        return refused("InvalidParameterException", f"The policyArn {policy} is not valid.")
+    return None
 
 
 def _principal_problem(arn: str) -> str | None:

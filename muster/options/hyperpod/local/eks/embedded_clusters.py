@@ -12,7 +12,7 @@ from ministack.services import eks
 
 from muster.local.ministack.host import Account
 from muster.options.hyperpod.local.eks.tokens import InvalidTokenError, principal_of
-from muster.options.hyperpod.local.kubernetes.rights.users import AUTHENTICATED, AccessPolicy, User
+from muster.options.hyperpod.local.kubernetes.rights import AUTHENTICATED, AccessPolicy, User
 
 _log = logging.getLogger("muster.local.eks")
 ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
@@ -89,7 +89,7 @@ def _user(account: Account, cluster: str, principal: str) -> User | None:
 
 def _policy(arn: str, scope: dict[str, Any]) -> AccessPolicy:
     namespaces = tuple(scope.get("namespaces") or ()) if scope.get("type") == "namespace" else None
-    return AccessPolicy(arn.rpartition("/")[2], namespaces)
+    return AccessPolicy(eks._ACCESS_POLICY_RULES[eks._access_policy_name(arn)], namespaces)
 
 
 def _short(arn: str) -> str:

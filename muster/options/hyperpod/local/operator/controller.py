@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.objects.watching import DELETED
+from muster.options.hyperpod.local.kubernetes.object_store import DELETED
 from muster.options.hyperpod.local.operator.job_run import JobCluster, JobRun
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL
 

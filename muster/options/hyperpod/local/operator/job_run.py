@@ -9,9 +9,9 @@ from enum import Enum, auto
 from typing import Any
 
 from muster.options.hyperpod.local import placement
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import JOBS, PODS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
-from muster.options.hyperpod.local.kubernetes.objects.status_errors import StatusError
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
+from muster.options.hyperpod.local.kubernetes.status_errors import StatusError
 from muster.options.hyperpod.local.node import Node, instance_of
 from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.operator import agents, status_writer

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore, timestamp
-from muster.options.hyperpod.local.operator.conditions import with_condition, without
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
 from muster.options.hyperpod.local.operator.faults_of_pods import Fault
 from muster.options.hyperpod.local.operator.job_view import JobView
 from muster.options.hyperpod.local.operator.pod_view import PodView
@@ -34,7 +33,7 @@ def suspended(status: Status, at: str) -> None:
     for kind in ("Running", "PodsRunning"):
         if _has(status, kind):
             _set(status, kind, "False", at, "Suspended", "The job is suspended")
-    status["conditions"] = without(status.get("conditions"), "Restarting")
+    _drop(status, "Restarting")
     _set(status, "Suspended", "True", at, "Suspended", "The job is suspended; it has no pods")
     status.pop("startTime", None)
 
@@ -49,7 +48,7 @@ def pods_seen(status: Status, at: str, pods: Sequence[PodView], count: int) -> N
 
 def running(status: Status, at: str, message: str) -> None:
     """The agents were started."""
-    status["conditions"] = without(status.get("conditions"), "Restarting")
+    _drop(status, "Restarting")
     _set(status, "PodsRunning", "True", at)
     _set(status, "Running", "True", at, "Running", message)
 
@@ -83,7 +82,7 @@ def _end(status: Status, at: str, reason: str) -> None:
     for kind in ("Running", "PodsRunning"):
         if _has(status, kind):
             _set(status, kind, "False", at, reason)
-    status["conditions"] = without(status.get("conditions"), "Restarting")
+    _drop(status, "Restarting")
     status["completionTime"] = at
 
 
@@ -91,9 +90,24 @@ def _has(status: Status, kind: str) -> bool:
     return any(item["type"] == kind for item in status.get("conditions") or ())
 
 
+def _drop(status: Status, kind: str) -> None:
+    status["conditions"] = [item for item in status.get("conditions") or () if item["type"] != kind]
+
+
 def _set(status: Status, kind: str, value: str, at: str, *words: str) -> None:
-    """`words`: reason and message."""
+    """Set a condition; `words`: reason and message. AWS's command line shows the last one that is True.
+
+    So one that becomes True, or is new, moves to the end. The time is that of the last change from True or False.
+    """
     reason, message = (*words, "", "")[:2]
-    status["conditions"] = with_condition(
-        status.get("conditions"), kind, value, at, reason=reason, message=message[:_MESSAGE_MAX]
-    )
+    conditions = [dict(item) for item in status.get("conditions") or ()]
+    old = next((item for item in conditions if item["type"] == kind), None)
+    new = {"type": kind, "status": value, "lastTransitionTime": at, "reason": reason, "message": message[:_MESSAGE_MAX]}
+    new = {name: text for name, text in new.items() if text}
+    if old is not None and old["status"] == value:
+        new["lastTransitionTime"] = old["lastTransitionTime"]
+        status["conditions"] = [new if item is old else item for item in conditions]
+    elif old is not None and value != "True":
+        status["conditions"] = [new if item is old else item for item in conditions]
+    else:
+        status["conditions"] = [*(item for item in conditions if item is not old), new]

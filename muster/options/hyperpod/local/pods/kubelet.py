@@ -7,9 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.kinds.pods import DEFAULT_GRACE_SECONDS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
-from muster.options.hyperpod.local.kubernetes.objects.watching import DELETED
+from muster.options.hyperpod.local.kubernetes.object_store import DEFAULT_GRACE_SECONDS, DELETED, ObjectStore
 from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 from muster.options.hyperpod.local.pods.pod_process import PodProcess
 

@@ -17,8 +17,8 @@ from muster.local.processes.process_pool import Child
 from muster.local.sagemaker.local_image import image_variables, is_local
 from muster.local.sagemaker.log_shipping import LogShipper, MetricScraper
 from muster.options.hyperpod.local.agent.arguments import ENV_POD_ADDRESS
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import PODS
-from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore, timestamp
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
+from muster.options.hyperpod.local.kubernetes.served_resources import PODS
 from muster.options.hyperpod.local.pods import pod_status, volumes
 from muster.options.hyperpod.local.pods.container_values import MissingReferenceError, command_of, variables
 from muster.options.hyperpod.local.pods.pod_machine import PodMachine

@@ -16,29 +16,24 @@ from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.kinds.served_resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
-from muster.options.hyperpod.local.kubernetes.objects.metadata import has_labels, metadata_problems
-from muster.options.hyperpod.local.kubernetes.objects.resource import Resource
-from muster.options.hyperpod.local.kubernetes.objects.status_errors import (
+from muster.options.hyperpod.contract.job_schema import problems_of
+from muster.options.hyperpod.local.kubernetes.schemas import completed, schema_of
+from muster.options.hyperpod.local.kubernetes.served_resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from muster.options.hyperpod.local.kubernetes.status_errors import (
     Document,
-    StatusError,
     already_exists,
     bad_request,
     conflict,
     forbidden,
-    internal,
     invalid_object,
     not_found,
-    not_served,
 )
-from muster.options.hyperpod.local.kubernetes.objects.watching import ADDED, DELETED, MODIFIED, WatchEvent
-from muster.options.hyperpod.local.kubernetes.schema.schemas import completed, schema_of
 
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FIRST_VERSION = 1_000
 FOREGROUND = "foregroundDeletion"
-_POLICIES = (None, "Background", "Foreground")
-# What the server alone sets.
-_SERVERS_OWN = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
+DEFAULT_GRACE_SECONDS = 30
+_ENDED = ("Succeeded", "Failed")
 Key = tuple[Resource, str, str]
 """Resource, namespace, name."""
 
@@ -47,8 +42,8 @@ Key = tuple[Resource, str, str]
 class DeleteOptions:
     """How an object is deleted."""
 
-    propagation: str | None = None
-    """Background or Foreground; None: in the background."""
+    foreground: bool = False
+    """Whether it stays until its dependents are gone."""
     grace_seconds: int | None = None
     """None: as the object says."""
     uid: str | None = None
@@ -61,6 +56,15 @@ class Listing:
 
     items: list[Document]
     version: int
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """A change of an object, for the controllers in this process. The document is shared: copy it before a change."""
+
+    type: str
+    object: Document
+    resource: Resource
 
 
 def timestamp(time: datetime) -> str:
@@ -98,29 +102,17 @@ class ObjectStore:
         with self._lock:
             new = self._described(resource, document)
             metadata = new["metadata"]
-            given = metadata.get("namespace")
-            if given and given != namespace:
+            if metadata.setdefault("namespace", namespace) != namespace:
                 message = "the namespace of the provided object does not match the namespace sent on the request"
                 raise bad_request(message)
-            if metadata.get("resourceVersion"):
-                message = "resourceVersion should not be set on objects to be created"
-                raise internal(message)
-            metadata["namespace"] = namespace
             if namespace not in self._namespaces:
                 raise not_found(NAMESPACES, namespace)
-            for name in _SERVERS_OWN:
-                metadata.pop(name, None)
-            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self.now()), generation=1)
-            new.pop("status", None)
-            problems = [*schema_of(resource).problems(new), *metadata_problems(resource, new)]
-            if not problems:  # the rules of a kind may trust its schema
-                resource.rules.prepare(new)
-                problems = list(resource.rules.problems(new))
-            if problems:
+            if problems := problems_of(new, schema_of(resource)):
                 raise invalid_object(resource, str(metadata.get("name", "")), problems)
+            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self.now()))
             key = (resource, namespace, str(metadata["name"]))
             if resource == PODS:
-                self._check_account(new)
+                self._prepare_pod(new)
             if key in self._objects:
                 raise already_exists(resource, metadata["name"])
             self._put(key, ADDED, new)
@@ -150,7 +142,9 @@ class ObjectStore:
             found = [
                 document
                 for key, document in self._objects.items()
-                if key[0] == resource and namespace in (None, key[1]) and has_labels(document, labels or {})
+                if key[0] == resource
+                and namespace in (None, key[1])
+                and (labels or {}).items() <= document["metadata"].get("labels", {}).items()
             ]
             found.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
             return Listing(copy.deepcopy(found), self._version)
@@ -196,8 +190,8 @@ class ObjectStore:
             key, uid = (resource, namespace, name), str(current["metadata"]["uid"])
             wanted = copy.deepcopy(current)
             metadata = wanted["metadata"]
-            waits = options.propagation == "Foreground" or (options.propagation is None and _waits(current))
-            grace = resource.rules.grace(wanted, options.grace_seconds)
+            waits = options.foreground or _waits(current)
+            grace = _grace(wanted, options.grace_seconds) if resource == PODS else 0
             if grace == 0 and not waits:
                 gone = self._remove(key)
                 self._follow(uid)
@@ -232,11 +226,14 @@ class ObjectStore:
             if found != value:
                 message = f"the {what} in the data ({found}) does not match the expected {what} ({value})"
                 raise bad_request(message)
-        return completed(resource, new)
+        new.pop("status", None)
+        return completed(resource, new)[0]
 
-    def _check_account(self, pod: Document) -> None:
-        """A pod needs the service account that it names."""
-        account, namespace = pod["spec"]["serviceAccountName"], pod["metadata"]["namespace"]
+    def _prepare_pod(self, pod: Document) -> None:
+        """A new pod waits, and needs the service account that it names."""
+        pod["status"] = {"phase": "Pending"}
+        pod["spec"].setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        account, namespace = pod["spec"].setdefault("serviceAccountName", "default"), pod["metadata"]["namespace"]
         if (SERVICE_ACCOUNTS, namespace, account) not in self._objects:
             why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
             raise forbidden(PODS, pod["metadata"]["name"], why)
@@ -245,15 +242,6 @@ class ObjectStore:
 
     def _check_options(self, resource: Resource, current: Document, options: DeleteOptions) -> None:
         metadata = current["metadata"]
-        if options.propagation not in _POLICIES:
-            if options.propagation == "Orphan":
-                what = "a deletion that orphans"
-                raise not_served(what)
-            message = (
-                'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: '
-                f'"{options.propagation}": supported values: "Foreground", "Background", "Orphan", "nil"'
-            )
-            raise StatusError(422, "Invalid", message)
         if options.uid is not None and options.uid != metadata["uid"]:
             why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
             raise conflict(resource, metadata["name"], why)
@@ -312,6 +300,13 @@ class ObjectStore:
     def _announce(self, event: WatchEvent) -> None:
         for watch in self._watches:
             watch.put(event)
+
+
+def _grace(pod: Document, asked: int | None) -> int:
+    """Seconds between the wish to delete a pod and its end; 0 deletes it at once: it does not run."""
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in _ENDED:
+        return 0
+    return int(pod["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
 
 
 def _owner(document: Document) -> str | None:

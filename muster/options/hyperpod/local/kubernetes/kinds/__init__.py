@@ -1,1 +1,0 @@
-"""The kinds of objects that the embedded API knows, with the rules of each."""

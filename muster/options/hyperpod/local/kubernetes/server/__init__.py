@@ -1,1 +1,0 @@
-"""The HTTP API of the embedded cluster: paths, bodies, verbs, watches, logs."""
