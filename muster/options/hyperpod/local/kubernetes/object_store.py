@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 
-from muster.options.hyperpod.contract.job_schema import problems_of
+from muster.options.hyperpod.contract.job_schema import SchemaProblem, SchemaRule, problems_of
 from muster.options.hyperpod.local.kubernetes.schemas import completed, schema_of
 from muster.options.hyperpod.local.kubernetes.served_resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from muster.options.hyperpod.local.kubernetes.status_errors import (
@@ -33,6 +34,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FIRST_VERSION = 1_000
 FOREGROUND = "foregroundDeletion"
 DEFAULT_GRACE_SECONDS = 30
+_ANNOTATION_BYTES = 256 * 1024
 _ENDED = ("Succeeded", "Failed")
 Key = tuple[Resource, str, str]
 """Resource, namespace, name."""
@@ -107,7 +109,7 @@ class ObjectStore:
                 raise bad_request(message)
             if namespace not in self._namespaces:
                 raise not_found(NAMESPACES, namespace)
-            if problems := problems_of(new, schema_of(resource)):
+            if problems := [*problems_of(new, schema_of(resource)), *_too_long(metadata.get("annotations"))]:
                 raise invalid_object(resource, str(metadata.get("name", "")), problems)
             metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self.now()))
             key = (resource, namespace, str(metadata["name"]))
@@ -307,6 +309,13 @@ def _grace(pod: Document, asked: int | None) -> int:
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in _ENDED:
         return 0
     return int(pod["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
+
+
+def _too_long(annotations: object) -> Iterator[SchemaProblem]:
+    texts = chain.from_iterable(annotations.items()) if isinstance(annotations, dict) else ()
+    if sum(len(str(text).encode()) for text in texts) > _ANNOTATION_BYTES:
+        allowed = f"may not be more than {_ANNOTATION_BYTES} bytes"
+        yield SchemaProblem("metadata.annotations", SchemaRule.LIMIT, allowed)
 
 
 def _owner(document: Document) -> str | None:
