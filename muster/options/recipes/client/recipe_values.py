@@ -11,13 +11,11 @@ from pydantic import Field, JsonValue
 
 from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.document import Document
-from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import leaves
 from muster.options.recipes.contract.override_spec import Parameter
-from muster.options.recipes.contract.recipe_problems import Problems
-from muster.options.recipes.contract.resolution import load_source, parameters_of, placeholders_of
-from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe, SourceText
+from muster.options.recipes.contract.resolution import read_recipe
+from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe
 
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -50,22 +48,17 @@ def template_of(sources: RecipeSources) -> RecipeTemplate:
     """The template that a recipe starts from.
 
     Raises:
-        RecipeError: the base or the override specification cannot be read.
+        RecipeError: a text or the override specification cannot be read.
     """
-    problems = Problems()
-    base = sources.base or sources.recipe or SourceText(place=sources.name, text="{}")
-    document = load_source(base, Origin.BASE, problems)
-    if problems.found:
-        raise RecipeError(problems.found)
-    parameters = parameters_of(sources).values()
+    read = read_recipe(sources)
     entries = json.loads(sources.override_spec.text) if sources.override_spec is not None else {}
     return RecipeTemplate(
         name=sources.name,
-        place=base.place,
-        text=base.text,
-        paths=tuple(path_text(path) for path, _ in leaves(document)),
-        placeholders=tuple(placeholders_of(sources)),
-        specification=tuple(_specified(one, entries) for one in parameters),
+        place=read.base.source.place,
+        text=read.base.source.text,
+        paths=tuple(path_text(path) for path, _ in leaves(read.base.values)),
+        placeholders=read.placeholders,
+        specification=tuple(_specified(one, entries) for one in read.parameters.values()),
     )
 
 
