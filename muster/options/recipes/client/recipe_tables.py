@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from muster.client.launch.planned_recipe import RecipeSource
+    from muster.options.recipes.client.catalog import RecipeCatalog
     from muster.options.recipes.client.recipe_answers import RecipeChecked
     from muster.options.recipes.client.recipe_values import (
         RecipeDifference,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         RecipeValue,
         SpecifiedValue,
     )
-    from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal
 _VALUE_MAX = 64  # of the column where lines may have any length

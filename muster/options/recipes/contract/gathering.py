@@ -23,7 +23,7 @@ from muster.options.recipes.contract.hub_collection import (
     select,
     tokens_of,
 )
-from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
+from muster.options.recipes.contract.places import PlaceError, in_s3, s3_place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
@@ -78,7 +78,6 @@ class _Gathering:
 
     reader: RecipeReader
     problems: list[Problem] = field(default_factory=list)
-    _account: str | None = None
 
     def sources(self, request: RecipeRequest, default_hub: str | None) -> RecipeSources:
         sources = RecipeSources(
@@ -96,7 +95,7 @@ class _Gathering:
             return sources
         content, model, chosen = found
         of_hub = {
-            "base": self._object("hub", chosen.template),
+            "base": self._tried("hub", lambda: self._read_object(chosen.template)),
             "override_spec": self._override_spec(chosen),
             "hub_model": content.model,
             "sequence_length": tokens_of(chosen.sequence_length),
@@ -111,10 +110,10 @@ class _Gathering:
         if request.base is None or request.checkout is None:
             return self._text("base", request.base)
         base, folder = request.base, request.checkout
-        checkout = self._tried("checkout", lambda: self.reader.checkout(_local(folder)))
-        if checkout is None:
+        files = self._tried("checkout", lambda: self.reader.files(_local(folder)))
+        if files is None:
             return None
-        return self._tried("base", lambda: checkout_recipe(checkout, folder, base))
+        return self._tried("base", lambda: checkout_recipe(self.reader, folder, files, base))
 
     def _text(self, name: str, place: str | None) -> SourceText | None:
         """The text of a file or object."""
@@ -128,11 +127,8 @@ class _Gathering:
 
         return self._tried(name, read)
 
-    def _object(self, name: str, uri: str) -> SourceText | None:
-        return self._tried(name, lambda: self._read_object(uri))
-
     def _read_object(self, uri: str) -> SourceText:
-        place = s3_place(uri, self._account_id() if CUSTOMER_ID in uri else None)
+        place = s3_place(own_place(uri, self.reader))
         return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
 
     def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubContent, HubModel, CollectedRecipe]:
@@ -144,16 +140,11 @@ class _Gathering:
         uri = model.weights
         return None if uri is None else self._tried("hub", lambda: own_place(uri, self.reader))
 
-    def _account_id(self) -> str:
-        if self._account is None:
-            self._account = self.reader.account_id()
-        return self._account
-
     def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
         """The hub's override specification, with the placeholders that it leaves out."""
         found = SourceText(place="{}", text="{}")
         if chosen.override_params:
-            read = self._object("hub", chosen.override_params)
+            read = self._tried("hub", lambda: self._read_object(chosen.override_params))
             if read is None:
                 return None
             found = read

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from muster.contract.errors import SpecError
 from muster.contract.training.model_source import PUBLIC_HUB, ModelSource
-from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError
-from muster.options.recipes.contract.recipe_catalog import CatalogEntry
+from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, refuse
 from muster.options.recipes.contract.recipe_reader import HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe
 
@@ -150,23 +149,20 @@ def hub_model(source: ModelSource, reader: RecipeReader, default_hub: str | None
     Raises:
         SpecError: there is no such model, or it cannot be used.
     """
+    name = source.hub or ""
     try:
-        return _hub_model(source, source.hub or "", reader, default_hub)
+        content = find_content(reader, name, source.private_hub or default_hub)
+        model = read_document(content)
+        if model.weights is None:
+            statement = f"{name} in {content.hub} has no weights for training (TrainingArtifactUri)"
+            refuse(statement, "choose another model, or name its weights: {s3: URI}")
+        if model.gated and source.accept_eula is not True:
+            refuse(f"{name} is a gated model", "read its licence; then set accept_eula: true in model")
+        place = own_place(model.weights, reader)
     except PlaceError as error:
         raise SpecError([error.problem("model.hub")]) from None
-
-
-def _hub_model(source: ModelSource, name: str, reader: RecipeReader, default_hub: str | None) -> ModelSource:
-    content = find_content(reader, name, source.private_hub or default_hub)
-    model = read_document(content)
-    if model.weights is None:
-        statement = f"{name} in {content.hub} has no weights for training (TrainingArtifactUri)"
-        raise PlaceError(statement, "choose another model, or name its weights: {s3: URI}")
-    if model.gated and source.accept_eula is not True:
-        statement, remedy = f"{name} is a gated model", "read its licence; then set accept_eula: true in model"
-        raise PlaceError(statement, remedy)
     arn = None if content.hub == PUBLIC_HUB else content.arn
-    return source.model_copy(update={"s3": own_place(model.weights, reader), "hub_content_arn": arn})
+    return source.model_copy(update={"s3": place, "hub_content_arn": arn})
 
 
 class UnfitError(PlaceError):
@@ -247,20 +243,3 @@ def _some(texts: Sequence[str]) -> str:
     different = list(dict.fromkeys(texts))
     more = len(different) - _LISTED_MAX
     return ", ".join(different[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def entries(content: HubContent, model: HubModel) -> list[CatalogEntry]:
-    """The recipes of a model as a list shows them."""
-    return [
-        CatalogEntry(
-            name=recipe.name or recipe.title,
-            title=recipe.title or None,
-            model=content.model,
-            technique=recipe.shown_technique or None,
-            training_type=recipe.training_type,
-            sequence_length=recipe.sequence_length or None,
-            instance_types=recipe.instance_types,
-            usable=bool(recipe.template),
-        )
-        for recipe in model.recipes
-    ]

@@ -83,14 +83,12 @@ def in_s3(place: str) -> bool:
     return name == "s3"
 
 
-def s3_place(uri: str, account: str | None = None) -> S3Place:
-    """The object that a URI or the ARN of an access point with a key names; `account` replaces `{customer_id}`.
+def s3_place(uri: str) -> S3Place:
+    """The object that a URI or the ARN of an access point with a key names.
 
     Raises:
         PlaceError: it names none.
     """
-    if account is not None:
-        uri = uri.replace(CUSTOMER_ID, account)
     name = uri[len("s3://") :] if uri.lower().startswith("s3://") else uri
     if len(uri) > S3_URI_MAX:
         refuse(f"a URI of {len(uri):,} characters", f"use one of at most {S3_URI_MAX:,}")
