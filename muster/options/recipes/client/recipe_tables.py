@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         RecipeDifference,
         RecipeTemplate,
         RecipeValue,
-        SpecifiedValue,
     )
+    from muster.options.recipes.contract.override_spec import SpecifiedValue
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal
 _VALUE_MAX = 64  # of the column where lines may have any length

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -13,24 +12,11 @@ from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.document import Document
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import leaves
-from muster.options.recipes.contract.override_spec import Parameter
+from muster.options.recipes.contract.override_spec import SpecifiedValue
 from muster.options.recipes.contract.resolution import read_recipe
 from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe
 
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
-class SpecifiedValue(Document):
-    """What an override specification says about a value."""
-
-    name: str
-    type: str | None = Field(description="such as `float`, `integer`, `string`; null: any")
-    required: bool = Field(description="whether it must have a value")
-    default: JsonValue = Field(description="null: none")
-    min: JsonValue = Field(description="null: any")
-    max: JsonValue = Field(description="null: any")
-    enum: tuple[JsonValue, ...] = Field(description="the only values that it may have; empty: any")
-    description: str
 
 
 class RecipeTemplate(Document):
@@ -51,29 +37,13 @@ def template_of(sources: RecipeSources) -> RecipeTemplate:
         RecipeError: a text or the override specification cannot be read.
     """
     read = read_recipe(sources)
-    entries = json.loads(sources.override_spec.text) if sources.override_spec is not None else {}
     return RecipeTemplate(
         name=sources.name,
         place=read.base.source.place,
         text=read.base.source.text,
         paths=tuple(path_text(path) for path, _ in leaves(read.base.values)),
         placeholders=read.placeholders,
-        specification=tuple(_specified(one, entries) for one in read.parameters.values()),
-    )
-
-
-def _specified(parameter: Parameter, entries: Mapping[str, JsonValue]) -> SpecifiedValue:
-    entry = entries.get(parameter.name)
-    words = entry.get("description") if isinstance(entry, dict) else None
-    return SpecifiedValue(
-        name=parameter.name,
-        type=parameter.type or None,
-        required=parameter.required,
-        default=parameter.default,
-        min=parameter.least,
-        max=parameter.most,
-        enum=parameter.choices or (),
-        description=words if isinstance(words, str) else "",
+        specification=tuple(read.parameters.values()),
     )
 
 

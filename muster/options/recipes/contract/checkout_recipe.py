@@ -1,4 +1,4 @@
-"""A recipe in a checkout of the public recipes: where its path begins, and what is in there. Pure."""
+"""A recipe in a checkout of the public recipes: where its path begins, and of which files it is composed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import difflib
 import posixpath
 from collections.abc import Iterable, Sequence
 
-from muster.options.recipes.contract.hydra_defaults import ConfigFolders, composed
+from muster.options.recipes.contract.hydra_defaults import composed
 from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
-from muster.options.recipes.contract.recipe_text import load_recipe_text, recipe_yaml
+from muster.options.recipes.contract.recipe_text import recipe_yaml
 from muster.options.recipes.contract.resolved_recipe import SourceText
 
 ROOTS = ("recipes_collection/recipes/", "hyperpod_recipes/recipes_src/", "recipes/")
@@ -25,17 +25,20 @@ def checkout_recipe(reader: RecipeReader, folder: str, files: Sequence[str], bas
     Raises:
         PlaceError: there is no such recipe, or it cannot be composed.
     """
-    path = _found(files, folder, base)
-    known = frozenset(files)
+    path, known = _found(files, folder, base), frozenset(files)
+    root = next((root for root in ROOTS if path.startswith(root)), "")
+    folders = posixpath.dirname(path), root + path[len(root) :].partition("/")[0]
 
-    def read(wanted: str) -> str | None:
-        return reader.read_text(posixpath.join(folder, wanted), TEXT_BYTES_MAX) if wanted in known else None
+    def read(path: str) -> str:
+        return reader.read_text(posixpath.join(folder, path), TEXT_BYTES_MAX)
 
-    text = read(path) or ""
-    root = _root_of(path)
-    category = path[len(root) :].partition("/")[0]
-    folders = ConfigFolders((posixpath.dirname(path), root + category), read)
-    values = composed(path, text, folders, load_recipe_text)
+    def find(config: str) -> tuple[str, str] | None:
+        name = config if config.endswith(_SUFFIXES) else f"{config}.yaml"
+        paths = [posixpath.normpath(posixpath.join(above, name)) for above in folders]
+        return next(((path, read(path)) for path in paths if path in known), None)
+
+    text = read(path)
+    values = composed(path, text, find)
     place = posixpath.join(folder, path)
     return SourceText(place=place, text=text if values is None else recipe_yaml(values))
 
@@ -56,10 +59,6 @@ def _found(files: Sequence[str], folder: str, base: str) -> str:
     remedy = f"did you mean {near}?" if near else "`muster recipe list` shows the recipes of a checkout"
     statement = f"there is no recipe {base!r} in {folder}"
     raise PlaceError(statement, remedy)
-
-
-def _root_of(path: str) -> str:
-    return next((root for root in ROOTS if path.startswith(root)), "")
 
 
 def recipe_names(files: Sequence[str], folder: str) -> dict[str, str]:

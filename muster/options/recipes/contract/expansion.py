@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from muster.contract.spec.recipe_reference import Family, Origin, RecipeReferenc
 from muster.contract.spec.spec_reader import spec_problems
 from muster.options.recipes.contract.completion.family import FAMILIES, Draft, family_of, fill_family
 from muster.options.recipes.contract.completion.placeholder_values import model_place, placeholder_values
-from muster.options.recipes.contract.document_values import mapping_at, value_at
+from muster.options.recipes.contract.document_values import value_at
 from muster.options.recipes.contract.rank_recipes import (
     hidden_problems,
     named_by_sweep,
@@ -146,27 +147,15 @@ def _with_model(document: Mapping[Any, Any], family: Family, resolved: ResolvedR
     place = model_place(document, nova=family == "nova")
     if place is None or not paths:
         return resolved
-    path = next((one for one in paths if _names_model(resolved.document, one)), None)
-    if path is None:
-        allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
-        statement = "the recipe has no place for a model"
-        raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
-    return replace(
-        resolved,
-        document=_with_value(resolved.document, path, place),
-        origins={**resolved.origins, path: Origin.SPEC},
-    )
-
-
-def _names_model(recipe: Mapping[str, JsonValue], path: tuple[str, ...]) -> bool:
-    return path[-1] in mapping_at(recipe, *path[:-1])
-
-
-def _with_value(recipe: dict[str, JsonValue], path: tuple[str, ...], value: JsonValue) -> dict[str, JsonValue]:
-    """A copy of the mapping, with another value at a path that it has."""
-    name, *rest = path
-    below = recipe[name]
-    return {**recipe, name: _with_value(below, tuple(rest), value) if rest and isinstance(below, dict) else value}
+    recipe = copy.deepcopy(resolved.document)
+    for path in paths:
+        holder = value_at(recipe, *path[:-1])
+        if isinstance(holder, dict) and path[-1] in holder:
+            holder[path[-1]] = place
+            return replace(resolved, document=recipe, origins={**resolved.origins, path: Origin.SPEC})
+    allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
+    statement = "the recipe has no place for a model"
+    raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
 
 
 def _unknown_family(resolved: ResolvedRecipe) -> Problem:

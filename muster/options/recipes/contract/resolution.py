@@ -17,7 +17,7 @@ from muster.options.recipes.contract.document_values import everything_in, leave
 from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
 from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, fill, placeholder_names
 from muster.options.recipes.contract.merging import Merged, merge_recipe, merge_values
-from muster.options.recipes.contract.override_spec import MACHINES, Parameter, parse_override_spec
+from muster.options.recipes.contract.override_spec import MACHINES, SpecifiedValue, parse_override_spec
 from muster.options.recipes.contract.recipe_problems import Problems, field, path_name
 from muster.options.recipes.contract.recipe_text import (
     DEPTH_MAX,
@@ -75,7 +75,7 @@ class ReadRecipe:
     sources: RecipeSources
     base: ReadDocument
     recipe: ReadDocument | None
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, SpecifiedValue]
     placeholders: tuple[str, ...]
 
     def with_values(self, **values: dict[str, JsonValue]) -> ReadRecipe:
@@ -262,7 +262,7 @@ class _ResolvingRecipe:
                     self._validate_value(parameter, path, value_at(document, *path), merged)
         self._relate(document, merged)
 
-    def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
+    def _validate_value(self, parameter: SpecifiedValue, path: Path, value: JsonValue, merged: Merged) -> None:
         if value is None or value == MISSING:
             if parameter.required:
                 remedy = f"it is required: set {parameter.name} under `values`, or under `inputs`"

@@ -13,7 +13,8 @@ from muster.options.recipes.client.recipe_tables import (
     template_lines,
     yaml_scalar,
 )
-from muster.options.recipes.client.recipe_values import RecipeTemplate, SpecifiedValue, recipe_differences
+from muster.options.recipes.client.recipe_values import RecipeTemplate, recipe_differences
+from muster.options.recipes.contract.override_spec import SpecifiedValue
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
@@ -45,17 +46,12 @@ def test_a_value_reads_back_as_itself() -> None:
         assert (read, type(read)) == (value, type(value)) or isinstance(value, float), value
 
 
-def specified(name: str, **fields: Any) -> SpecifiedValue:
-    nothing = dict.fromkeys(("type", "default", "min", "max"))
-    return SpecifiedValue(name=name, **{**nothing, "required": False, "enum": (), "description": "", **fields})
-
-
 def test_a_template_shows_its_text_and_what_each_value_may_be() -> None:
     """docs/recipes.md shows numbers and their defaults."""
     specification = (
-        specified("name", type="string", required=True, description="What the run is called. " * 4),
-        specified("mode", enum=("a", 1)),
-        specified("gain", max=2),
+        SpecifiedValue(name="name", type="string", required=True, description="What the run is called. " * 4),
+        SpecifiedValue(name="mode", enum=("a", 1)),
+        SpecifiedValue(name="gain", max=2),
     )
     about = {"name": "llama", "place": "llama.yaml", "paths": ("run.name",), "placeholders": ("name",)}
     template = RecipeTemplate(text="run:\n  name: '{{name}}'\n", specification=specification, **about)

@@ -347,7 +347,7 @@ def _check_types(draft: Draft, *, accelerated: bool) -> None:
 def _allowed_types(draft: Draft) -> list[str]:
     """The types in the recipe itself, or else in its override specification."""
     parameters = draft.read.parameters
-    chosen = [parameters[name].choices or () for name in _TYPE_NAMES if name in parameters]
+    chosen = [parameters[name].enum for name in _TYPE_NAMES if name in parameters]
     named = (draft.recipe.get("instance_types"), *chosen)
     found = next((one for one in named if isinstance(one, list | tuple) and one), ())
     # The hub's documents leave the prefix out here and there.
