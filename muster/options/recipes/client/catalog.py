@@ -13,7 +13,7 @@ from muster.client.client_errors import RecipePlaceError
 from muster.contract.document import Document
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.contract.checkout_recipe import recipe_names
-from muster.options.recipes.contract.hub_collection import find_content, read_document, tokens_of
+from muster.options.recipes.contract.hub_collection import find_model, tokens_of
 from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_text import load_recipe_text
@@ -106,15 +106,14 @@ def hub_recipes(session: Callable[[], AnySession], model: str, hub: str | None) 
         ClientError: AWS cannot be reached or refuses.
     """
     try:
-        content = find_content(ClientReader(session), model, hub)
-        found = read_document(content)
+        found = find_model(ClientReader(session), model, hub)
     except PlaceError as error:
         raise RecipePlaceError(error.statement, error.remedy) from None
     entries = [
         CatalogEntry(
             name=recipe.name or recipe.title,
             title=recipe.title or None,
-            model=content.model,
+            model=found.name,
             technique=recipe.shown_technique or None,
             training_type=recipe.training_type,
             sequence_length=recipe.sequence_length or None,
@@ -123,7 +122,7 @@ def hub_recipes(session: Callable[[], AnySession], model: str, hub: str | None) 
         )
         for recipe in found.recipes
     ]
-    return RecipeCatalog(place=f"{model} in {content.hub}", recipes=tuple(entries))
+    return RecipeCatalog(place=f"{model} in {found.hub}", recipes=tuple(entries))
 
 
 def admits(

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 
 from muster.options.recipes.contract.hydra_defaults import composed
-from muster.options.recipes.contract.places import PlaceError
+from muster.options.recipes.contract.places import PlaceError, refuse
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
 from muster.options.recipes.contract.recipe_text import recipe_yaml
 from muster.options.recipes.contract.resolved_recipe import SourceText
@@ -47,7 +47,7 @@ def _found(files: Sequence[str], folder: str, base: str) -> str:
     parts = base.split("/")
     if base.startswith("/") or ".." in parts or "\\" in base:
         statement = f"{base!r} is not a path below the checkout"
-        raise PlaceError(statement, f"write it as it is below {ROOTS[0]}, such as fine-tuning/llama/…")
+        refuse(statement, f"write it as it is below {ROOTS[0]}, such as fine-tuning/llama/…")
     name = posixpath.normpath(base)
     known = frozenset(files)
     for root in (*ROOTS, ""):
@@ -74,7 +74,7 @@ def recipe_names(files: Sequence[str], folder: str) -> dict[str, str]:
                 found.setdefault(path[len(root) :].removesuffix(".yaml").removesuffix(".yml"), path)
     if not found:
         statement = f"{folder} has no recipes: there is none of {', '.join(ROOTS)}"
-        raise PlaceError(statement, "name the folder of a clone of the public recipes")
+        refuse(statement, "name the folder of a clone of the public recipes")
     return found
 
 

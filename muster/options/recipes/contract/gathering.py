@@ -16,15 +16,13 @@ from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.hub_collection import (
     CollectedRecipe,
     HubModel,
-    UnfitError,
-    find_content,
+    find_model,
     own_place,
-    read_document,
     select,
     tokens_of,
 )
-from muster.options.recipes.contract.places import PlaceError, in_s3, s3_place
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, RecipeReader
+from muster.options.recipes.contract.places import PlaceError, in_s3, refuse, s3_place
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 
@@ -93,17 +91,18 @@ class _Gathering:
         found = None if hub is None else self._tried("hub", lambda: self._selected(hub, default_hub))
         if found is None:
             return sources
-        content, model, chosen = found
+        model, chosen = found
+        weights = model.weights
         of_hub = {
             "base": self._tried("hub", lambda: self._read_object(chosen.template)),
             "override_spec": self._override_spec(chosen),
-            "hub_model": content.model,
+            "hub_model": model.name,
             "sequence_length": tokens_of(chosen.sequence_length),
             "image": chosen.image or None,
-            "weights": self._weights(model),
+            "weights": None if weights is None else self._tried("hub", lambda: own_place(weights, self.reader)),
         }
         if request.file is None:
-            of_hub["name"] = chosen.name[:256] or content.model
+            of_hub["name"] = chosen.name[:256] or model.name
         return sources.model_copy(update=of_hub)
 
     def _base(self, request: RecipeRequest) -> SourceText | None:
@@ -131,14 +130,9 @@ class _Gathering:
         place = s3_place(own_place(uri, self.reader))
         return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
 
-    def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubContent, HubModel, CollectedRecipe]:
-        content = find_content(self.reader, request.model, request.hub or default_hub)
-        model = read_document(content)
-        return content, model, select(request, content, model)
-
-    def _weights(self, model: HubModel) -> str | None:
-        uri = model.weights
-        return None if uri is None else self._tried("hub", lambda: own_place(uri, self.reader))
+    def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubModel, CollectedRecipe]:
+        model = find_model(self.reader, request.model, request.hub or default_hub)
+        return model, select(request, model)
 
     def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
         """The hub's override specification, with the placeholders that it leaves out."""
@@ -164,15 +158,13 @@ class _Gathering:
         try:
             return read()
         except PlaceError as error:
-            part = f".{error.field}" if isinstance(error, UnfitError) else ""
-            self.problems.append(error.problem(f"recipe.{name}{part}"))
+            self.problems.append(error.problem(f"recipe.{name}"))
             return None
 
 
 def _local(place: str) -> str:
     if in_s3(place):
-        statement = f"{place!r} is not a local folder"
-        raise PlaceError(statement, "clone the public recipes, and name the folder")
+        refuse(f"{place!r} is not a local folder", "clone the public recipes, and name the folder")
     return place
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 from pydantic import JsonValue
 
 from muster.options.recipes.contract.expressions.interpolation import referred_part
-from muster.options.recipes.contract.places import PlaceError
+from muster.options.recipes.contract.places import refuse
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolved_recipe import Path
 
@@ -256,4 +256,4 @@ def merge(target: Values, over: Mapping[str, JsonValue], document: Values, above
 
 
 def _refuse(path: str, statement: str) -> NoReturn:
-    raise PlaceError(f"{path}: {statement}", "correct the file, or write the recipe without defaults")  # noqa: EM102
+    refuse(f"{path}: {statement}", "correct the file, or write the recipe without defaults")

@@ -22,24 +22,27 @@ _FORMS = "s3://bucket/key, or s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/ke
 
 
 class PlaceError(Exception):
-    """A place that cannot be read. `statement` says why, `remedy` what to do; who reads it knows the field."""
+    """A place that cannot be read. `statement` says why, `remedy` what to do; who reads it knows the field.
 
-    def __init__(self, statement: str, remedy: str) -> None:
-        self.statement, self.remedy = statement, remedy
+    `part` is the part of that field that is wrong, if one is.
+    """
+
+    def __init__(self, statement: str, remedy: str, part: str = "") -> None:
+        self.statement, self.remedy, self._part = statement, remedy, part
         super().__init__(f"{statement}; {remedy}")
 
     def problem(self, field: str) -> Problem:
         """The same as a problem of a spec."""
-        return StatedProblem(field, self.statement, self.remedy)
+        return StatedProblem(f"{field}.{self._part}" if self._part else field, self.statement, self.remedy)
 
 
-def refuse(statement: str, remedy: str) -> NoReturn:
+def refuse(statement: str, remedy: str, part: str = "") -> NoReturn:
     """Refuse a place.
 
     Raises:
         PlaceError: always.
     """
-    raise PlaceError(statement, remedy)
+    raise PlaceError(statement, remedy, part)
 
 
 class S3Place(NamedTuple):
