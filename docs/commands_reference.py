@@ -37,7 +37,7 @@ from muster.infra.deploy import deploy_answers
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
 from muster.options.recipes.client import recipe_answers
-from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
+from muster.options.recipes.client.catalog import RecipeCatalog
 from muster.options.verify.client.check_outcomes import Verification
 from muster.recipes import RecipeTemplate
 

@@ -4,23 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.places import PlaceError, S3Place
-from muster.options.recipes.contract.recipe_reader import Checkout, HubContent
+from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.resolved_recipe import SourceText
 
 ACCOUNT = "123456789012"
-
-
-@dataclass
-class MemoryCheckout:
-    """A checkout with these files."""
-
-    texts: Mapping[str, str]
-
-    def files(self) -> Sequence[str]:
-        return sorted(self.texts)
-
-    def read(self, path: str, limit: int) -> str:
-        return _bounded(path, self.texts[path], limit)
 
 
 @dataclass
@@ -56,9 +45,15 @@ class MemoryReader:
         self.asked.append("account")
         return ACCOUNT
 
-    def checkout(self, folder: str) -> Checkout:
+    def files(self, folder: str) -> Sequence[str]:
         statement = f"{folder} is not a folder"
         raise PlaceError(statement, "correct the path")
+
+
+def recipe_of_checkout(files: Mapping[str, str], base: str) -> SourceText:
+    """The recipe `base` in a checkout of these files, which lies in the folder `there`."""
+    reader = MemoryReader(texts={f"there/{path}": text for path, text in files.items()})
+    return checkout_recipe(reader, "there", sorted(files), base)
 
 
 def _bounded(place: str, text: str, limit: int) -> str:

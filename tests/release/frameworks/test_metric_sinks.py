@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from muster.contract.spec.metric_sinks import MlflowSink, WandbSink
-from muster.options.sinks.replica.identity import Identity
 from muster.options.sinks.replica.mlflow_run import TAG_RANK, TAG_RUN, MlflowRun
 from muster.options.sinks.replica.tensorboard import TensorBoard
 from muster.options.sinks.replica.wandb_run import WandbRun
-from muster.options.sinks.replica.writer import Record, Sink
+from muster.options.sinks.replica.writer import Identity, Record, Sink
 from muster.replica.statistics.metrics import Ending
 from tests.support.waiting import wait_until
 

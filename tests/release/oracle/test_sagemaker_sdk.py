@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from muster.contract.errors import RecipeError, SpecError
-from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolution import resolve
@@ -23,7 +22,7 @@ from tests.release.oracle.cases import EXAMPLES, Case, Example, Refused, at, cas
 from tests.release.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences
 from tests.release.oracle.exact import decoded, encoded, same
 from tests.support.composed_recipes import RECIPE, checkout
-from tests.support.recipe_readers import MemoryCheckout
+from tests.support.recipe_readers import recipe_of_checkout
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / "build" / "sagemaker" / "bin" / "python"
@@ -222,7 +221,7 @@ def test_a_recipe_is_composed_as_hydra_composes_it() -> None:
     for seed, (files, theirs) in enumerate(zip(CHECKOUTS, asked()["composed"], strict=True)):
         ours = None
         with suppress(PlaceError, RecipeError):
-            base = checkout_recipe(MemoryCheckout(files), "there", RECIPE)
+            base = recipe_of_checkout(files, RECIPE)
             ours = resolve(RecipeSources(name="composed", base=base)).document
         assert ("error" in theirs) == (ours is None), (seed, theirs)
         assert ours is None or found_differences(decoded(theirs["value"]), ours) == {}, seed

@@ -7,7 +7,6 @@ from contextlib import suppress
 import pytest
 
 from muster.contract.errors import RecipeError
-from muster.options.recipes.contract.checkout_recipe import checkout_catalog, checkout_recipe
 from muster.options.recipes.contract.hydra_defaults import DEPTH_MAX, FILES_MAX
 from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_text import load_recipe_text
@@ -15,7 +14,7 @@ from muster.options.recipes.contract.resolution import resolve
 from muster.options.recipes.contract.resolved_recipe import RecipeSources
 from tests.support import composed_recipes
 from tests.support.composed_recipes import checkout
-from tests.support.recipe_readers import MemoryCheckout
+from tests.support.recipe_readers import recipe_of_checkout
 
 ROOT = "hyperpod_recipes/recipes_src/"
 PARTS = f"{ROOT}fine-tuning/hydra_config/verl/"
@@ -27,7 +26,7 @@ def _composed(recipe: str, **parts: str) -> dict[str, object]:
         f"{ROOT}{RECIPE}.yaml": recipe,
         **{posixpath.normpath(f"{PARTS}{name}.yaml"): text for name, text in parts.items()},
     }
-    return dict(load_recipe_text(checkout_recipe(MemoryCheckout(files), "there", RECIPE).text))
+    return dict(load_recipe_text(recipe_of_checkout(files, RECIPE).text))
 
 
 def _refusal(recipe: str, **parts: str) -> str:
@@ -140,7 +139,7 @@ def test_a_mapping_over_an_interpolation_is_laid_over_a_copy_of_what_it_stands_f
 def test_what_a_composition_gives_is_resolved_like_every_recipe() -> None:
     resolved = 0
     for seed in range(40):
-        base = checkout_recipe(MemoryCheckout(checkout(seed)), "there", composed_recipes.RECIPE)
+        base = recipe_of_checkout(checkout(seed), composed_recipes.RECIPE)
         with suppress(RecipeError):
             document = resolve(RecipeSources(name="composed", base=base)).document
             assert "${" not in json.dumps(document), seed
@@ -154,14 +153,14 @@ def test_a_recipe_is_found_below_each_of_the_roots() -> None:
         ("hyperpod_recipes/recipes_src/", "fine-tuning/a.yaml"),
         ("recipes/", "recipes/fine-tuning/a"),
     ):
-        checkout = MemoryCheckout({f"{root}fine-tuning/a.yaml": "# kept\nx: 1 # as it is\n"})
-        assert checkout_recipe(checkout, "there", base).text == "# kept\nx: 1 # as it is\n", (root, base)
+        files = {f"{root}fine-tuning/a.yaml": "# kept\nx: 1 # as it is\n"}
+        assert recipe_of_checkout(files, base).text == "# kept\nx: 1 # as it is\n", (root, base)
     with pytest.raises(PlaceError, match="there is none of recipes_collection/recipes/"):
-        checkout_recipe(MemoryCheckout({"x.yaml": ""}), "there", "a")
+        recipe_of_checkout({"x.yaml": ""}, "a")
 
 
 def test_a_near_miss_names_the_nearest_recipe() -> None:
-    checkout = MemoryCheckout({f"{ROOT}{RECIPE}.yaml": "x: 1\n", f"{PARTS}p.yaml": ""})
+    files = {f"{ROOT}{RECIPE}.yaml": "x: 1\n", f"{PARTS}p.yaml": ""}
     for base, words in (
         ("../outside", "not a path below the checkout"),
         ("fine-tuning/../../x", "not a path below the checkout"),
@@ -169,24 +168,5 @@ def test_a_near_miss_names_the_nearest_recipe() -> None:
         ("zzz", "`muster recipe list` shows"),
     ):
         with pytest.raises(PlaceError) as caught:
-            checkout_recipe(checkout, "there", base)
+            recipe_of_checkout(files, base)
         assert words in str(caught.value), base
-
-
-def test_the_catalog_says_what_paths_and_first_keys_say() -> None:
-    checkout = MemoryCheckout(
-        {
-            f"{ROOT}{RECIPE}.yaml": "display_name: \"Llama 8B DPO\"\ninstance_types: ['ml.g5.xlarge', ml.g6.xlarge]\n",
-            f"{ROOT}fine-tuning/qwen-0_7_0/llmft_seq8k_gpu_sft_fft.yaml": "instance_types:\n- ml.p5.48xlarge\nx: 1\n",
-            f"{ROOT}evaluation/open-source/judge.yaml": "run: {}\n",
-            f"{ROOT}training/llama/llama_70b_pretrain.yaml": "",
-            f"{PARTS}p.yaml": "",
-        }
-    )
-    evaluation, lora, full, training = checkout_catalog(checkout, "there").recipes
-    assert (evaluation.name, evaluation.technique) == ("evaluation/open-source/judge", "Evaluation")
-    assert (lora.title, lora.family, lora.technique, lora.training_type) == ("Llama 8B DPO", "llama", "DPO", "LORA")
-    assert (lora.sequence_length, lora.instance_types) == ("5K", ("ml.g5.xlarge", "ml.g6.xlarge"))
-    assert (full.family, full.technique, full.training_type) == ("qwen", "SFT", "FULL")
-    assert (full.sequence_length, full.instance_types) == ("8K", ("ml.p5.48xlarge",))
-    assert (training.technique, training.family) == ("CPT", "llama")

@@ -20,10 +20,9 @@ from muster.contract.exits import ReplicaExit
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.options.sinks.replica import listeners, writer
-from muster.options.sinks.replica.identity import Identity
 from muster.options.sinks.replica.listeners import open_sinks
 from muster.options.sinks.replica.tensorboard import TensorBoard, _masked_checksum, _varint
-from muster.options.sinks.replica.writer import MetricsWriter, Record
+from muster.options.sinks.replica.writer import Identity, MetricsWriter, Record
 from muster.options.watch.replica import watching
 from muster.replica.entry import main as entry
 from muster.replica.entry.container_tree import Tree

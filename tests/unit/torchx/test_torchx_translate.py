@@ -13,7 +13,6 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
-from muster.options.torchx.client.app_states import replica_state
 from muster.options.torchx.client.application_spec import (
     TAG_ROLE,
     Application,
@@ -301,8 +300,7 @@ def test_a_replicas_end_is_told_alike_by_both() -> None:
     for run, status, cause, told in STATES:
         ends = () if cause is None else (cause,)
         replica = ReplicaStatus(rank=0, attempt=1, status=status, secondary="Training", ends=ends)
-        found = replica.state_in(run), replica_state(replica, run).name.lower()
-        assert found == (told, told), (run, status, cause)
+        assert replica.state_in(run) == told, (run, status, cause)
     for secondary in ("Starting", "Pending", "PreparingTraining", "Downloading"):
         replica = ReplicaStatus(rank=0, attempt=1, status="InProgress", secondary=secondary)
-        assert replica_state(replica, RunState.RUNNING).name == "PENDING", secondary
+        assert replica.state_in(RunState.RUNNING) == "pending", secondary

@@ -21,57 +21,6 @@ _UNKNOWN = {"ResourceNotFound", "ResourceNotFoundException", "ValidationExceptio
 _NAMES_MAX = 1_000  # of a folder, when the nearest one is looked for
 
 
-class LocalFiles:
-    """The part of a `RecipeReader` that needs no AWS."""
-
-    def read_text(self, place: str, limit: int) -> str:
-        """The text of a file.
-
-        Raises:
-            PlaceError: it cannot be read, or has more than `limit` bytes.
-        """
-        return _text(Path(place), place, limit)
-
-    def checkout(self, folder: str) -> LocalCheckout:
-        """The checkout in a folder."""
-        return LocalCheckout(folder)
-
-
-class LocalCheckout:
-    """A `Checkout` in a folder of this machine."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def files(self) -> Sequence[str]:
-        """The paths of the folder's YAML files; hidden folders and links are left out.
-
-        Raises:
-            PlaceError: there is no such folder, or it has more than CHECKOUT_FILES_MAX files.
-        """
-        if not Path(self._folder).is_dir():
-            refuse(f"{self._folder} is not a folder", "clone the public recipes, and name the folder")
-        found: list[str] = []
-        for above, folders, names in os.walk(self._folder):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            paths = [Path(above, name) for name in names if name.endswith((".yaml", ".yml"))]
-            found += [path.relative_to(self._folder).as_posix() for path in paths if not path.is_symlink()]
-            if len(found) > CHECKOUT_FILES_MAX:
-                refuse(
-                    f"{self._folder} has more than {CHECKOUT_FILES_MAX:,} YAML files",
-                    "name the folder of the clone alone",
-                )
-        return found
-
-    def read(self, path: str, limit: int) -> str:
-        """The text of one of `files()`.
-
-        Raises:
-            PlaceError: it cannot be read, or has more than `limit` bytes.
-        """
-        return _text(Path(self._folder, path), path, limit)
-
-
 def _text(path: Path, place: str, limit: int) -> str:
     if "\0" in place:
         refuse(f"{place!r} is no path", "correct it")
@@ -111,7 +60,7 @@ def private_hub() -> str | None:
     return os.environ.get("SAGEMAKER_HUB_NAME") or None
 
 
-class ClientReader(LocalFiles):
+class ClientReader:
     """A `RecipeReader` with the rights of the user. The session is opened when AWS is asked for the first time.
 
     Where AWS cannot be reached, its methods raise a `muster.client.client_errors.ClientError`.
@@ -124,6 +73,25 @@ class ClientReader(LocalFiles):
     @cached_property
     def _session(self) -> AnySession:
         return self._open()
+
+    def read_text(self, place: str, limit: int) -> str:
+        """The text of a file."""
+        return _text(Path(place), place, limit)
+
+    def files(self, folder: str) -> Sequence[str]:
+        """The paths of a folder's YAML files; hidden folders and links are left out."""
+        if not Path(folder).is_dir():
+            refuse(f"{folder} is not a folder", "clone the public recipes, and name the folder")
+        found: list[str] = []
+        for above, folders, names in os.walk(folder):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            paths = [Path(above, name) for name in names if name.endswith((".yaml", ".yml"))]
+            found += [path.relative_to(folder).as_posix() for path in paths if not path.is_symlink()]
+            if len(found) > CHECKOUT_FILES_MAX:
+                refuse(
+                    f"{folder} has more than {CHECKOUT_FILES_MAX:,} YAML files", "name the folder of the clone alone"
+                )
+        return found
 
     def read_object(self, place: S3Place, limit: int) -> str:
         """The text of an object; S3 says where its bucket is, and an access point's ARN names its region."""

@@ -10,15 +10,13 @@ import typer
 from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.option_groups import AccountOptions, Json, grouped
 from muster.client.cli.output import busy, line_width, print_answer, print_styled, print_text, visible
-from muster.client.client_errors import RecipeWriteError, UsageError, os_reason
+from muster.client.client_errors import RecipeWriteError, os_reason
 from muster.client.whole_file import write_whole
 from muster.contract.errors import MusterError
 from muster.options.recipes.client.recipe_options import (
     BaseOptions,
-    Checkout,
+    CatalogOptions,
     FirstSource,
-    Hub,
-    HubModel,
     InputOptions,
     PlaceOptions,
     SecondSource,
@@ -50,40 +48,10 @@ def _load(named: NamedRecipe, account: AccountOptions) -> Recipe:
 
 @app.command(name="list")
 @grouped
-def list_(
-    account: AccountOptions,
-    *,
-    checkout: Checkout = None,
-    hub_model: HubModel = None,
-    hub: Hub = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="Only recipes with this in their name; only letters and digits count."),
-    ] = None,
-    technique: Annotated[
-        str | None, typer.Option("--technique", help="Only recipes of this technique: SFT, DPO, RLVR, Evaluation, ...")
-    ] = None,
-    training_type: Annotated[
-        str | None, typer.Option("--training-type", help="Only LORA, or only FULL recipes.")
-    ] = None,
-    sequence_length: Annotated[
-        str | None, typer.Option("--sequence-length", help="Only recipes for so many tokens, such as 8K.")
-    ] = None,
-    json: Json = False,
-) -> None:
+def list_(account: AccountOptions, wanted: CatalogOptions, *, json: Json = False) -> None:
     """List the recipes of a checkout, or of a model in SageMaker Hub."""
-    from muster.options.recipes.client.catalog import CatalogFilter, checkout_recipes, hub_recipes  # noqa: PLC0415
-
-    wanted = CatalogFilter(model, technique, training_type, sequence_length)
-    if checkout is not None and hub_model is None:
-        with busy("Reading the recipes"):
-            found = wanted.of(checkout_recipes(checkout))
-    elif hub_model is not None and checkout is None:
-        with busy("Asking SageMaker Hub"):
-            found = wanted.of(hub_recipes(account.session, hub_model, hub))
-    else:
-        message = "name a checkout of the public recipes with --checkout, or a model in SageMaker Hub with --hub-model"
-        raise UsageError(message)
+    with busy("Reading the recipes"):
+        found = wanted.listed(account.session)
     if json:
         print_answer(found)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -12,6 +12,8 @@ import typer
 from muster.client.client_errors import OptionError, UsageError
 
 if TYPE_CHECKING:
+    from muster.client.aws.light_session import AnySession
+    from muster.options.recipes.client.catalog import RecipeCatalog
     from muster.options.recipes.client.recipe_places import NamedRecipe
     from muster.options.recipes.client.recipe_values import RecipeTemplate
 
@@ -27,7 +29,7 @@ def _sources(context: typer.Context, incomplete: str) -> list[str]:
     from muster.options.recipes.client.catalog import checkout_recipes  # noqa: PLC0415
 
     try:
-        return [one.name for one in checkout_recipes(checkout).recipes if one.name.startswith(incomplete)]
+        return [one.name for one in checkout_recipes(_no_session, checkout).recipes if one.name.startswith(incomplete)]
     except MusterError:
         return []
 
@@ -86,6 +88,49 @@ HubModel = Annotated[
 Hub = Annotated[
     str | None, typer.Option("--hub", help="With --hub-model: a private hub, asked before SageMakerPublicHub.")
 ]
+
+
+@dataclass(frozen=True)
+class CatalogOptions:
+    """Where recipes are, and which of them are listed: those that meet every condition."""
+
+    checkout: Checkout = None
+    hub_model: HubModel = None
+    hub: Hub = None
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Only recipes with this in their name; only letters and digits count."),
+    ] = None
+    technique: Annotated[
+        str | None, typer.Option("--technique", help="Only recipes of this technique: SFT, DPO, RLVR, Evaluation, ...")
+    ] = None
+    training_type: Annotated[str | None, typer.Option("--training-type", help="Only LORA, or only FULL recipes.")] = (
+        None
+    )
+    sequence_length: Annotated[
+        str | None, typer.Option("--sequence-length", help="Only recipes for so many tokens, such as 8K.")
+    ] = None
+
+    def listed(self, session: Callable[[], AnySession]) -> RecipeCatalog:
+        """The recipes there that meet every condition.
+
+        Raises:
+            UsageError: no place is named, or two are.
+            RecipePlaceError, ClientError: as `checkout_recipes` and `hub_recipes`.
+        """
+        from muster.options.recipes.client.catalog import admits, checkout_recipes, hub_recipes  # noqa: PLC0415
+
+        if self.checkout is not None and self.hub_model is None:
+            found = checkout_recipes(session, self.checkout)
+        elif self.hub_model is not None and self.checkout is None:
+            found = hub_recipes(session, self.hub_model, self.hub)
+        else:
+            message = (
+                "name a checkout of the public recipes with --checkout, or a model in SageMaker Hub with --hub-model"
+            )
+            raise UsageError(message)
+        wanted = self.model, self.technique, self.training_type, self.sequence_length
+        return found.model_copy(update={"recipes": tuple(one for one in found.recipes if admits(one, *wanted))})
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from muster.client.launch.planned_recipe import RecipeSource
+    from muster.options.recipes.client.catalog import RecipeCatalog
     from muster.options.recipes.client.recipe_answers import RecipeChecked
     from muster.options.recipes.client.recipe_values import (
         RecipeDifference,
         RecipeTemplate,
         RecipeValue,
-        SpecifiedValue,
     )
-    from muster.options.recipes.contract.recipe_catalog import RecipeCatalog
+    from muster.options.recipes.contract.override_spec import SpecifiedValue
 
 _VALUE_MIN = 16  # characters: a narrower column says nothing, so the line becomes longer than the terminal
 _VALUE_MAX = 64  # of the column where lines may have any length

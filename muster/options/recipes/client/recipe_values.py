@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.document import Document
-from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import leaves
-from muster.options.recipes.contract.override_spec import Parameter
-from muster.options.recipes.contract.recipe_problems import Problems
-from muster.options.recipes.contract.resolution import load_source, parameters_of, placeholders_of
-from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe, SourceText
+from muster.options.recipes.contract.override_spec import SpecifiedValue
+from muster.options.recipes.contract.resolution import read_recipe
+from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe
 
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
-class SpecifiedValue(Document):
-    """What an override specification says about a value."""
-
-    name: str
-    type: str | None = Field(description="such as `float`, `integer`, `string`; null: any")
-    required: bool = Field(description="whether it must have a value")
-    default: JsonValue = Field(description="null: none")
-    min: JsonValue = Field(description="null: any")
-    max: JsonValue = Field(description="null: any")
-    enum: tuple[JsonValue, ...] = Field(description="the only values that it may have; empty: any")
-    description: str
 
 
 class RecipeTemplate(Document):
@@ -50,37 +34,16 @@ def template_of(sources: RecipeSources) -> RecipeTemplate:
     """The template that a recipe starts from.
 
     Raises:
-        RecipeError: the base or the override specification cannot be read.
+        RecipeError: a text or the override specification cannot be read.
     """
-    problems = Problems()
-    base = sources.base or sources.recipe or SourceText(place=sources.name, text="{}")
-    document = load_source(base, Origin.BASE, problems)
-    if problems.found:
-        raise RecipeError(problems.found)
-    parameters = parameters_of(sources).values()
-    entries = json.loads(sources.override_spec.text) if sources.override_spec is not None else {}
+    read = read_recipe(sources)
     return RecipeTemplate(
         name=sources.name,
-        place=base.place,
-        text=base.text,
-        paths=tuple(path_text(path) for path, _ in leaves(document)),
-        placeholders=tuple(placeholders_of(sources)),
-        specification=tuple(_specified(one, entries) for one in parameters),
-    )
-
-
-def _specified(parameter: Parameter, entries: Mapping[str, JsonValue]) -> SpecifiedValue:
-    entry = entries.get(parameter.name)
-    words = entry.get("description") if isinstance(entry, dict) else None
-    return SpecifiedValue(
-        name=parameter.name,
-        type=parameter.type or None,
-        required=parameter.required,
-        default=parameter.default,
-        min=parameter.least,
-        max=parameter.most,
-        enum=parameter.choices or (),
-        description=words if isinstance(words, str) else "",
+        place=read.base.source.place,
+        text=read.base.source.text,
+        paths=tuple(path_text(path) for path, _ in leaves(read.base.values)),
+        placeholders=read.placeholders,
+        specification=tuple(read.parameters.values()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +15,8 @@ from muster.contract.spec.open_spec import problems_beside
 from muster.contract.spec.recipe_reference import Family, Origin, RecipeReference
 from muster.contract.spec.spec_reader import spec_problems
 from muster.options.recipes.contract.completion.family import FAMILIES, Draft, family_of, fill_family
-from muster.options.recipes.contract.completion.placeholder_values import (
-    OpenPlaceholders,
-    model_place,
-    placeholder_values,
-)
-from muster.options.recipes.contract.document_values import mapping_at, value_at
+from muster.options.recipes.contract.completion.placeholder_values import model_place, placeholder_values
+from muster.options.recipes.contract.document_values import value_at
 from muster.options.recipes.contract.rank_recipes import (
     hidden_problems,
     named_by_sweep,
@@ -29,8 +26,8 @@ from muster.options.recipes.contract.rank_recipes import (
     together,
 )
 from muster.options.recipes.contract.recipe_request import RecipeRequest, read_request
-from muster.options.recipes.contract.resolution import resolve
-from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe
+from muster.options.recipes.contract.resolution import ReadRecipe, read_recipe
+from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe
 
 _OF_THE_USER = frozenset({Origin.INPUT, Origin.OVERRIDE, Origin.VALUE})
 
@@ -55,7 +52,7 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     faults: list[list[Problem]] = []
     for own in sources_of_ranks(document, sources):
         try:
-            drafts.append(_drafted(document, request, OpenPlaceholders.of(own)))
+            drafts.append(_drafted(document, request, read_recipe(own)))
             faults.append([])
         except SpecError as error:
             faults.append(list(named_by_sweep(document, all_problems(error))))
@@ -71,16 +68,14 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     return Expansion(spec, reference, tuple(one.resolved for one in drafts))
 
 
-def _drafted(document: Mapping[Any, Any], request: RecipeRequest, left_open: OpenPlaceholders) -> Draft:
+def _drafted(document: Mapping[Any, Any], request: RecipeRequest, read: ReadRecipe) -> Draft:
     """What the recipe of a rank makes of the spec; the same for all ranks where no value of the recipe is swept.
 
     Raises:
         SpecError: the recipe cannot be resolved, or nothing runs it.
     """
-    family, resolved = _resolved(document, left_open)
-    if family is None:
-        raise SpecError([_unknown_family(resolved)])
-    draft = Draft(family, dict(document), request, left_open, resolved)
+    family, resolved = _resolved(document, read)
+    draft = Draft(family, dict(document), request, read, resolved)
     if request.kwargs is not None and document.get("trainer") is None and document.get("hook") is None:
         draft.state("recipe.kwargs", "set without trainer", "leave it out: the program reads the recipe itself")
     fill_family(draft)
@@ -101,41 +96,34 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
     )
 
 
-def _resolved(document: Mapping[Any, Any], left_open: OpenPlaceholders) -> tuple[Family | None, ResolvedRecipe]:
+def _resolved(document: Mapping[Any, Any], read: ReadRecipe) -> tuple[Family, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    given = placeholder_values(document, left_open, None)
-    completed = _with_inputs(left_open.sources, given)
-    resolved = resolve(completed)
+    given, own = placeholder_values(document, read, None), read.sources.inputs
+    completed = read.with_values(inputs={**given, **own})
+    resolved = completed.resolve()
     family = family_of(resolved.document, document)
+    if family is None:
+        raise SpecError([_unknown_family(resolved)])
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
-    if (of_family := placeholder_values(document, left_open, family)) != given:
+    if (of_family := placeholder_values(document, read, family)) != given:
         given = of_family
-        completed = _with_inputs(left_open.sources, given)
-        resolved = resolve(completed)
-    own = given.keys() - left_open.sources.inputs
-    resolved = _from_spec(resolved, *(path for name, path in resolved.named.items() if name in own))
+        completed = read.with_values(inputs={**given, **own})
+        resolved = completed.resolve()
+    paths = {resolved.named[name] for name in given.keys() - own if name in resolved.named}
+    from_spec = {path: Origin.SPEC for path in paths if resolved.origins.get(path) is Origin.INPUT}
+    resolved = replace(resolved, origins={**resolved.origins, **from_spec})
     return family, _with_model(document, family, _with_count(document, family, completed, resolved))
 
 
-def _with_inputs(sources: RecipeSources, given: Mapping[str, JsonValue]) -> RecipeSources:
-    return sources.model_copy(update={"inputs": {**given, **sources.inputs}})
-
-
-def _from_spec(resolved: ResolvedRecipe, *paths: Path) -> ResolvedRecipe:
-    """The recipe, whose values at these paths are inputs that follow from the spec's other fields."""
-    inputs = {path for path in paths if resolved.origins.get(path) is Origin.INPUT}
-    return replace(resolved, origins={**resolved.origins, **dict.fromkeys(inputs, Origin.SPEC)})
-
-
 def _with_count(
-    document: Mapping[Any, Any], family: Family | None, sources: RecipeSources, resolved: ResolvedRecipe
+    document: Mapping[Any, Any], family: Family, read: ReadRecipe, resolved: ResolvedRecipe
 ) -> ResolvedRecipe:
     """The recipe with the number of instances of the spec, if both say one: the program must know how many there are.
 
     Raises:
         SpecError: the user has set another number in the recipe as well.
     """
-    count, path = document.get("instance_count"), () if family is None else FAMILIES[family].count
+    count, path = document.get("instance_count"), FAMILIES[family].count
     if not path or not isinstance(count, int) or isinstance(count, bool):
         return resolved
     found = value_at(resolved.document, *path)
@@ -145,41 +133,29 @@ def _with_count(
     if resolved.origins.get(path) in _OF_THE_USER:
         allowed = f"{name} of the recipe was set to {found}"
         raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
-    again = resolve(sources.model_copy(update={"overrides": {**sources.overrides, name: count}}))
+    again = read.with_values(overrides={**read.sources.overrides, name: count}).resolve()
     return replace(again, origins={**resolved.origins, path: Origin.SPEC})
 
 
-def _with_model(document: Mapping[Any, Any], family: Family | None, resolved: ResolvedRecipe) -> ResolvedRecipe:
+def _with_model(document: Mapping[Any, Any], family: Family, resolved: ResolvedRecipe) -> ResolvedRecipe:
     """The recipe with the model that the spec names under `model`, where the recipe names another.
 
     Raises:
         SpecError: the recipe has no place for a model.
     """
-    paths = () if family is None else FAMILIES[family].models
+    paths = FAMILIES[family].models
     place = model_place(document, nova=family == "nova")
     if place is None or not paths:
         return resolved
-    path = next((one for one in paths if _names_model(resolved.document, one)), None)
-    if path is None:
-        allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
-        statement = "the recipe has no place for a model"
-        raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
-    return replace(
-        resolved,
-        document=_with_value(resolved.document, path, place),
-        origins={**resolved.origins, path: Origin.SPEC},
-    )
-
-
-def _names_model(recipe: Mapping[str, JsonValue], path: tuple[str, ...]) -> bool:
-    return path[-1] in mapping_at(recipe, *path[:-1])
-
-
-def _with_value(recipe: dict[str, JsonValue], path: tuple[str, ...], value: JsonValue) -> dict[str, JsonValue]:
-    """A copy of the mapping, with another value at a path that it has."""
-    name, *rest = path
-    below = recipe[name]
-    return {**recipe, name: _with_value(below, tuple(rest), value) if rest and isinstance(below, dict) else value}
+    recipe = copy.deepcopy(resolved.document)
+    for path in paths:
+        holder = value_at(recipe, *path[:-1])
+        if isinstance(holder, dict) and path[-1] in holder:
+            holder[path[-1]] = place
+            return replace(resolved, document=recipe, origins={**resolved.origins, path: Origin.SPEC})
+    allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
+    statement = "the recipe has no place for a model"
+    raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])
 
 
 def _unknown_family(resolved: ResolvedRecipe) -> Problem:

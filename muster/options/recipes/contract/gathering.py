@@ -16,15 +16,13 @@ from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.hub_collection import (
     CollectedRecipe,
     HubModel,
-    UnfitError,
-    find_content,
+    find_model,
     own_place,
-    read_document,
     select,
     tokens_of,
 )
-from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, in_s3, s3_place
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, RecipeReader
+from muster.options.recipes.contract.places import PlaceError, in_s3, refuse, s3_place
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 
@@ -78,7 +76,6 @@ class _Gathering:
 
     reader: RecipeReader
     problems: list[Problem] = field(default_factory=list)
-    _account: str | None = None
 
     def sources(self, request: RecipeRequest, default_hub: str | None) -> RecipeSources:
         sources = RecipeSources(
@@ -94,27 +91,28 @@ class _Gathering:
         found = None if hub is None else self._tried("hub", lambda: self._selected(hub, default_hub))
         if found is None:
             return sources
-        content, model, chosen = found
+        model, chosen = found
+        weights = model.weights
         of_hub = {
-            "base": self._object("hub", chosen.template),
+            "base": self._tried("hub", lambda: self._read_object(chosen.template)),
             "override_spec": self._override_spec(chosen),
-            "hub_model": content.model,
+            "hub_model": model.name,
             "sequence_length": tokens_of(chosen.sequence_length),
             "image": chosen.image or None,
-            "weights": self._weights(model),
+            "weights": None if weights is None else self._tried("hub", lambda: own_place(weights, self.reader)),
         }
         if request.file is None:
-            of_hub["name"] = chosen.name[:256] or content.model
+            of_hub["name"] = chosen.name[:256] or model.name
         return sources.model_copy(update=of_hub)
 
     def _base(self, request: RecipeRequest) -> SourceText | None:
         if request.base is None or request.checkout is None:
             return self._text("base", request.base)
         base, folder = request.base, request.checkout
-        checkout = self._tried("checkout", lambda: self.reader.checkout(_local(folder)))
-        if checkout is None:
+        files = self._tried("checkout", lambda: self.reader.files(_local(folder)))
+        if files is None:
             return None
-        return self._tried("base", lambda: checkout_recipe(checkout, folder, base))
+        return self._tried("base", lambda: checkout_recipe(self.reader, folder, files, base))
 
     def _text(self, name: str, place: str | None) -> SourceText | None:
         """The text of a file or object."""
@@ -128,32 +126,19 @@ class _Gathering:
 
         return self._tried(name, read)
 
-    def _object(self, name: str, uri: str) -> SourceText | None:
-        return self._tried(name, lambda: self._read_object(uri))
-
     def _read_object(self, uri: str) -> SourceText:
-        place = s3_place(uri, self._account_id() if CUSTOMER_ID in uri else None)
+        place = s3_place(own_place(uri, self.reader))
         return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
 
-    def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubContent, HubModel, CollectedRecipe]:
-        content = find_content(self.reader, request.model, request.hub or default_hub)
-        model = read_document(content)
-        return content, model, select(request, content, model)
-
-    def _weights(self, model: HubModel) -> str | None:
-        uri = model.weights
-        return None if uri is None else self._tried("hub", lambda: own_place(uri, self.reader))
-
-    def _account_id(self) -> str:
-        if self._account is None:
-            self._account = self.reader.account_id()
-        return self._account
+    def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubModel, CollectedRecipe]:
+        model = find_model(self.reader, request.model, request.hub or default_hub)
+        return model, select(request, model)
 
     def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
         """The hub's override specification, with the placeholders that it leaves out."""
         found = SourceText(place="{}", text="{}")
         if chosen.override_params:
-            read = self._object("hub", chosen.override_params)
+            read = self._tried("hub", lambda: self._read_object(chosen.override_params))
             if read is None:
                 return None
             found = read
@@ -173,15 +158,13 @@ class _Gathering:
         try:
             return read()
         except PlaceError as error:
-            part = f".{error.field}" if isinstance(error, UnfitError) else ""
-            self.problems.append(error.problem(f"recipe.{name}{part}"))
+            self.problems.append(error.problem(f"recipe.{name}"))
             return None
 
 
 def _local(place: str) -> str:
     if in_s3(place):
-        statement = f"{place!r} is not a local folder"
-        raise PlaceError(statement, "clone the public recipes, and name the folder")
+        refuse(f"{place!r} is not a local folder", "clone the public recipes, and name the folder")
     return place
 
 

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from muster.contract.errors import SpecError
 from muster.contract.training.model_source import PUBLIC_HUB, ModelSource
-from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError
-from muster.options.recipes.contract.recipe_catalog import CatalogEntry
+from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, refuse
 from muster.options.recipes.contract.recipe_reader import HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe
 
@@ -63,8 +62,11 @@ class CollectedRecipe:
 
 @dataclass(frozen=True)
 class HubModel:
-    """What a hub's document says about a model."""
+    """A model in a hub, and what the hub's document says about it."""
 
+    hub: str
+    name: str
+    arn: str
     recipes: tuple[CollectedRecipe, ...]
     weights: str | None
     """TrainingArtifactUri: the prefix of weights that are ready for training."""
@@ -72,27 +74,24 @@ class HubModel:
     """Whether its licence must be accepted."""
 
 
-def read_document(content: HubContent) -> HubModel:
-    """The model in a hub's document.
-
-    Raises:
-        PlaceError: it is not a JSON object, or larger than the service allows.
-    """
+def _read(content: HubContent) -> HubModel:
     where = f"the document of {content.model} in {content.hub}"
     if len(content.document) > DOCUMENT_MAX:
         statement = f"{where} has {len(content.document):,} characters; a hub's has at most {DOCUMENT_MAX:,}"
-        raise PlaceError(statement, "import it again")
+        refuse(statement, "import it again")
     try:
         document = json.loads(content.document)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        statement = f"{where} is not a JSON object"
-        raise PlaceError(statement, "import it again")
+        refuse(f"{where} is not a JSON object", "import it again")
     found = document.get("RecipeCollection")
     items = found[:RECIPES_MAX] if isinstance(found, list) else []
     weights = _text(document, "TrainingArtifactUri")
     return HubModel(
+        content.hub,
+        content.model,
+        content.arn,
         tuple(_recipe(item) for item in items if isinstance(item, dict)),
         weights if weights.startswith("s3://") else None,
         document.get("GatedBucket") is True,
@@ -128,19 +127,19 @@ def own_place(uri: str, reader: RecipeReader) -> str:
     return uri.replace(CUSTOMER_ID, reader.account_id()) if CUSTOMER_ID in uri else uri
 
 
-def find_content(reader: RecipeReader, model: str, private_hub: str | None) -> HubContent:
+def find_model(reader: RecipeReader, name: str, private_hub: str | None) -> HubModel:
     """The model in the private hub, else in SageMakerPublicHub.
 
     Raises:
-        PlaceError: it is in neither, or a hub may not be read.
+        PlaceError: it is in neither, a hub may not be read, or its document is no JSON object of a hub's size.
     """
     hubs = list(dict.fromkeys(hub for hub in (private_hub, PUBLIC_HUB) if hub is not None))
     for hub in hubs:
-        if (content := reader.hub_content(hub, model)) is not None:
-            return content
-    near = difflib.get_close_matches(model, [name for hub in hubs for name in reader.hub_models(hub)], n=1, cutoff=0.6)
+        if (content := reader.hub_content(hub, name)) is not None:
+            return _read(content)
+    near = difflib.get_close_matches(name, [one for hub in hubs for one in reader.hub_models(hub)], n=1, cutoff=0.6)
     remedy = f"did you mean {near[0]}?" if near else "use its name in the hub (HubContentName)"
-    statement = f"there is no model named {model!r} in {' or '.join(hubs)}"
+    statement = f"there is no model named {name!r} in {' or '.join(hubs)}"
     raise PlaceError(statement, remedy)
 
 
@@ -151,51 +150,36 @@ def hub_model(source: ModelSource, reader: RecipeReader, default_hub: str | None
         SpecError: there is no such model, or it cannot be used.
     """
     try:
-        return _hub_model(source, source.hub or "", reader, default_hub)
+        model = find_model(reader, source.hub or "", source.private_hub or default_hub)
+        if model.weights is None:
+            statement = f"{model.name} in {model.hub} has no weights for training (TrainingArtifactUri)"
+            refuse(statement, "choose another model, or name its weights: {s3: URI}")
+        if model.gated and source.accept_eula is not True:
+            refuse(f"{model.name} is a gated model", "read its licence; then set accept_eula: true in model")
+        place = own_place(model.weights, reader)
     except PlaceError as error:
         raise SpecError([error.problem("model.hub")]) from None
+    arn = None if model.hub == PUBLIC_HUB else model.arn
+    return source.model_copy(update={"s3": place, "hub_content_arn": arn})
 
 
-def _hub_model(source: ModelSource, name: str, reader: RecipeReader, default_hub: str | None) -> ModelSource:
-    content = find_content(reader, name, source.private_hub or default_hub)
-    model = read_document(content)
-    if model.weights is None:
-        statement = f"{name} in {content.hub} has no weights for training (TrainingArtifactUri)"
-        raise PlaceError(statement, "choose another model, or name its weights: {s3: URI}")
-    if model.gated and source.accept_eula is not True:
-        statement, remedy = f"{name} is a gated model", "read its licence; then set accept_eula: true in model"
-        raise PlaceError(statement, remedy)
-    arn = None if content.hub == PUBLIC_HUB else content.arn
-    return source.model_copy(update={"s3": own_place(model.weights, reader), "hub_content_arn": arn})
-
-
-class UnfitError(PlaceError):
-    """No recipe of a model fits; `field` is the part of the request that excluded the last ones."""
-
-    def __init__(self, statement: str, remedy: str, field: str) -> None:
-        self.field = field
-        super().__init__(statement, remedy)
-
-
-def select(request: HubRecipe, content: HubContent, model: HubModel) -> CollectedRecipe:
+def select(request: HubRecipe, model: HubModel) -> CollectedRecipe:
     """The first recipe that fits; of several one without a subscription.
 
     Raises:
-        UnfitError: none fits; it says what there is, and which condition left nothing.
+        PlaceError: none fits; it says what there is, and which condition left nothing.
     """
     left: Sequence[CollectedRecipe] = model.recipes
-    where = f"{content.model} in {content.hub}"
+    where = f"{model.name} in {model.hub}"
     if not left:
-        statement = f"{where} has no recipes"
-        raise UnfitError(statement, "choose another model, or a file", "model")
+        refuse(f"{where} has no recipes", "choose another model, or a file", "model")
     met: list[str] = []
     for field, wanted, holds, shows in _conditions(request):
         fitting = [recipe for recipe in left if holds(recipe)]
         if not fitting:
             so_far = f"recipes with {' and '.join(met)}, but none of these" if met else "no recipe"
             statement = f"{where} has {so_far} with {wanted}: {_some([shows(recipe) for recipe in left])}"
-            remedy = f"choose among its recipes: {_some([str(one) for one in model.recipes])}"
-            raise UnfitError(statement, remedy, field)
+            refuse(statement, f"choose among its recipes: {_some([str(one) for one in model.recipes])}", field)
         left = fitting
         met.append(wanted)
     return next((recipe for recipe in left if not recipe.subscription), left[0])
@@ -247,20 +231,3 @@ def _some(texts: Sequence[str]) -> str:
     different = list(dict.fromkeys(texts))
     more = len(different) - _LISTED_MAX
     return ", ".join(different[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def entries(content: HubContent, model: HubModel) -> list[CatalogEntry]:
-    """The recipes of a model as a list shows them."""
-    return [
-        CatalogEntry(
-            name=recipe.name or recipe.title,
-            title=recipe.title or None,
-            model=content.model,
-            technique=recipe.shown_technique or None,
-            training_type=recipe.training_type,
-            sequence_length=recipe.sequence_length or None,
-            instance_types=recipe.instance_types,
-            usable=bool(recipe.template),
-        )
-        for recipe in model.recipes
-    ]

@@ -8,7 +8,6 @@ within lists. Everything else is refused by name.
 from __future__ import annotations
 
 import copy
-import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import NoReturn
 from pydantic import JsonValue
 
 from muster.options.recipes.contract.expressions.interpolation import referred_part
-from muster.options.recipes.contract.places import PlaceError
+from muster.options.recipes.contract.places import refuse
+from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolved_recipe import Path
 
 FILES_MAX = 200
@@ -28,8 +28,8 @@ TEXT_MAX = 4 * 1024 * 1024
 """Of all files of one recipe together, in characters."""
 
 Values = dict[str, JsonValue]
-Load = Callable[[str], Values]
-"""The mapping in a YAML text. Raises ValueError."""
+Find = Callable[[str], tuple[str, str] | None]
+"""Path and text of the configuration of a name, whose extension may be left out; None where there is none."""
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
@@ -37,22 +37,6 @@ _OWN = "recipes"  # the package of a public recipe's parts
 _MISSING = "???"  # a value that others must set: it replaces none
 _PACKAGE = re.compile(r"[\w\-]+(\.[\w\-]+)*")
 _PARTS_SHOWN = 80
-
-
-class ConfigFolders:
-    """The folders in which configurations are looked up, in order; `read` gives the text of a path, or None."""
-
-    def __init__(self, folders: Sequence[str], read: Callable[[str], str | None]) -> None:
-        self._folders, self._read = folders, read
-
-    def find(self, config: str) -> tuple[str, str] | None:
-        """Path and text of a configuration; its extension may be left out."""
-        name = config if config.endswith((".yaml", ".yml")) else f"{config}.yaml"
-        for folder in self._folders:
-            path = posixpath.normpath(posixpath.join(folder, name))
-            if (text := self._read(path)) is not None:
-                return path, text
-        return None
 
 
 @dataclass(frozen=True)
@@ -91,13 +75,13 @@ class _Item:
         return whole.rpartition(_GLOBAL)[2].removeprefix(".")
 
 
-def composed(recipe: str, text: str, folders: ConfigFolders, load: Load) -> Values | None:
+def composed(recipe: str, text: str, find: Find) -> Values | None:
     """The values of the recipe at the path `recipe`, and of everything that it names; None if it names nothing.
 
     Raises:
         PlaceError: a file is missing or no mapping, or a list has something that is not supported.
     """
-    composition = _Composition(folders, load)
+    composition = _Composition(find)
     content, defaults = composition.split(recipe, text)
     if defaults is None:
         return None
@@ -127,9 +111,9 @@ class _Config:
 class _Composition:
     """One composition: the values so far, and how much was read."""
 
-    def __init__(self, folders: ConfigFolders, load: Load) -> None:
+    def __init__(self, find: Find) -> None:
         self.values: Values = {}
-        self._folders, self._load = folders, load
+        self._find = find
         self._files = self._characters = 0
         self._chosen: dict[tuple[str, str], str] = {}
 
@@ -142,7 +126,7 @@ class _Composition:
         if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
             return {}, None
         try:
-            content = dict(self._load(text))
+            content = load_recipe_text(text)
         except ValueError as error:
             _refuse(path, str(error))
         defaults = content.pop("defaults", None)
@@ -177,7 +161,7 @@ class _Composition:
                 _refuse(
                     parent.path, f"its defaults have {item.name!r} where others have {self._chosen[key]!r}: {key[0]}"
                 )
-        found = self._folders.find(config)
+        found = self._find(config)
         if found is None:
             if item.optional:
                 return
@@ -272,4 +256,4 @@ def merge(target: Values, over: Mapping[str, JsonValue], document: Values, above
 
 
 def _refuse(path: str, statement: str) -> NoReturn:
-    raise PlaceError(f"{path}: {statement}", "correct the file, or write the recipe without defaults")  # noqa: EM102
+    refuse(f"{path}: {statement}", "correct the file, or write the recipe without defaults")

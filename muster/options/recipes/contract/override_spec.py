@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
+from muster.contract.document import Document
 from muster.contract.spec.private_values import kind_of
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
@@ -31,38 +31,44 @@ _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """What one parameter may be."""
+class SpecifiedValue(Document):
+    """What an override specification says about a value."""
 
     name: str
-    default: JsonValue = None
-    required: bool = False
-    type: str = ""
-    least: float | None = None
-    most: float | None = None
-    choices: tuple[JsonValue, ...] | None = None
+    type: str | None = Field(default=None, description="such as `float`, `integer`, `string`; null: any")
+    required: bool = Field(default=False, description="whether it must have a value")
+    default: JsonValue = Field(default=None, description="null: none")
+    min: int | float | None = Field(default=None, description="null: any")
+    max: int | float | None = Field(default=None, description="null: any")
+    enum: tuple[JsonValue, ...] = Field(default=(), description="the only values that it may have; empty: any")
+    description: str = ""
 
     def mistake(self, value: JsonValue) -> tuple[str, str] | None:
         """What is allowed and what to do, if the value is wrong. The default and no value are always right."""
         if value is None or same(value, self.default):
             return None
-        words, types = _TYPES.get(self.type.lower(), ("", ()))
+        words, types = _TYPES.get((self.type or "").lower(), ("", ()))
         if types and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
             return words, f"write {words}"
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and not _within(value, self.least, self.most):
-            below = self.least is not None and value < self.least  # type: ignore[operator]
-            return _range(self.least, self.most), "raise it" if below else "lower it"
-        if self.choices is not None and value != "" and not self._chosen(value):
-            return ", ".join(json.dumps(one, ensure_ascii=False) for one in self.choices[:32]), "choose one of them"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if self.min is not None and value < self.min:
+                return self._range, "raise it"
+            if self.max is not None and value > self.max:
+                return self._range, "lower it"
+        if self.enum and value != "" and not self._chosen(value):
+            return ", ".join(json.dumps(one, ensure_ascii=False) for one in self.enum[:32]), "choose one of them"
         return None
 
     def _chosen(self, value: JsonValue) -> bool:
-        choices = self.choices or ()
-        if any(same(value, one) for one in choices):
+        if any(same(value, one) for one in self.enum):
             return True
-        return isinstance(value, list) and all(any(same(item, one) for one in choices) for item in value)
+        return isinstance(value, list) and all(any(same(item, one) for one in self.enum) for item in value)
+
+    @property
+    def _range(self) -> str:
+        if self.min is None:
+            return f"at most {self.max}"
+        return f"at least {self.min}" if self.max is None else f"{self.min} to {self.max}"
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:
@@ -70,18 +76,7 @@ def same(one: JsonValue, other: JsonValue) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _within(value: JsonValue, least: float | None, most: float | None) -> bool:
-    number = float("nan") if not isinstance(value, int | float) else value
-    return (least is None or number >= least) and (most is None or number <= most)
-
-
-def _range(least: float | None, most: float | None) -> str:
-    if least is None:
-        return f"at most {most}"
-    return f"at least {least}" if most is None else f"{least} to {most}"
-
-
-def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str, Parameter]:
+def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str, SpecifiedValue]:
     """The parameters in the JSON of an override specification, by name. `recipe` chooses among conditional limits."""
     name = "recipe.override_spec"
     size = len(text.encode(errors="surrogatepass"))
@@ -103,7 +98,7 @@ def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str,
         words = kind_of(found) if not isinstance(found, dict) else f"{len(found):,} parameters"
         problems.state(name, f"found {words}", f"write a mapping of at most {_NAMES_MAX:,} names to mappings")
         return {}
-    return {key: _parameter(key, entry, recipe, problems) for key, entry in found.items() if not key.startswith("_")}
+    return {key: _specified(key, entry, recipe, problems) for key, entry in found.items() if not key.startswith("_")}
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -121,9 +116,9 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(message)
 
 
-def _parameter(name: str, entry: JsonValue, recipe: str, problems: Problems) -> Parameter:
+def _specified(name: str, entry: JsonValue, recipe: str, problems: Problems) -> SpecifiedValue:
     if not isinstance(entry, dict):
-        return Parameter(name, default=entry)
+        return SpecifiedValue.model_construct(name=name, default=entry)
     entry = _conditional(entry, recipe)
     place = f"recipe.override_spec.{name[:64]}"
 
@@ -138,15 +133,17 @@ def _parameter(name: str, entry: JsonValue, recipe: str, problems: Problems) -> 
     if choices is not None and not isinstance(choices, list):
         problems.state(f"{place}.enum", f"found {kind_of(choices)}", "write a list")
         choices = None
-    kind = entry.get("type")
-    return Parameter(
-        name,
-        default=entry.get("default"),
+    kind, words = entry.get("type"), entry.get("description")
+    # All of it is looked at already, and a default may be deeper than pydantic looks.
+    return SpecifiedValue.model_construct(
+        name=name,
+        type=kind if kind and isinstance(kind, str) else None,
         required=entry.get("required") is True,
-        type=kind if isinstance(kind, str) else "",
-        least=number("min"),
-        most=number("max"),
-        choices=None if choices is None else tuple(choices),
+        default=entry.get("default"),
+        min=number("min"),
+        max=number("max"),
+        enum=tuple(choices or ()),
+        description=words if isinstance(words, str) else "",
     )
 
 

@@ -22,24 +22,27 @@ _FORMS = "s3://bucket/key, or s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/ke
 
 
 class PlaceError(Exception):
-    """A place that cannot be read. `statement` says why, `remedy` what to do; who reads it knows the field."""
+    """A place that cannot be read. `statement` says why, `remedy` what to do; who reads it knows the field.
 
-    def __init__(self, statement: str, remedy: str) -> None:
-        self.statement, self.remedy = statement, remedy
+    `part` is the part of that field that is wrong, if one is.
+    """
+
+    def __init__(self, statement: str, remedy: str, part: str = "") -> None:
+        self.statement, self.remedy, self._part = statement, remedy, part
         super().__init__(f"{statement}; {remedy}")
 
     def problem(self, field: str) -> Problem:
         """The same as a problem of a spec."""
-        return StatedProblem(field, self.statement, self.remedy)
+        return StatedProblem(f"{field}.{self._part}" if self._part else field, self.statement, self.remedy)
 
 
-def refuse(statement: str, remedy: str) -> NoReturn:
+def refuse(statement: str, remedy: str, part: str = "") -> NoReturn:
     """Refuse a place.
 
     Raises:
         PlaceError: always.
     """
-    raise PlaceError(statement, remedy)
+    raise PlaceError(statement, remedy, part)
 
 
 class S3Place(NamedTuple):
@@ -83,14 +86,12 @@ def in_s3(place: str) -> bool:
     return name == "s3"
 
 
-def s3_place(uri: str, account: str | None = None) -> S3Place:
-    """The object that a URI or the ARN of an access point with a key names; `account` replaces `{customer_id}`.
+def s3_place(uri: str) -> S3Place:
+    """The object that a URI or the ARN of an access point with a key names.
 
     Raises:
         PlaceError: it names none.
     """
-    if account is not None:
-        uri = uri.replace(CUSTOMER_ID, account)
     name = uri[len("s3://") :] if uri.lower().startswith("s3://") else uri
     if len(uri) > S3_URI_MAX:
         refuse(f"a URI of {len(uri):,} characters", f"use one of at most {S3_URI_MAX:,}")

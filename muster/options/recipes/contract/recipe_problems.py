@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
-from muster.contract.errors import Problem, StatedProblem
+from muster.contract.errors import Problem, RecipeError, StatedProblem
 from muster.contract.spec.private_values import PROGRAM_FIELDS, kind_of, may_be_secret
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.text import shortened
@@ -55,6 +55,11 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[Problem] = []
         self._searched = 0
+
+    def raise_found(self) -> None:
+        """Raise all of them as a RecipeError, if there are any."""
+        if self.found:
+            raise RecipeError(self.found)
 
     def state(self, name: str, statement: str, remedy: str) -> None:
         """Add a mistake that is not a wrong value."""

@@ -25,24 +25,6 @@ class HubContent:
     """HubContentDocument: JSON of at most 327,680 characters."""
 
 
-class Checkout(Protocol):
-    """A folder with a checkout of the public recipes."""
-
-    def files(self) -> Sequence[str]:
-        """The paths of its YAML files below the folder, with `/`; links are left out. At most CHECKOUT_FILES_MAX.
-
-        Raises:
-            PlaceError: there is no such folder, or it has more files.
-        """
-
-    def read(self, path: str, limit: int) -> str:
-        """The text of one of `files()`.
-
-        Raises:
-            PlaceError: it cannot be read, or has more than `limit` bytes.
-        """
-
-
 class RecipeReader(Protocol):
     """Reads what a request names. A read that fails is a `PlaceError` whose words a user can act on."""
 
@@ -77,9 +59,9 @@ class RecipeReader(Protocol):
             PlaceError: it cannot be found out.
         """
 
-    def checkout(self, folder: str) -> Checkout:
-        """The checkout in a local folder; a relative path begins at the spec's folder.
+    def files(self, folder: str) -> Sequence[str]:
+        """The paths of the YAML files below a local folder, with `/`; links are left out. At most CHECKOUT_FILES_MAX.
 
         Raises:
-            PlaceError: no local files can be read here.
+            PlaceError: there is no such folder, it has more files, or no local files can be read here.
         """

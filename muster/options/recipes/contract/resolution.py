@@ -6,19 +6,18 @@ Pure and bounded: it reads nothing but its sources, and what it raises is a Reci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
 from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, fill, placeholder_names
 from muster.options.recipes.contract.merging import Merged, merge_recipe, merge_values
-from muster.options.recipes.contract.override_spec import MACHINES, Parameter, parse_override_spec
+from muster.options.recipes.contract.override_spec import MACHINES, SpecifiedValue, parse_override_spec
 from muster.options.recipes.contract.recipe_problems import Problems, field, path_name
 from muster.options.recipes.contract.recipe_text import (
     DEPTH_MAX,
@@ -34,7 +33,6 @@ from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources,
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 # Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
 _NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
-_SYNTHETIC = "training_config"
 _RESULTS = "base_results_dir"
 """A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
 
@@ -50,96 +48,105 @@ _FIXED = {
 }
 
 
+@dataclass(frozen=True)
+class ReadDocument:
+    """The mapping in one text of a recipe."""
+
+    source: SourceText
+    origin: Origin
+    values: dict[str, JsonValue]
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether nothing in it is a placeholder or an interpolation."""
+        return self.source.text.startswith(LITERAL)
+
+
+@dataclass(frozen=True)
+class ReadRecipe:
+    """A recipe whose texts are read, and what they leave open.
+
+    Args:
+        recipe: the user's, where it is not the base itself.
+        parameters: what the override specification says about each, by name.
+        placeholders: the names of those in both documents, in order.
+    """
+
+    sources: RecipeSources
+    base: ReadDocument
+    recipe: ReadDocument | None
+    parameters: Mapping[str, SpecifiedValue]
+    placeholders: tuple[str, ...]
+
+    def with_values(self, **values: dict[str, JsonValue]) -> ReadRecipe:
+        """The same texts, with other `overrides` or `inputs`."""
+        return replace(self, sources=self.sources.model_copy(update=values))
+
+    def resolve(self) -> ResolvedRecipe:
+        """See `resolve`."""
+        return _ResolvingRecipe(self).result()
+
+
+def read_recipe(sources: RecipeSources) -> ReadRecipe:
+    """The texts of these sources, read.
+
+    Raises:
+        RecipeError: with every problem at once, such as the line of a text where it is not YAML.
+    """
+    problems, spec = Problems(), sources.override_spec
+    parameters = {} if spec is None else parse_override_spec(spec.text, sources.name, problems)
+    texts = ((sources.base, Origin.BASE), (sources.recipe, Origin.FILE))
+    read = [_read(text, origin, problems) for text, origin in texts if text is not None]
+    if not read:
+        problems.state("recipe", "there is none", "name a file, a base or a model of the hub")
+    problems.raise_found()
+    names = [name for one in read if not one.is_literal for name in placeholder_names(one.values)]
+    base, recipe = read[0], read[1] if len(read) > 1 else None
+    return ReadRecipe(sources, base, recipe, parameters, tuple(dict.fromkeys(names)))
+
+
+def _read(source: SourceText, origin: Origin, problems: Problems) -> ReadDocument:
+    name, values = f"recipe ({origin.value}: {source.place})", dict[str, JsonValue]()
+    try:
+        values = load_recipe_text(source.text)
+    except ValueError as error:
+        problems.state(name, str(error), "correct the YAML")
+    if _is_composed(values):
+        remedy = "give it as `base`, with the folder of the public recipes as `checkout`"
+        problems.state(name, "its `defaults` are other files, which are not here", remedy)
+    return ReadDocument(source, origin, values)
+
+
 def resolve(sources: RecipeSources) -> ResolvedRecipe:
     """The recipe of these sources, without placeholders and interpolations.
 
     Raises:
         RecipeError: with every problem at once, each with the path and the source of the value.
     """
-    return _ResolvingRecipe(sources).result()
-
-
-def load_source(source: SourceText, origin: Origin, problems: Problems) -> dict[str, JsonValue]:
-    """The mapping in a source's YAML. A text that cannot be read is a problem, and an empty mapping."""
-    try:
-        document = load_recipe_text(source.text)
-    except ValueError as error:
-        problems.state(f"recipe ({origin.value}: {source.place})", str(error), "correct the YAML")
-        return {}
-    name = f"recipe ({origin.value}: {source.place})"
-    if _is_composed(document):
-        remedy = "give it as `base`, with the folder of the public recipes as `checkout`"
-        problems.state(name, "its `defaults` are other files, which are not here", remedy)
-        return {}
-    return document
-
-
-def parameters_of(sources: RecipeSources) -> dict[str, Parameter]:
-    """What the override specification says about each parameter, by name.
-
-    Raises:
-        RecipeError: it cannot be read.
-    """
-    problems = Problems()
-    found = _parameters(sources, problems)
-    if problems.found:
-        raise RecipeError(problems.found)
-    return found
-
-
-def placeholders_of(sources: RecipeSources) -> list[str]:
-    """The names of the placeholders in the base and in the user's recipe, in order; of a text without fault."""
-    texts = [source.text for source in (sources.base, sources.recipe) if source is not None]
-    names: dict[str, None] = {}
-    for text in texts:
-        try:
-            found = [] if text.startswith(LITERAL) else placeholder_names(load_recipe_text(text))
-        except ValueError:
-            continue
-        names.update(dict.fromkeys(found))
-    return list(names) or (list(parameters_of(sources)) if not texts else [])
-
-
-def _parameters(sources: RecipeSources, problems: Problems) -> dict[str, Parameter]:
-    if sources.override_spec is None:
-        return {}
-    return parse_override_spec(sources.override_spec.text, sources.name, problems)
-
-
-@dataclass
-class _Base:
-    """What a recipe starts from."""
-
-    document: dict[str, JsonValue]
-    literal: bool
-    origin: Origin = Origin.BASE
+    return read_recipe(sources).resolve()
 
 
 class _ResolvingRecipe:
     """One resolution."""
 
-    def __init__(self, sources: RecipeSources) -> None:
-        self._sources = sources
+    def __init__(self, read: ReadRecipe) -> None:
+        self._read, self._sources, self._parameters = read, read.sources, read.parameters
         self._problems = Problems()
-        self._parameters: dict[str, Parameter] = {}
-        self._placeholders: set[str] = set()
 
     def result(self) -> ResolvedRecipe:
-        self._parameters = _parameters(self._sources, self._problems)
-        base, recipe = self._documents()
+        base, recipe = self._read.base, self._read.recipe
         values = self._bounded_values()
         # What cannot be read hides the rest: its values would all be unknown.
-        self._raise_problems()
-        filled = fill(base.document, self._filling, plain=base.literal)
+        self._problems.raise_found()
+        filled = fill(base.values, self._filling, plain=base.is_literal)
         merged = self._merged(filled, base)
-        self._placeholders |= filled.names
         unfilled = [(path, name, base.origin) for path, name in filled.unfilled]
         if recipe is not None:
             unfilled += self._merge_recipe(merged, recipe)
         merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
         merge_values(merged, values["values"], Origin.VALUE, self._problems)
         self._report_unfilled(unfilled, merged)
-        found = interpolated(merged.document, {**self._results(), **values["inputs"]})
+        found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **values["inputs"]})
         document = found.document
         self._check_inputs(values["inputs"], found.used)
         for fault in found.faults:
@@ -152,33 +159,9 @@ class _ResolvingRecipe:
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
-        self._raise_problems()
+        self._problems.raise_found()
         named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
         return ResolvedRecipe(document, origins, named)
-
-    def _raise_problems(self) -> None:
-        if self._problems.found:
-            raise RecipeError(self._problems.found)
-
-    # What is read.
-
-    def _documents(self) -> tuple[_Base, _Base | None]:
-        """The base, and the user's recipe where it is not the base itself."""
-        sources, problems = self._sources, self._problems
-        recipe = None
-        if sources.recipe is not None:
-            loaded = load_source(sources.recipe, Origin.FILE, problems)
-            recipe = _Base(loaded, sources.recipe.text.startswith(LITERAL), Origin.FILE)
-        if sources.base is not None:
-            loaded = load_source(sources.base, Origin.BASE, problems)
-            return _Base(loaded, sources.base.text.startswith(LITERAL)), recipe
-        if recipe is not None:
-            return recipe, None
-        if self._parameters or sources.override_spec is not None:
-            names: dict[str, JsonValue] = {name: f"{{{{{name}}}}}" for name in self._parameters}
-            return _Base({_SYNTHETIC: names}, literal=False), None
-        problems.state("recipe", "there is none", "name a file, a base or a model of the hub")
-        return _Base({}, literal=False), None
 
     def _bounded_values(self) -> dict[str, dict[str, JsonValue]]:
         sources = self._sources
@@ -216,7 +199,7 @@ class _ResolvingRecipe:
             plain = rf"for plain text, write \{{{{{name}}}}}"
             self._problems.state(field(path, origin), f"{{{{{name}}}}} has no value", f"{remedy}; {plain}")
 
-    def _merged(self, filled: Filled, base: _Base) -> Merged:
+    def _merged(self, filled: Filled, base: ReadDocument) -> Merged:
         for path, found, remedy in filled.faults:
             self._problems.state(field(path, base.origin), found, remedy)
         named = dict(filled.whole)
@@ -235,10 +218,9 @@ class _ResolvingRecipe:
             }
         return Merged(filled.document, base.origin, filled.origins, named, embedded, fixed)
 
-    def _merge_recipe(self, merged: Merged, recipe: _Base) -> list[tuple[Path, str, Origin]]:
+    def _merge_recipe(self, merged: Merged, recipe: ReadDocument) -> list[tuple[Path, str, Origin]]:
         """Merge the user's recipe. Its placeholders without a value are returned."""
-        filled = fill(recipe.document, self._filling, plain=recipe.literal)
-        self._placeholders |= filled.names
+        filled = fill(recipe.values, self._filling, plain=recipe.is_literal)
         for path, found, remedy in filled.faults:
             self._problems.state(field(path, Origin.FILE), found, remedy)
         merge_recipe(merged, filled.document, self._problems)
@@ -246,7 +228,7 @@ class _ResolvingRecipe:
 
     def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
         """An input that nothing refers to is refused: it would change nothing."""
-        names = used | self._placeholders
+        names = used.union(self._read.placeholders)
         for name in sorted(inputs):
             if name not in names:
                 near = self._problems.nearest(name, names)
@@ -254,11 +236,6 @@ class _ResolvingRecipe:
                 self._problems.state(
                     f"recipe.inputs.{path_name([name])}", f"there is no placeholder {{{{{name}}}}}", remedy
                 )
-
-    def _results(self) -> dict[str, JsonValue]:
-        """The launcher's folder of results, where the recipe refers to it."""
-        texts = [one.text for one in (self._sources.base, self._sources.recipe) if one is not None]
-        return {_RESULTS: CHECKPOINT_DIR} if any(f"${{{_RESULTS}}}" in text for text in texts) else {}
 
     # The check of the result.
 
@@ -285,7 +262,7 @@ class _ResolvingRecipe:
                     self._validate_value(parameter, path, value_at(document, *path), merged)
         self._relate(document, merged)
 
-    def _validate_value(self, parameter: Parameter, path: Path, value: JsonValue, merged: Merged) -> None:
+    def _validate_value(self, parameter: SpecifiedValue, path: Path, value: JsonValue, merged: Merged) -> None:
         if value is None or value == MISSING:
             if parameter.required:
                 remedy = f"it is required: set {parameter.name} under `values`, or under `inputs`"

@@ -12,7 +12,7 @@ from muster.contract.layout import STACK_FOLDERS
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.clients import Clients
 from muster.options.recipes.contract.places import S3Place, refuse
-from muster.options.recipes.contract.recipe_reader import Checkout, HubContent
+from muster.options.recipes.contract.recipe_reader import HubContent
 
 _LAUNCH = "start the run with `muster launch`, which reads it on your machine"
 
@@ -32,7 +32,7 @@ class FunctionReader:
         """A local file, which the function does not have."""
         refuse(f"{place!r} is a file, which only your machine has", f"{_LAUNCH}, or name an object in S3")
 
-    def checkout(self, folder: str) -> Checkout:
+    def files(self, folder: str) -> Sequence[str]:
         """A local folder, which the function does not have."""
         refuse(f"{folder!r} is a folder, which only your machine has", f"{_LAUNCH}, or name an object in S3")
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from muster.contract.run.run_document import RunDocument
-from muster.options.sinks.replica.writer import MetricsWriter, Sink
+from muster.options.sinks.replica.writer import Identity, MetricsWriter, Sink
 from muster.replica.entry.seams import Listeners
 from muster.replica.replica_errors import InputError
 
@@ -42,8 +42,7 @@ def _missing(document: RunDocument) -> Iterator[str]:
 
 
 def _sinks(document: RunDocument, rank: int, folder: Path) -> Iterator[Sink]:
-    from muster.options.sinks.replica.identity import Identity  # noqa: PLC0415 - not without sinks
-    from muster.options.sinks.replica.mlflow_run import MlflowRun  # noqa: PLC0415
+    from muster.options.sinks.replica.mlflow_run import MlflowRun  # noqa: PLC0415 - not without sinks
     from muster.options.sinks.replica.tensorboard import TensorBoard  # noqa: PLC0415
     from muster.options.sinks.replica.wandb_run import WandbRun  # noqa: PLC0415
 

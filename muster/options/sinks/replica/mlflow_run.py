@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from muster.contract.spec.metric_sinks import MlflowSink
-from muster.options.sinks.replica.identity import Identity
-from muster.options.sinks.replica.writer import Record
+from muster.options.sinks.replica.writer import Identity, Record
 from muster.replica.statistics.metrics import Ending
 
 TAG_RENDEZVOUS = "muster.rendezvous"

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.contract.spec.metric_sinks import WandbSink
-from muster.options.sinks.replica.identity import Identity
-from muster.options.sinks.replica.writer import Record
+from muster.options.sinks.replica.writer import Identity, Record
 from muster.replica.statistics.metrics import Ending
 
 STEP = "step"

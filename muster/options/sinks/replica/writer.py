@@ -6,6 +6,7 @@ lost. The first loss and the sum of all are logged.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -22,6 +23,30 @@ RECORDS_MAX = 10_000
 """How many records wait for one sink: of a few hundred bytes each."""
 CLOSE_SECONDS = 10.0
 """How long the end of the process waits for the sinks: SageMaker kills a stopped job 120 seconds after its warning."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One replica of a lineage: its metrics have the same names in every rerun and every continuation.
+
+    Attributes:
+        run: the first run of the lineage.
+        rendezvous: the URI of its rendezvous, which no other lineage has.
+    """
+
+    run: str
+    rank: int
+    rendezvous: str
+
+    @property
+    def name(self) -> str:
+        """`digits-7-r3`."""
+        return f"{self.run}-r{self.rank}"
+
+    @property
+    def unique_name(self) -> str:
+        """The name with a digest, for services where runs of several stacks meet: `digits-7-r3-5f0c92ab`."""
+        return f"{self.name}-{hashlib.sha256(self.rendezvous.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

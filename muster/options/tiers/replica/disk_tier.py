@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from muster.options.tiers.replica.tier import Held, Tier, TierError, TierName, superfluous
+from muster.options.tiers.replica.tier import Held, Tier, TierName, failing, superfluous
 from muster.replica.states.state_buffer import Bytes
 
 KEPT = 3  # the processes of a replica may be one state apart, and the newest may be damaged
@@ -24,21 +24,18 @@ class DiskTier(Tier):
         """`folder` belongs to this process's states alone."""
         self._folder = folder
 
+    @failing(OSError)
     def held(self) -> list[Held]:
         """See `Tier`."""
-        try:
-            names = [path.stem for path in self._folder.glob(f"*{_SUFFIX}")]
-        except OSError as error:
-            raise TierError(str(error)) from None
+        names = [path.stem for path in self._folder.glob(f"*{_SUFFIX}")]
         return [held for name in names if (held := Held.named(name)) is not None]
 
+    @failing(OSError)
     def read(self, held: Held) -> Bytes:
         """See `Tier`."""
-        try:
-            return self._path(held).read_bytes()
-        except OSError as error:
-            raise TierError(str(error)) from None
+        return self._path(held).read_bytes()
 
+    @failing(OSError)
     def write(self, held: Held, body: memoryview) -> None:
         """A file under another name, which is then renamed."""
         unfinished = self._folder / _UNFINISHED
@@ -49,11 +46,11 @@ class DiskTier(Tier):
             os.replace(unfinished, self._path(held))  # noqa: PTH105
             for old in superfluous(self.held(), held, KEPT):
                 self._path(old).unlink(missing_ok=True)
-        except OSError as error:
+        except OSError:
             # A full disk: what is there of it would fill the disk for all others.
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
-            raise TierError(str(error)) from None
+            raise
 
     def clear(self) -> None:
         """See `Tier`."""

@@ -105,17 +105,6 @@ class Due(NamedTuple):
     far: bool
 
 
-class _Schedule:
-    """Whether a state is due: so many of the run's inner steps after the last multiple."""
-
-    def __init__(self, every: int | None) -> None:
-        self.every = every
-
-    def is_due(self, before: int, now: int) -> bool:
-        """Whether a multiple lies after the inner step `before`, and not after `now`."""
-        return self.every is not None and now // self.every > before // self.every
-
-
 class InnerStates:
     """The stored inner states of one process. All processes of a replica make the same calls."""
 
@@ -126,11 +115,11 @@ class InnerStates:
         context = rendezvous.context
         self._rendezvous, self._link, self._arrays, self._interval = rendezvous, link, arrays, interval
         self.owner = Owner(context.run, context.store.uri(""), rendezvous.rank, link.rank, link.size)
-        self._fast, self._far = _Schedule(wanted.memory_every), _Schedule(wanted.s3_every)
+        self._fast, self._far = wanted.memory_every, wanted.s3_every
         self._s3 = StoreTier(context.store, rendezvous.rank, link.rank, link.size)
         folder = rendezvous.outside.local_states
         self._disk = None if folder is None else DiskTier(_folder(folder, self.owner))
-        self._nodes = MemoryTier.of(self.owner, interval) if self._fast.every else None
+        self._nodes = MemoryTier.of(self.owner, interval) if self._fast else None
         self._lanes = {"fast": Lane("fast-states"), "s3": Lane("s3-states")}
         self._memory = Memory(arrays.memory)
         self._last = 0
@@ -147,7 +136,7 @@ class InnerStates:
     def due(self, round_: int, steps: int) -> Due:
         """Where a state is due after an inner step of a phase. All processes call it after every step of it."""
         before, self._last = self._last, round_ * self._interval + steps
-        return Due(self._fast.is_due(before, self._last), self._far.is_due(before, self._last))
+        return Due(_is_due(self._fast, before, self._last), _is_due(self._far, before, self._last))
 
     def after_step(
         self, id_: StateId, capture: Callable[[], Tree | None], blocked: Callable[[], AbstractContextManager[None]]
@@ -177,9 +166,9 @@ class InnerStates:
             what saves it. It is what the next phase begins with, so it waits for a state that is still being written.
         """
         before, self._last = self._last, round_ * self._interval
-        every = self._fast.every
-        fast = every is not None and (every <= self._interval or self._fast.is_due(before, self._last))
-        due = Due(fast, self._ready(self._far.is_due(before, self._last), "s3"))
+        is_short = self._fast is not None and self._fast <= self._interval
+        fast = is_short or _is_due(self._fast, before, self._last)
+        due = Due(fast, self._ready(_is_due(self._far, before, self._last), "s3"))
         if not any(due):
             return lambda: None
         captured = self._captured(StateId(round_, 0), {"own": capture()}, due)
@@ -336,6 +325,11 @@ class InnerStates:
                 tier.clear()
             except TierError as error:
                 log.warning("event=inner-states-not-deleted tier=%s reason=%r", tier.name, str(error))
+
+
+def _is_due(every: int | None, before: int, now: int) -> bool:
+    """Whether a multiple of `every` inner steps lies after the inner step `before`, and not after `now`."""
+    return every is not None and now // every > before // every
 
 
 def _folder(root: Path, owner: Owner) -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,6 +25,15 @@ class TierName(StrEnum):
 
 class TierError(Exception):
     """A tier has failed: it does not answer, refuses, or is full. Never a reason to stop the training."""
+
+
+@contextmanager
+def failing(kind: type[Exception]) -> Iterator[None]:
+    """Raise a TierError for an error of this kind. Also a decorator."""
+    try:
+        yield
+    except kind as error:
+        raise TierError(str(error)) from None
 
 
 class Held(NamedTuple):

@@ -41,10 +41,11 @@ from muster.client.cli.output import print_error
 from muster.client.client_errors import UnknownRunError, os_reason
 from muster.client.launch.expanded_spec import with_files_beside
 from muster.client.runs.continued_runs import generations, latest
+from muster.client.runs.run_state import RunState
+from muster.client.runs.run_status import ReplicaState, RunStatus
 from muster.client.sdk import Muster
 from muster.contract.errors import MusterError, SpecError
 from muster.contract.spec.yaml_text import load_yaml
-from muster.options.torchx.client.app_states import app_state, listed_state, replica_state
 from muster.options.torchx.client.application_spec import (
     TAG_ROLE,
     Application,
@@ -66,6 +67,11 @@ _RANK0 = "MUSTER_RANK0_HOST"  # never set: each replica is its own torchrun grou
 _DEFAULT_ROLE = "app"
 _SOURCE = "muster.source"  # in a role's metadata, which TorchX keeps for schedulers: the folder of its workspace
 _PROGRAM = "torchx"
+_OF_RUN = {
+    RunState.SUCCEEDED: AppState.SUCCEEDED,
+    RunState.FAILED: AppState.FAILED,
+    RunState.STOPPED: AppState.CANCELLED,
+}
 
 
 class ApplicationError(MusterError, ComponentValidationException):
@@ -161,7 +167,7 @@ class MusterScheduler(WorkspaceMixin, Scheduler):
         replicas = [
             ReplicaStatus(
                 id=replica.rank,
-                state=AppState(replica_state(replica, status.state)),
+                state=AppState[replica.state_in(status.state).name],
                 role=role,
                 hostname=replica.job or "",
             )
@@ -169,7 +175,7 @@ class MusterScheduler(WorkspaceMixin, Scheduler):
         ]
         return DescribeAppResponse(
             app_id=app_id,
-            state=AppState(app_state(status)),
+            state=_app_state(status),
             num_restarts=restarts,
             msg=status.reason,
             ui_url=run.console_url,
@@ -180,7 +186,7 @@ class MusterScheduler(WorkspaceMixin, Scheduler):
     def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
         """The newest runs of the stack, however they were started."""
         return [
-            ListAppResponse(app_id=run.run, state=AppState(listed_state(run.state)))
+            ListAppResponse(app_id=run.run, state=_OF_RUN.get(run.state, AppState.RUNNING))
             for run in self._at(cfg or {}).list()
         ]
 
@@ -245,6 +251,13 @@ def _report_plainly() -> None:
             before_in_thread(uncaught)
 
     sys.excepthook, threading.excepthook = report, report_in_thread
+
+
+def _app_state(status: RunStatus) -> AppState:
+    """The state of the application; pending until the first replica's program runs."""
+    started = any(replica.state_in(status.state) is not ReplicaState.PENDING for replica in status.replicas)
+    waits = status.state is RunState.RUNNING and status.round is None and not started
+    return AppState.PENDING if waits else _OF_RUN.get(status.state, AppState.RUNNING)
 
 
 def _only_role(app: AppDef) -> Role:

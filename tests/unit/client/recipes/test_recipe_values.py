@@ -4,7 +4,7 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -13,7 +13,8 @@ from muster.client.cli.status_table import status_lines
 from muster.client.runs.notebook import run_html
 from muster.client.runs.run_status import Observation, RunStatus, run_status
 from muster.contract.spec.recipe_reference import Origin
-from muster.options.recipes.client.client_reader import LocalFiles
+from muster.options.recipes.client.catalog import checkout_recipes
+from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.client.recipe_values import recipe_differences, recipe_sources, recipe_values
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
 from muster.options.recipes.contract.places import PlaceError
@@ -91,9 +92,13 @@ def test_the_status_and_a_notebook_name_the_recipe() -> None:
         assert status(recipe).recipe is None, recipe
 
 
+def no_session() -> NoReturn:
+    pytest.fail("a file needs no session")
+
+
 def refusal(place: Path, limit: int = 100) -> tuple[str, str]:
     with pytest.raises(PlaceError) as caught:
-        LocalFiles().read_text(str(place), limit)
+        ClientReader(no_session).read_text(str(place), limit)
     return caught.value.statement, caught.value.remedy
 
 
@@ -128,10 +133,32 @@ def test_a_checkout_has_the_yaml_files_below_it_and_follows_no_link(tmp_path: Pa
     (inside / "notes.txt").write_text("", encoding="utf-8")
     (inside / "link.yaml").symlink_to(outside / "secret.yaml")
     (inside / "folder").symlink_to(outside)
-    checkout = LocalFiles().checkout(str(tmp_path / "checkout"))
-    assert checkout.files() == ["recipes/fine-tuning/a.yaml"]
+    reader, folder = ClientReader(no_session), str(tmp_path / "checkout")
+    files = reader.files(folder)
+    assert files == ["recipes/fine-tuning/a.yaml"]
     for base in ("fine-tuning/link", "fine-tuning/folder/secret", "../outside/secret"):
         with pytest.raises(PlaceError):
-            checkout_recipe(checkout, "checkout", base)
+            checkout_recipe(reader, folder, files, base)
     with pytest.raises(PlaceError, match="is not a folder"):
-        LocalFiles().checkout(str(tmp_path / "none")).files()
+        reader.files(str(tmp_path / "none"))
+
+
+def test_the_catalog_says_what_paths_and_texts_say(tmp_path: Path) -> None:
+    root, recipe = "hyperpod_recipes/recipes_src/", "fine-tuning/llama/verl-dpo-llama-8b-5k-lora"
+    files = {
+        f"{root}{recipe}.yaml": "display_name: \"Llama 8B DPO\"\ninstance_types: ['ml.g5.xlarge', ml.g6.xlarge]\n",
+        f"{root}fine-tuning/qwen-0_7_0/llmft_seq8k_gpu_sft_fft.yaml": "instance_types:\n- ml.p5.48xlarge\nx: 1\n",
+        f"{root}evaluation/open-source/judge.yaml": "run: {}\n",
+        f"{root}training/llama/llama_70b_pretrain.yaml": "",
+        f"{root}fine-tuning/hydra_config/verl/p.yaml": "",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    evaluation, lora, full, training = checkout_recipes(no_session, str(tmp_path)).recipes
+    assert (evaluation.name, evaluation.technique) == ("evaluation/open-source/judge", "Evaluation")
+    assert (lora.title, lora.family, lora.technique, lora.training_type) == ("Llama 8B DPO", "llama", "DPO", "LORA")
+    assert (lora.sequence_length, lora.instance_types) == ("5K", ("ml.g5.xlarge", "ml.g6.xlarge"))
+    assert (full.family, full.technique, full.training_type) == ("qwen", "SFT", "FULL")
+    assert (full.sequence_length, full.instance_types) == ("8K", ("ml.p5.48xlarge",))
+    assert (training.technique, training.family) == ("CPT", "llama")

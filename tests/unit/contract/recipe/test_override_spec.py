@@ -4,11 +4,11 @@ import json
 
 from pydantic import JsonValue
 
-from muster.options.recipes.contract.override_spec import Parameter, parse_override_spec
+from muster.options.recipes.contract.override_spec import SpecifiedValue, parse_override_spec
 from muster.options.recipes.contract.recipe_problems import Problems
 
 
-def parsed(document: object, recipe: str = "own") -> tuple[dict[str, Parameter], list[str]]:
+def parsed(document: object, recipe: str = "own") -> tuple[dict[str, SpecifiedValue], list[str]]:
     problems = Problems()
     text = document if isinstance(document, str) else json.dumps(document)
     return parse_override_spec(text, recipe, problems), [str(problem) for problem in problems.found]
@@ -18,9 +18,9 @@ def test_what_the_hub_describes_is_read_and_other_fields_are_left_out() -> None:
     entry = {"type": "float", "default": 0.5, "required": True, "min": 0, "max": 1, "category": "system", "hint": "…"}
     found, problems = parsed({"_comment": ["about"], "rate": entry, "size": {"enum": [1, 2]}, "plain": 5})
     assert problems == []
-    assert found["rate"] == Parameter("rate", 0.5, required=True, type="float", least=0, most=1)
-    assert found["size"].choices == (1, 2)
-    assert found["plain"] == Parameter("plain", 5)
+    assert found["rate"] == SpecifiedValue(name="rate", default=0.5, required=True, type="float", min=0, max=1)
+    assert found["size"].enum == (1, 2)
+    assert found["plain"] == SpecifiedValue(name="plain", default=5)
     assert list(found) == ["rate", "size", "plain"]
 
 
@@ -34,7 +34,7 @@ def test_limits_may_depend_on_the_recipe() -> None:
     ]
     for condition, choices in conditions:
         found, problems = parsed({"size": {"enum": [9], "conditional_constraints": condition}})
-        assert (found["size"].choices, problems) == (choices, []), condition
+        assert (found["size"].enum, problems) == (choices, []), condition
 
 
 def test_a_specification_that_is_none_is_one_problem() -> None:
@@ -52,16 +52,16 @@ def test_a_specification_that_is_none_is_one_problem() -> None:
         assert problem.startswith(f"recipe.override_spec{words}")
 
 
-RIGHT_AND_WRONG: list[tuple[Parameter, list[JsonValue], list[JsonValue]]] = [
-    (Parameter("a", type="float"), [1, 0.5, None], [True, "1", [1]]),
-    (Parameter("a", type="Integer"), [1, -5], [True, 1.0, "1"]),
-    (Parameter("a", type="string"), ["", "x"], [1, False]),
-    (Parameter("a", type="boolean"), [True, False], [1, 0, "true"]),
-    (Parameter("a", type="array"), [[], [1]], ["1", {}]),
-    (Parameter("a", default="", type="integer"), [""], ["x"]),
-    (Parameter("a", least=0, most=1), [0, 1, 0.5, "x"], [-1, 2]),
-    (Parameter("a", default=5, choices=(1, 2)), [1, 5, ""], [3, True, "1"]),
-    (Parameter("a", type="array", choices=(1, 2)), [[1, 2], []], [[3]]),
+RIGHT_AND_WRONG: list[tuple[SpecifiedValue, list[JsonValue], list[JsonValue]]] = [
+    (SpecifiedValue(name="a", type="float"), [1, 0.5, None], [True, "1", [1]]),
+    (SpecifiedValue(name="a", type="Integer"), [1, -5], [True, 1.0, "1"]),
+    (SpecifiedValue(name="a", type="string"), ["", "x"], [1, False]),
+    (SpecifiedValue(name="a", type="boolean"), [True, False], [1, 0, "true"]),
+    (SpecifiedValue(name="a", type="array"), [[], [1]], ["1", {}]),
+    (SpecifiedValue(name="a", default="", type="integer"), [""], ["x"]),
+    (SpecifiedValue(name="a", min=0, max=1), [0, 1, 0.5, "x"], [-1, 2]),
+    (SpecifiedValue(name="a", default=5, enum=(1, 2)), [1, 5, ""], [3, True, "1"]),
+    (SpecifiedValue(name="a", type="array", enum=(1, 2)), [[1, 2], []], [[3]]),
 ]
 
 

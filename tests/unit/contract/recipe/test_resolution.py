@@ -223,13 +223,6 @@ def test_a_placeholder_that_cannot_be_filled_is_a_problem() -> None:
     assert alone("a: '{{x}}{b}'\nb: '${a}'", inputs={"x": "$"}) == {"a": "${b}", "b": "${b}"}
 
 
-def test_without_a_base_the_parameters_are_the_recipe() -> None:
-    found = resolved(None, SPEC, values={"max_steps": 7})
-    assert found.document == {
-        "training_config": {"name": "quiet", "learning_rate": 1e-5, "save_steps": 5, "max_steps": 7},
-    }
-
-
 def test_the_hub_decides_some_values() -> None:
     decided = "the recipe of the hub decides this value"
     base = "run: {model_type: verl, name: a}\nmodel: {model_name_or_path: '{{model_name_or_path}}', path: x}"

@@ -12,9 +12,10 @@ from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.recipe_reference import RECIPE_FILE, Family
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
-from muster.options.recipes.contract.completion.placeholder_values import OpenPlaceholders, channel_named
+from muster.options.recipes.contract.completion.placeholder_values import channel_named, needs_weights
 from muster.options.recipes.contract.document_values import as_text, leaves, mapping_at, text_at, value_at
 from muster.options.recipes.contract.recipe_request import RecipeRequest
+from muster.options.recipes.contract.resolution import ReadRecipe
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe
 
 _MOUNT = "/opt/ml/input/data/recipe"  # where a container finds the folder with its recipe
@@ -50,14 +51,14 @@ class Draft:
     family: Family
     document: dict[str, JsonValue]
     request: RecipeRequest
-    left_open: OpenPlaceholders
+    read: ReadRecipe
     resolved: ResolvedRecipe
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def sources(self) -> RecipeSources:
         """What the recipe was resolved from."""
-        return self.left_open.sources
+        return self.read.sources
 
     @property
     def recipe(self) -> dict[str, JsonValue]:
@@ -305,7 +306,7 @@ def _fill_image(draft: Draft) -> None:
 
 def _fill_weights(draft: Draft) -> None:
     """The channel of the base model's weights, where the hub has them and the recipe does not name others."""
-    if draft.left_open.need_weights and channel_named(draft.document, "model") is None:
+    if needs_weights(draft.read) and channel_named(draft.document, "model") is None:
         source: dict[str, JsonValue] = {"s3_data_source": {"s3_data_type": "S3Prefix", "s3_uri": draft.sources.weights}}
         channel: JsonValue = {"channel_name": "model", "data_source": source, "input_mode": "File"}
         draft.change_channels(lambda channels: [*channels, channel])
@@ -345,8 +346,8 @@ def _check_types(draft: Draft, *, accelerated: bool) -> None:
 
 def _allowed_types(draft: Draft) -> list[str]:
     """The types in the recipe itself, or else in its override specification."""
-    parameters = draft.left_open.parameters
-    chosen = [parameters[name].choices or () for name in _TYPE_NAMES if name in parameters]
+    parameters = draft.read.parameters
+    chosen = [parameters[name].enum for name in _TYPE_NAMES if name in parameters]
     named = (draft.recipe.get("instance_types"), *chosen)
     found = next((one for one in named if isinstance(one, list | tuple) and one), ())
     # The hub's documents leave the prefix out here and there.
@@ -374,7 +375,7 @@ def _check_count(draft: Draft, path: tuple[str, ...]) -> None:
     if isinstance(count, int) and not isinstance(count, bool):
         draft.fill("instance_count", count)
     found = draft.document.get("instance_count")
-    limits = next((one for name in _COUNT_NAMES if (one := draft.left_open.parameters.get(name)) is not None), None)
+    limits = next((one for name in _COUNT_NAMES if (one := draft.read.parameters.get(name)) is not None), None)
     if limits is not None and found is not None and (mistake := limits.mistake(found)) is not None:
         allowed, remedy = mistake
         draft.refuse("instance_count", found, remedy, f"the recipe allows {allowed} instances")

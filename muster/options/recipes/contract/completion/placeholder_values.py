@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Family
 from muster.contract.training.model_source import is_object
 from muster.options.recipes.contract.document_values import mapping_at, text_at
-from muster.options.recipes.contract.override_spec import Parameter
-from muster.options.recipes.contract.resolution import parameters_of, placeholders_of
-from muster.options.recipes.contract.resolved_recipe import RecipeSources
+from muster.options.recipes.contract.resolution import ReadRecipe
 
 _DATA = "/opt/ml/input/data"  # SageMaker mounts each channel in a folder of its name below this one
 _CHANNELS = {"data_path": "train", "validation_data_path": "validation"}
@@ -22,29 +18,12 @@ _COUNTS = ("replicas", "instance_count")
 _WEIGHTS = "model_name_or_path"
 
 
-@dataclass(frozen=True)
-class OpenPlaceholders:
-    """What a recipe leaves open: its placeholders, and what its override specification says about them."""
-
-    sources: RecipeSources
-    placeholders: frozenset[str]
-    parameters: Mapping[str, Parameter]
-
-    @classmethod
-    def of(cls, sources: RecipeSources) -> OpenPlaceholders:
-        """Those of a recipe; of a faulty one, which the resolution refuses, none."""
-        try:
-            return cls(sources, frozenset(placeholders_of(sources)), parameters_of(sources))
-        except RecipeError:
-            return cls(sources, frozenset(), {})
-
-    @property
-    def need_weights(self) -> bool:
-        """Whether the hub has weights that the recipe does not name yet."""
-        if self.sources.weights is None or _WEIGHTS not in self.placeholders:
-            return False
-        default = self.parameters[_WEIGHTS].default if _WEIGHTS in self.parameters else None
-        return not (self.sources.inputs.get(_WEIGHTS) or default)
+def needs_weights(recipe: ReadRecipe) -> bool:
+    """Whether the hub has weights that the recipe does not name yet."""
+    if recipe.sources.weights is None or _WEIGHTS not in recipe.placeholders:
+        return False
+    default = recipe.parameters[_WEIGHTS].default if _WEIGHTS in recipe.parameters else None
+    return not (recipe.sources.inputs.get(_WEIGHTS) or default)
 
 
 def channel_named(document: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue] | None:
@@ -68,14 +47,14 @@ def _mount(document: Mapping[str, JsonValue], name: str) -> str | None:
 
 
 def placeholder_values(
-    document: Mapping[str, JsonValue], left_open: OpenPlaceholders, family: Family | None
+    document: Mapping[str, JsonValue], recipe: ReadRecipe, family: Family | None
 ) -> dict[str, JsonValue]:
     """Values of the recipe's placeholders, by name. What the user gives in `inputs` comes before them."""
     found: dict[str, JsonValue] = {name: _mount(document, channel) for name, channel in _CHANNELS.items()}
     config = mapping_at(document, "mlflow_config")
     if arn := text_at(config, "mlflow_resource_arn"):
         # The containers refuse a tracking server without names.
-        name = left_open.sources.name
+        name = recipe.sources.name
         found["mlflow_tracking_uri"] = arn
         found["mlflow_experiment_name"] = text_at(config, "mlflow_experiment_name") or name
         found["mlflow_run_name"] = text_at(config, "mlflow_run_name") or name
@@ -83,8 +62,8 @@ def placeholder_values(
     # The weights of Nova stay with AWS, and so does what its training gives.
     if family != "nova":
         found["output_path"] = "/opt/ml/model"
-        found[_WEIGHTS] = _mount(document, "model") or (f"{_DATA}/model" if left_open.need_weights else None)
-    return {name: value for name, value in found.items() if value is not None and name in left_open.placeholders}
+        found[_WEIGHTS] = _mount(document, "model") or (f"{_DATA}/model" if needs_weights(recipe) else None)
+    return {name: value for name, value in found.items() if value is not None and name in recipe.placeholders}
 
 
 def model_place(document: Mapping[str, JsonValue], *, nova: bool) -> str | None:
