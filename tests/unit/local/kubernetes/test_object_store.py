@@ -217,3 +217,11 @@ def test_a_schema_drops_unknown_fields_and_fills_defaults_in() -> None:
     assert null["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["env"] == [{"name": "A"}]
     assert "runPolicy" not in completed(JOBS, job())[0]["spec"]
     assert completed(JOBS, job(nprocPerNode="2"))[0]["spec"]["nprocPerNode"] == "2"
+
+
+def test_annotations_have_256_kib_in_all(store: ObjectStore) -> None:
+    fitting = {"a": "x" * 200_000, "b": "x" * (256 * 1024 - 200_002)}
+    store.create(PODS, pod("fits", annotations=fitting), "team")
+    with pytest.raises(StatusError) as caught:
+        store.create(PODS, pod("large", annotations={**fitting, "c": ""}), "team")
+    assert (caught.value.code, caught.value.details["causes"][0]["field"]) == (422, "metadata.annotations")
