@@ -34,13 +34,14 @@ from muster.replica.store.pace import Pace
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_blocks, decode_header
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ClaimDocument, ContributionHeader
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.groups import Group
 from tests.exploration.pieces import Pieces
 from tests.exploration.simulated_s3 import Bucket
+from tests.support.decoded_blocks import decode_blocks
 from tests.support.rendezvous_keys import is_like, round_of
 
 RUN = "explored"

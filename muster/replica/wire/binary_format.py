@@ -53,9 +53,7 @@ __all__ = [
     "Records",
     "byte_range",
     "checksums_digest",
-    "decode_blocks",
     "decode_header",
-    "decode_into",
     "decoded",
     "encode",
     "encode_into",
@@ -281,32 +279,6 @@ def byte_range(blocks: Blocks, which: range) -> tuple[int, int]:
         HEADER_BYTES + which.start * blocks.record_bytes,
         HEADER_BYTES + which.stop * blocks.record_bytes,
     )
-
-
-def decode_blocks(key: str, body: memoryview, blocks: Blocks, which: range) -> Floats:
-    """The values of the blocks `which`, from exactly their records; raises as `decode_into`."""
-    span = blocks.span(which)
-    values = np.empty(span.stop - span.start, np.float32)
-    decode_into(values, key, body, blocks, which)
-    return values
-
-
-def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, which: range) -> None:
-    """Fill `values`, which has the size of the blocks `which`, from exactly their records.
-
-    Raises:
-        CodecError: as `decoded`. The content of `values` is then undefined.
-    """
-    _check_length(body, blocks, which)
-    room: Floats | None = None
-    start, offset = which.start, blocks.span(which).start
-    for piece in blocks.pieces(which):
-        span = blocks.span(piece)
-        rows = body[(piece.start - start) * blocks.record_bytes : (piece.stop - start) * blocks.record_bytes]
-        target = values[span.start - offset : span.stop - offset]
-        if not put_decoded(Destination(target), key, rows, blocks, piece):
-            room = np.empty(blocks.piece_elements, np.float32) if room is None else room
-            put_values(target, decoded(key, rows, blocks, piece, room))
 
 
 def put_decoded(target: Destination, key: str, body: memoryview, blocks: Blocks, piece: range) -> bool:

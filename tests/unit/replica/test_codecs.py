@@ -22,7 +22,6 @@ from muster.replica.wire.binary_format import (
     Encoding,
     Floats,
     byte_range,
-    decode_blocks,
     decode_header,
     encode,
     object_bytes,
@@ -38,6 +37,7 @@ from muster.replica.wire.blocks import (
     Blocks,
 )
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decoded_stream
+from tests.support.decoded_blocks import decode_blocks
 
 KEY = rendezvous_keys.reduced(1, 0, 0)
 NAMES = ["fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128"]

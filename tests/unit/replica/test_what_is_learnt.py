@@ -26,8 +26,9 @@ from muster.replica.rounds.exchange import Exchange
 from muster.replica.rounds.round_context import Stops
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import Encoding, Floats, Records, decode_blocks, encode_records
+from muster.replica.wire.binary_format import Encoding, Floats, Records, encode_records
 from muster.replica.wire.blocks import Blocks
+from tests.support.decoded_blocks import decode_blocks
 from tests.support.peers import Faults, FaultyStore, Run, run_all
 from tests.support.round_commits import commit_of
 
