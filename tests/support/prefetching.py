@@ -64,7 +64,7 @@ class Recovering:
     def __post_init__(self) -> None:
         self.store = WatchedStore(self.run.store, self.faults)
         self.ahead = ReadAhead(self.store)
-        self.context = replace(self.run.context(self.ahead), group=self.group)
+        self.context = replace(self.run.context(self.store), group=self.group, ahead=self.ahead)
         self.prefetch = Prefetch(self.context, self.ahead)
 
     def join(self) -> Joined:

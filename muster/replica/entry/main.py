@@ -203,10 +203,11 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
     member = process.member
     pace = Pace(document.timeout_seconds, process.stops.asked)
-    ahead = ReadAhead(open_store(document.rendezvous_uri, pace))
+    store = open_store(document.rendezvous_uri, pace)
+    ahead = ReadAhead(store)
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     context = RoundContext(
-        ahead,
+        store,
         document.rendezvous_name,
         quorum,
         document.timeout_seconds,
@@ -218,6 +219,7 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
         group=member.group,
         board=member.board,
         suspicions=_suspicions(document),
+        ahead=ahead,
     )
     prefetch = Prefetch(context, ahead, member.beside)
     prefetch.start()

@@ -203,16 +203,15 @@ class ReducedShards:
             raise RoundGoneError(self._commit.round) from None
 
     def _read(self, shard: int, sink: Sink, within: slice | None) -> None:
-        key, store = self._key(shard), self._context.store
-        blocks, wanted = self._blocks_of(shard), self._range(shard, within)
+        key, blocks, wanted = self._key(shard), self._blocks_of(shard), self._range(shard, within)
         which = range(blocks.number) if within is None else blocks.covering(within)
         size = blocks.stream_bytes
         sizes = (size if wanted.start else HEADER_BYTES, size)
-        with closing(ByteStream(store.stream(key, wanted.start, wanted.stop, sizes=sizes))) as stream:
+        with closing(ByteStream(self._context.stream(wanted, sizes))) as stream:
             if wanted.start == 0:
                 self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
             else:
-                found = store.read(key, 0, HEADER_BYTES)
+                found = self._context.store.read(key, 0, HEADER_BYTES)
                 self._check(decode_header(key, found.body, ReducedHeader), shard)
                 if found.size != self._size(blocks):
                     message = f"it has {found.size} bytes, {self._size(blocks)} are expected"

@@ -1,4 +1,4 @@
-"""A store whose objects are read ahead: each range is handed out once, and everything else passes through."""
+"""Ranges that are read ahead: each is handed out once, and everything else comes from the store."""
 
 import threading
 from collections.abc import Iterator
@@ -97,19 +97,6 @@ def test_closing_frees_what_is_held_and_ends_a_wait_for_room(store: WatchedStore
     assert got(ahead, REST) == BODY[40:]
     assert len(store.read_keys) == before + 1, "what was held is gone"
     assert not ahead.in_use
-
-
-def test_what_the_scout_has_found_is_not_asked_again_until_the_end(tmp_path: Path) -> None:
-    key, inner = "commits/00000001.json", LocalStore(tmp_path)
-    inner.create(key, b"{}")
-    ahead = ReadAhead(inner)
-    for store in (ahead.scout(), ahead):
-        assert store.exists(key)
-        assert bytes(store.read(key).body) == b"{}"
-        (tmp_path / key).unlink(missing_ok=True)
-    assert not ahead.exists("commits/00000002.json")
-    ahead.close()
-    assert not ahead.exists(key)
 
 
 def test_a_request_that_hangs_is_noticed(tmp_path: Path) -> None:
