@@ -15,7 +15,7 @@ from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.phases.early_giving import EarlyGiving
-from muster.replica.phases.interrupted_phase import OpenPhase, Phase, StoredPhase
+from muster.replica.phases.interrupted_phase import Phase, StoredPhase
 from muster.replica.phases.step_agreement import StepAgreement
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import ParametersError, StoppedError
@@ -23,6 +23,8 @@ from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, RoundOutcome, checked_samples
 from muster.replica.rounds.joining import join
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict
+from muster.replica.states.state_tree import Filling
 from muster.replica.statistics.stopwatch import Stopwatch
 from muster.replica.statistics.time_account import WorkTime
 from muster.replica.wire import rendezvous_keys
@@ -108,8 +110,8 @@ class Synchronizer:
         self._begin_phase()
         log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
-    def open_phase(self) -> OpenPhase | None:
-        """The present phase, to be copied before the next inner step; None while an exchange runs beside it.
+    def open_phase(self) -> StateDict | None:
+        """The fields of the present `Phase`, to be copied before the next inner step; None while an exchange runs.
 
         The exchange would be lost with this process, and with it what the phase continues from.
         """
@@ -118,15 +120,16 @@ class Synchronizer:
         is_merged = not exchanges.busy or (self._algorithm.eager and not exchanges.is_running)
         if not is_merged or round_ != self.round:
             return None
-        return OpenPhase(
-            round=round_,
-            steps=self.steps,
-            samples=np.array(self._samples),
-            count=self._packing.cut.length,
-            read=lambda room: self._packing.read(WHOLE, room),
-            begun=self._begun,
-            residual=self._feedback.values,
-        )
+        return {
+            "round": round_,
+            "given": round_,
+            "epoch": self._rounds.seat.epoch,
+            "steps": self.steps,
+            "samples": np.array(self._samples),
+            "parameters": Filling(self._packing.cut.length, lambda room: self._packing.read(WHOLE, room)),
+            "begun": self._begun,
+            "residual": self._feedback.values,
+        }
 
     @property
     def parameters(self) -> Floats:
