@@ -87,9 +87,8 @@ def spawn_with_torch(group: Group, master: Master) -> Ends:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
     if "signals_to_handle" not in {item.name for item in fields(LaunchConfig)}:
-        return spawn_plainly(
-            group, master
-        )  # an older torch launches from the main thread alone, and takes SIGTERM there
+        # An older torch launches from the main thread alone, and takes SIGTERM there.
+        return spawn_plainly(group, master)
     # It warns that it handles no signals, which is intended.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
     address, port = master
