@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
-from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.phases.early_giving import EarlyGiving
@@ -262,7 +261,7 @@ class Synchronizer:
                     self._phases.save(phase)
 
         if gives:
-            part = self._training.outer.part(given, self._packing.count)
+            part = self._packing.cut.fragment_of(given)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
             self._given_seconds = self._work.given(fragment)
@@ -290,7 +289,7 @@ class Synchronizer:
         if self._algorithm.eager:
             return self._renew()
         if action is not Action.MERGE:
-            self._give(self._training.outer.part(self.round + 1, self._packing.count))
+            self._give(self._packing.cut.fragment_of(self.round + 1))
         return None if action is Action.GIVE else self._merge()
 
     def _give(self, part: slice) -> None:
@@ -310,7 +309,7 @@ class Synchronizer:
     def _difference(self, begun: Floats, local: Floats, part: slice) -> Floats:
         """The pseudo-gradient, in the memory of `local`. Of statistics it is their values, negative: their mean is no
         update, so that a mean of variances cannot fall below the smallest of them."""
-        border = parameters_in(self._packing.cut, part, self._packing.optimized)
+        border = self._packing.cut.parameters_in(part)
         np.subtract(begun[:border], local[:border], out=local[:border])
         np.negative(local[border:], out=local[border:])
         return local
@@ -362,7 +361,7 @@ class Synchronizer:
         largest = self._algorithm.clip_norm
         if not largest:
             return
-        gradient = gradient[: parameters_in(self._packing.cut, part, self._packing.optimized)]
+        gradient = gradient[: self._packing.cut.parameters_in(part)]
         norm = norm_of(self._rounds.context.link.gather(square_of(gradient)))
         # What is not finite is declined when it is encoded.
         if math.isfinite(norm) and norm > largest:
@@ -380,7 +379,7 @@ class Synchronizer:
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
         elif not self._algorithm.eager:
-            part = self._training.outer.part(self.round, self._packing.count)
+            part = self._packing.cut.fragment_of(self.round)
             shared = self.parameters[self._packing.cut.local(part)]
             if self._algorithm.alpha:
                 shared = mixed(self._packing.read(part), shared, self._algorithm.alpha)
@@ -400,10 +399,8 @@ class Synchronizer:
         own = self._difference(begun, self._packing.read(), WHOLE)
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
         estimate = eager_estimate(own, before)
-        ahead = self._training.outer.estimated(
-            self._training.state, estimate, self._packing.optimized, self._packing.cut
-        )
-        self._begin(own.copy(), self._training.outer.part(self.round + 1, self._packing.count))
+        ahead = self._training.outer.estimated(self._training.state, estimate, self._packing.cut)
+        self._begin(own.copy(), self._packing.cut.fragment_of(self.round + 1))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0

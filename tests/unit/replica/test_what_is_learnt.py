@@ -80,7 +80,7 @@ class Explored:
         self.values = np.zeros(COUNT, np.float32)
         self.values[-STATISTICS:] = 1
         packing = ArrayPacking(self.values)
-        packing.optimized -= STATISTICS
+        packing.averaged += STATISTICS
         stops: dict[str, Any] = {} if stop is None else {"stops": Stops(stop, stop)}
         self.rendezvous: Rendezvous = run.open(rank, store=FaultyStore(run.store, faults or Faults()), **stops)
         self.outer = Synchronizer(self.rendezvous, packing, algorithm, NO_OWN, folder)
