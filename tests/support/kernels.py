@@ -16,7 +16,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.codecs.grouped import LEVELS
 from muster.replica.kernel import Kernel
-from muster.replica.wire import compiled_records, rendezvous_keys, weighted_sum
+from muster.replica.wire import binary_format, rendezvous_keys, weighted_sum
 from muster.replica.wire.binary_format import (
     CodecError,
     Encoding,
@@ -32,7 +32,7 @@ from muster.replica.wire.weighted_sum import WeightedSum
 KEY = rendezvous_keys.contribution(7, 1, 3)
 CODECS = {name: codec_named(name) for name in ("fp32", "bf16", "fp16", "int8", "int4")}
 
-_USERS = (outer_optimizer, compiled_records, weighted_sum)
+_USERS = (outer_optimizer, binary_format, weighted_sum)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class Codec(ABC):
         """A codec with code of its own has the format of the kernel only if it says so itself."""
         super().__init_subclass__()
         own = vars(cls).keys()
-        if "kernel_format" not in own and not own.isdisjoint({"encode", "encode_both", "decode", "values"}):
+        if "kernel_format" not in own and not own.isdisjoint({"encode", "decode", "values"}):
             cls.kernel_format = None
 
     @property
@@ -73,15 +73,6 @@ class Codec(ABC):
         Raises:
             CodecError: values that are NaN, infinite or beyond `limit`.
         """
-
-    def encode_both(self, values: Floats, payload: Payload, dither: Dither | None, decoded: Floats) -> None:
-        """As `encode`; `decoded`, of the shape of `values`, receives what `decode` makes of the payload.
-
-        Raises:
-            CodecError: as `encode`.
-        """
-        self.encode(values, payload, dither)
-        self.decode(payload, decoded)
 
     @abstractmethod
     def decode(self, payload: Payload, values: Floats) -> None:
