@@ -25,8 +25,7 @@ from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
 from muster.replica.entry.resolved_secrets import without_resolved
-from muster.replica.entry.seams import EndNow, Listeners, Watching
-from muster.replica.entry.trainer import EXITED, Trainer, call_trainer, load_trainer
+from muster.replica.entry.trainer import EXITED, EndNow, Listeners, Trainer, Watching, call_trainer, load_trainer
 from muster.replica.group.board import BoardError
 from muster.replica.group.group_process import GroupProcess
 from muster.replica.model.departure import Result

@@ -3,8 +3,8 @@
 Large objects that are in memory, and ranges that are read piece by piece, are moved without copies by `bulk`, and by
 obstore where that cannot.
 
-The region is that of the run (`s3_region.py`). Credentials come from the environment, as for every AWS client; those of
-a container role (AWS_CONTAINER_CREDENTIALS_*) are renewed before they expire.
+The region is that of the run. Credentials come from the environment, as for every AWS client; those of a container role
+(AWS_CONTAINER_CREDENTIALS_*) are renewed before they expire.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
 from muster.replica.store.bulk.connections import BrokenError
+from muster.replica.store.bulk.credentials import region_of, s3_endpoint
 from muster.replica.store.bulk.transfers import LeftToObstoreError, Put, Transfers, Uploaded
 from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.pace import PAUSE_SECONDS, Pace
-from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
     Bytes,

@@ -78,12 +78,12 @@ def test_fragments_take_turns_each_with_its_own_place_in_the_schedule() -> None:
         *[Action.NOTHING] * 3, Action.GIVE, Action.NOTHING, Action.MERGE
     ]  # fmt: skip
     assert Algorithm(sync_every=1).action_after(1) is Action.GIVE_AND_MERGE
-    outer = algorithm.outer
-    assert [index for round_ in (5, 6) for index in range(COUNT)[outer.part(round_, COUNT)]] == list(range(COUNT))
+    cut = Cut(COUNT, fragments=2)
+    assert [index for round_ in (5, 6) for index in range(COUNT)[cut.fragment_of(round_)]] == list(range(COUNT))
     state = GlobalState(0, np.zeros(4, np.float32), np.zeros(4, np.float32))
     for expected in ([-1, -1, 0, 0], [-1] * 4, [-1] * 4, [-1] * 4):
         # The first update of either fragment has the full rate, the second one none.
-        outer.apply(state, np.ones(2, np.float32))
+        algorithm.outer.apply(state, np.ones(2, np.float32), Cut(4, fragments=2))
         assert state.parameters.tolist() == expected
 
 

@@ -18,9 +18,9 @@ from obstore.store import MemoryStore, S3Store
 
 from muster.replica.store import missing_objects as s3_missing
 from muster.replica.store import s3_store
+from muster.replica.store.bulk.credentials import region_of, s3_endpoint
 from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.pace import Pace
-from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
     PART_BYTES,

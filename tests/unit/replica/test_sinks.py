@@ -27,7 +27,7 @@ from muster.options.sinks.replica.writer import MetricsWriter, Record
 from muster.options.watch.replica import watching
 from muster.replica.entry import main as entry
 from muster.replica.entry.container_tree import Tree
-from muster.replica.entry.seams import EndNow, Listeners, Watching
+from muster.replica.entry.trainer import EndNow, Listeners, Watching
 from muster.replica.group.group_process import GroupProcess
 from muster.replica.group.inner_group import InnerGroup
 from muster.replica.replica_errors import InputError, WatchError
