@@ -23,7 +23,7 @@ from muster.contract.run.notices import NOTICES, Notice, NoticeKind
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.replica_errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.replica.codecs import FP32
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.parts.cut import Cut
 from muster.replica.recovery import prefetch
 from muster.replica.rounds import snapshots

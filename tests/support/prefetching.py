@@ -10,7 +10,7 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.round_context import RoundContext

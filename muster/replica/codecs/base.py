@@ -45,13 +45,6 @@ class Codec(ABC):
     kernel_format: ClassVar[Format | None] = None
     """The format of the compiled kernel that has the same bytes; None: it has none."""
 
-    def __init_subclass__(cls) -> None:
-        """A codec with code of its own has the format of the kernel only if it says so itself."""
-        super().__init_subclass__()
-        own = vars(cls).keys()
-        if "kernel_format" not in own and not own.isdisjoint({"encode", "decode", "values"}):
-            cls.kernel_format = None
-
     @property
     def label(self) -> str:
         """Name and version, as in an object's header."""

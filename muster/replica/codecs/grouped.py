@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.replica.codecs.base import Codec, Dither, Floats, Payload, refuse_unusable
-from muster.replica.codecs.scales import SCALE_BYTES, decode_scales, inverse, put_scales, rounded_scales
+from muster.replica.codecs.scales import SCALE_BYTES, decode_scales, encode_scales, inverse
 from muster.replica.kernel import Format
 
 Whole = NDArray[np.int8]
@@ -33,13 +33,13 @@ class _Grouped(Codec):
         groups = values.reshape(-1, self.group)
         magnitudes = np.abs(groups).max(axis=1)
         refuse_unusable(magnitudes, self.limit)
-        scales = rounded_scales(self._peaks(groups, magnitudes), magnitudes)
-        scaled = groups * inverse(scales, TOP)[:, None]
+        scales = encode_scales(self._peaks(groups, magnitudes))
+        scaled = groups * inverse(decode_scales(scales), TOP)[:, None]
         if dither is not None:
             scaled += dither.offsets(values.size).reshape(scaled.shape)
         whole = np.rint(scaled).astype(np.int8).reshape(-1)
         split = values.shape[1] // self.group * SCALE_BYTES
-        put_scales(scales, payload[:, :split])
+        payload[:, :split].view(np.uint16)[...] = scales.reshape(len(values), -1)
         payload[:, split:] = self._codes(whole, dither).reshape(len(values), -1)
 
     def decode(self, payload: Payload, values: Floats) -> None:

@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from muster.contract.run.commit import Commit, Finish
-from muster.replica.group.board import Board, from_first
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import Board, InnerGroup, from_first
 from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import log

@@ -14,8 +14,7 @@ from typing import Protocol, TypeVar
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
-from muster.replica.group.board import Board, LocalBoard
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import Board, InnerGroup, LocalBoard
 from muster.replica.parts.link import Alone, Link
 from muster.replica.replica_errors import RendezvousError, StoppedError
 from muster.replica.rounds.quorum import Quorum

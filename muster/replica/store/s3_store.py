@@ -58,8 +58,6 @@ PART_BYTES_MIN = 5 * 2**20  # S3: of all parts but the last one
 SENT_SHARE = 1 / 16
 # A multipart upload takes two more requests, one after the other: 40 ms, where 16 MiB take 200 ms over one connection.
 UPLOAD_PARTS_FROM = 16 * 2**20
-# What is written piece by piece has time until the next round or snapshot.
-MULTIPART_BYTES = 6 * PART_BYTES
 # Of obstore a stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
 STREAM_BYTES = 2**16
 # From so many bytes on a request is made by `bulk`: there each byte costs more than the request.
@@ -159,7 +157,7 @@ class S3ObjectStore(Store):
             except BaseError as error:
                 raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
 
-        return UploadWriter(put, put_parts, min(MULTIPART_BYTES, 2 * part))
+        return UploadWriter(put, put_parts, 2 * part)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """GET, ranged unless the whole object is requested."""

@@ -12,11 +12,10 @@ import pytest
 
 from muster.contract.exits import ReplicaExit
 from muster.replica.group import process_watch, spawning
-from muster.replica.group.board import ENDED, LocalBoard, has
+from muster.replica.group.board import ENDED, InnerGroup, LocalBoard, has
 from muster.replica.group.cause import Cause, End
 from muster.replica.group.group_folder import GroupFolder
 from muster.replica.group.group_process import STOPPED_SECONDS, GroupProcess
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import Instances
 from muster.replica.group.launched_group import Ends, Group, Master
 from muster.replica.group.launcher import BOARD_PORT

@@ -11,9 +11,8 @@ import numpy as np
 from torch.distributed import TCPStore
 
 from muster.replica.context import Context
-from muster.replica.group.board import LocalBoard
+from muster.replica.group.board import InnerGroup, LocalBoard
 from muster.replica.group.group_process import GroupProcess
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE
 from muster.replica.group.launched_group import Group
 from muster.replica.group.network_board import BoardServer, NetworkBoard

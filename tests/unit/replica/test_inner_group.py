@@ -16,11 +16,10 @@ from muster.replica.entry import launch
 from muster.replica.entry.launch import processes_on_instance
 from muster.replica.entry.main import main as run_process
 from muster.replica.group import spawning
-from muster.replica.group.board import BoardError, LocalBoard, has
+from muster.replica.group.board import BoardError, InnerGroup, LocalBoard, has
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.group_process import GroupProcess
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, Instances, read_instances
 from muster.replica.group.launched_group import Group
 from muster.replica.group.launcher import agree_on_master, network_variables

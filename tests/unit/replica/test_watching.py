@@ -23,8 +23,7 @@ from muster.options.watch.replica.self_watch import SelfWatch
 from muster.options.watch.replica.training_watch import TrainingWatch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.board import LocalBoard
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup, LocalBoard
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.claims import Claim
