@@ -129,7 +129,8 @@ class Int4(_Grouped):
         places = whole.view(np.uint8)
         # The highest level has no share, so that no code overflows into its neighbour.
         codes = _NEAREST[places] if dither is None else _BELOW[places] + (dither.bytes(places.size) < SHARES[places])
-        return codes[::2] | codes[1::2] << np.uint8(4)
+        pairs: Payload = codes[::2] | codes[1::2] << np.uint8(4)
+        return pairs
 
     def _whole(self, codes: Payload) -> Floats | Whole:
         return LEVELS[np.stack([codes & np.uint8(15), codes >> np.uint8(4)], axis=-1)].reshape(len(codes), -1)

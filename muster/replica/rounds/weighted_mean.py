@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 
@@ -34,22 +32,6 @@ class Rejection(Exception):  # noqa: N818 - an answer, not an error
     def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
         self.rejected = rejected
         super().__init__(str(rejected))
-
-
-class MemberValues(Protocol):
-    """One member's values, run after run."""
-
-    def begin(self) -> None:
-        """Wait for the first bytes."""
-
-    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
-        """Add the values of `run`, which follows the last run, times `weight` to `total`. Raises CodecError."""
-
-
-@dataclass(frozen=True)
-class _Source:
-    member: Member
-    values: MemberValues
 
 
 class WeightedMean:
@@ -88,8 +70,9 @@ class WeightedMean:
         try:
             self._read_ahead(members)
             for number, batch in enumerate(batches):
-                sources = [_Source(member, self._records(member)) for member in batch]
-                self._context.side_by_side(lambda source: source.values.begin(), sources)
+                sources = [(member, self._records(member)) for member in batch]
+                readers = [given for _, given in sources if isinstance(given, RecordReader)]
+                self._context.side_by_side(RecordReader.begin, readers)
                 start = 0
                 for run in self._blocks.pieces(self._which):
                     span = self._blocks.span(run)
@@ -133,7 +116,9 @@ class WeightedMean:
         span = self._blocks.span(self._which)
         return int(span.stop - span.start)
 
-    def _add(self, sources: list[_Source], total: WeightedSum, run: range) -> list[Exclusion]:
+    def _add(
+        self, sources: list[tuple[Member, Contribution | RecordReader]], total: WeightedSum, run: range
+    ) -> list[Exclusion]:
         """Add the values of `run` in the members' order, while they are in the cache.
 
         Args:
@@ -142,20 +127,25 @@ class WeightedMean:
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
         rejected = []
         for source in tuple(sources):
-            member = source.member
+            member, given = source
+            weight = np.float32(member.weight / average)
             try:
-                source.values.add(run, total, np.float32(member.weight / average))
+                if isinstance(given, Contribution):
+                    span, start = self._blocks.span(run), self._blocks.span(given.which).start
+                    total.add(given.values[span.start - start : span.stop - start], weight)
+                else:
+                    given.add(run, total, weight)
             except CodecError as error:
                 rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                 sources.remove(source)
         total.complete()
         return rejected
 
-    def _records(self, member: Member) -> MemberValues:
-        """A member's contribution, from one object or from its parts; what this process has encoded from its memory."""
+    def _records(self, member: Member) -> Contribution | RecordReader:
+        """A member's contribution, from one object or from its parts; this process's own if that is in its memory."""
         key, mine = self._key(member), self._mine
         if mine is not None and mine.key == key and _both(mine.which, self._which) == self._which:
-            return OwnValues(mine, self._blocks)
+            return mine
 
         def open_at(rest: range) -> ByteStream:
             if rest == self._which and (body := self._held.pop(key, None)) is not None:
@@ -178,21 +168,6 @@ class WeightedMean:
         start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
         size = self._blocks.stream_bytes
         return self._context.store.stream(key, start, stop, sizes=(size, size))
-
-
-class OwnValues:
-    """What this process has encoded itself."""
-
-    def __init__(self, mine: Contribution, blocks: Blocks) -> None:
-        self._mine, self._blocks = mine, blocks
-
-    def begin(self) -> None:
-        """See `MemberValues`."""
-
-    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
-        """See `MemberValues`."""
-        span, start = self._blocks.span(run), self._blocks.span(self._mine.which).start
-        total.add(self._mine.values[span.start - start : span.stop - start], weight)
 
 
 def regrouped(mean: WeightedMean, blocks: Blocks) -> Iterator[tuple[range, Floats]]:
