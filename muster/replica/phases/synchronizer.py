@@ -25,7 +25,6 @@ from muster.replica.rounds.round_context import log
 from muster.replica.states.plain_state import StateDict
 from muster.replica.states.state_tree import Filling
 from muster.replica.statistics.stopwatch import Stopwatch
-from muster.replica.statistics.time_account import WorkTime
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import exact_in
@@ -74,7 +73,7 @@ class Synchronizer:
         rendezvous.departure.training = self._training
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given_samples = self._given_seconds = 0.0
-        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock.monotonic)
+        self._given_at = [0.0] * algorithm.fragments  # the seconds of training when each was last exchanged
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
@@ -154,7 +153,6 @@ class Synchronizer:
         counted = checked_samples(samples)
         self._statistics.progress.step()
         self._has_trained = True
-        self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
         self._statistics.metrics.step += 1
@@ -178,7 +176,6 @@ class Synchronizer:
         self._step_agreement.beat()
         if self.steps and action is Action.NOTHING:
             self._own.stepped()
-        self._work.go_on()
         return outcome
 
     def end_round(self) -> RoundOutcome | None:
@@ -264,7 +261,7 @@ class Synchronizer:
             part = self._packing.cut.fragment_of(given)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
-            self._given_seconds = self._work.given(fragment)
+            self._given_seconds = self._worked(fragment)
             gradient = self._difference(start, local[held].copy(), part)
             self._clip(gradient, part)
             self._rounds.give(given, self._update(gradient, float(samples[fragment]), part, save))
@@ -280,6 +277,11 @@ class Synchronizer:
         """
         counted = self._rounds.seen.counted(self._training.state.round)
         return self._has_trained and counted in {None, self._rounds.seat.epoch}
+
+    def _worked(self, fragment: int) -> float:
+        """The seconds of training for a fragment that is exchanged; they begin again."""
+        since, self._given_at[fragment] = self._given_at[fragment], self._statistics.times.trained()
+        return self._given_at[fragment] - since
 
     def _fragment(self, round_: int) -> int:
         """The number of the fragment that a round carries."""
@@ -322,7 +324,7 @@ class Synchronizer:
         round_ = self.round
         fragment = self._fragment(round_)
         self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
-        self._given_seconds = self._work.given(fragment)
+        self._given_seconds = self._worked(fragment)
         write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
@@ -416,7 +418,7 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps = 0
         self._samples = [0.0] * self._algorithm.fragments
-        self._work.start_over()
+        self._given_at = [self._statistics.times.trained()] * self._algorithm.fragments
         self._given = self._begun = None
         self._begin_phase()
         if not self._is_sound:
