@@ -42,7 +42,7 @@ from muster.replica.codecs.base import (
 )
 from muster.replica.codecs.grouped import SHARES
 from muster.replica.kernel import Kernel, kernel
-from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Destination, Rows
+from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Destination, Rows, Source
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 
 __all__ = [
@@ -190,7 +190,7 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
     if not source.size % elements and (compiled := compiled_rows(records.key, blocks, piece, rows)):
         library, target = compiled
         random = None if dither is None else (dither.offsets(source.size), dither.bytes(source.size), SHARES)
-        if not library.encode(target, source, codec.limit, added=added, dither=random, error=error, decoded=kept):
+        if not library.encode(target, Source(source, added, random), codec.limit, error=error, decoded=kept):
             raise unusable(codec.limit)
         return
     if added is not None:

@@ -13,7 +13,7 @@ from muster.infra.release.kernels import FOLDER
 from muster.infra.release.kernels import compiled as compile_kernel
 from muster.replica.codecs.base import Codec
 from muster.replica.kernel import Format, Kernel, kernel
-from muster.replica.kernel.calls import Destination, Rows
+from muster.replica.kernel.calls import Destination, Rows, Source
 from muster.replica.kernel.library import MACHINES, SOURCE, library_name
 from muster.replica.wire.binary_format import compiled_rows
 from muster.replica.wire.blocks import Blocks
@@ -38,10 +38,10 @@ def test_the_kernel_makes_the_same_bits_as_numpy(compiled: Kernel, check: Callab
 def test_memory_of_other_sizes_is_refused(compiled: Kernel) -> None:
     rows = Rows(Format.FP32, np.empty((2, 4 + 4 * 256), np.uint8), 256, 0)
     values, limit = np.zeros(512, np.float32), np.float32(1)
-    assert compiled.encode(rows, values, limit)
+    assert compiled.encode(rows, Source(values), limit)
     for wrong in (values[:511], np.zeros(1024, np.float32)):
         with pytest.raises(ValueError, match="do not fit"):
-            compiled.encode(rows, values, limit, error=wrong)
+            compiled.encode(rows, Source(values), limit, error=wrong)
         with pytest.raises(ValueError, match="do not fit"):
             compiled.decode(rows, 512, limit, Destination(wrong))
     with pytest.raises(ValueError, match="contiguous"):
