@@ -18,8 +18,9 @@ from muster.contract.document import StoredDocument
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, decode_into, encode
+from muster.replica.wire.binary_format import HEADER_BYTES, Encoding, Floats, encode, put_values
 from muster.replica.wire.blocks import Blocks
+from muster.replica.wire.stream_decoder import ByteStream, decoded_stream
 
 _COUNT = 1 << 24  # 64 MiB of float32
 _TRIES = 7
@@ -56,10 +57,13 @@ class _Case:
         )
         self.time("encode with error feedback", lambda: self._feed_back(room))
         body = encode(_KEY, self.values, lambda _: _Header(), Encoding(self.codec))
-        blocks = Blocks(self.values.size, self.codec)
-        records = body[HEADER_BYTES:]
-        self.time("decode", lambda: decode_into(room, _KEY, records, blocks, range(blocks.number)))
+        self.time("decode", lambda: self._decode(body[HEADER_BYTES:], room))
         return len(body)
+
+    def _decode(self, records: memoryview, room: Floats) -> None:
+        blocks = Blocks(self.values.size, self.codec)
+        for run, values in decoded_stream(_KEY, ByteStream([records]), blocks, range(blocks.number)):
+            put_values(room[blocks.span(run)], values)
 
     def _feed_back(self, room: Floats) -> None:
         encode(_KEY, self.values, lambda _: _Header(), Encoding(self.codec, error=room))

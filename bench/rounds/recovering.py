@@ -57,7 +57,7 @@ def phases(began: float, ended: float) -> dict[str, float]:
 
 def main() -> int:
     """Run the replica."""
-    from muster.replica.algorithms.outer_optimizer import Outer  # noqa: PLC0415 - a part of what is timed
+    from muster.replica.algorithms.outer_optimizer import Nesterov  # noqa: PLC0415 - a part of what is timed
     from muster.replica.entry import launch  # noqa: PLC0415
     from muster.replica.entry import main as process  # noqa: PLC0415
     from muster.replica.recovery.prefetch import Prefetch  # noqa: PLC0415
@@ -72,7 +72,7 @@ def main() -> int:
         (ReadAhead, "_read", "download"),
         (stream_decoder, "decoded", "verify"),
         (snapshots, "put_values", "unpack"),
-        (Outer, "apply", "apply"),
+        (Nesterov, "apply", "apply"),
     )
     for owner, name, phase in places:
         setattr(owner, name, _noted(phase, getattr(owner, name)))

@@ -19,10 +19,11 @@ import obstore
 
 from muster.replica.codecs import plain
 from muster.replica.codecs.base import Codec
+from muster.replica.kernel import Kernel
 from muster.replica.rounds import reduced_shards, reduction, round_context, weighted_mean
 from muster.replica.store.bulk.transfers import Transfers
 from muster.replica.store.s3_store import S3ObjectStore
-from muster.replica.wire import binary_format, compiled_records, stream_decoder
+from muster.replica.wire import binary_format, stream_decoder
 
 SEND, RECEIVE, SMALL, WAIT, ASIDE = "send", "receive", "small requests", "wait for others", "requests side by side"
 """`small requests` are those that carry no values: commits, headers, looks."""
@@ -35,8 +36,8 @@ _PLACES: tuple[tuple[Any, str, str], ...] = (
     (stream_decoder, "decoded", "verify"),
     (stream_decoder.ByteStream, "take", "take what has arrived"),
     (weighted_mean.WeightedMean, "_add", "weigh and add"),
-    (compiled_records.CompiledRecords, "encode", "encode, checksum"),
-    (compiled_records.CompiledRecords, "decode", "verify, decode, add"),
+    (Kernel, "encode", "encode, checksum"),
+    (Kernel, "decode", "verify, decode, add"),
     (binary_format, "encode_records", "pack"),
     (reduced_shards.ReducedShards, "_computed", "pack"),
     (round_context.Polling, "rest", WAIT),

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 
 from examples.char_gpt.dataset import Windows
 from examples.char_gpt.model import GPT
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 
 HELD_OUT_WINDOWS = 128
 SYNC_EVERY = 50  # inner steps between two exchanges, if the spec names no other number

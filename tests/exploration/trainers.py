@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.algorithms.outer_optimizer import GlobalState, Outer, parameters_in
+from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.frontends.array_packing import ArrayPacking
 from muster.replica.frontends.front_end import DiLoCoFrontEnd
@@ -114,7 +114,7 @@ class ExploredDiLoCo(DiLoCo):
     ) -> None:
         self._arrays = ArrayPacking(array)
         packing: Packing = self._arrays if link is None else CopiedArray(array, link)
-        packing.optimized -= statistics
+        packing.averaged += statistics
         DiLoCoFrontEnd.__init__(self, rendezvous, packing, algorithm, final_model=NO_WISHES, **own)
 
 
@@ -355,29 +355,28 @@ class Witnessed(Algorithm):
         object.__setattr__(self, "_process", process)
 
     @property
-    def outer(self) -> Outer:
+    def outer(self) -> Nesterov:
         return WitnessedOuter(self._process, super().outer)  # type: ignore[attr-defined]
 
 
-class WitnessedOuter(Outer):
+class WitnessedOuter(Nesterov):
     """The outer optimizer of one process."""
 
-    def __init__(self, process: Process, outer: Outer) -> None:
-        super().__init__(outer.optimizer, outer.fragments)
+    def __init__(self, process: Process, outer: Nesterov) -> None:
+        super().__init__(**asdict(outer))
         object.__setattr__(self, "_process", process)
 
-    def estimated(self, state: GlobalState, gradient: Floats, optimized: int, cut: Cut | None = None) -> Floats:
+    def estimated(self, state: GlobalState, gradient: Floats, cut: Cut) -> Floats:
         # No state of the run.
-        return Outer(self.optimizer, self.fragments).estimated(state, gradient, optimized, cut)
+        return Nesterov(**asdict(self)).estimated(state, gradient, cut)
 
-    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None, cut: Cut | None = None) -> None:
+    def apply(self, state: GlobalState, mean: Floats, cut: Cut) -> None:
         world = self._process.world  # type: ignore[attr-defined]
-        cut = Cut(state.parameters.size) if cut is None else cut
         self._show(state, cut)
-        super().apply(state, mean, optimized, cut)
-        part = self.part(state.round, cut.count)
+        super().apply(state, mean, cut)
+        part = cut.fragment_of(state.round)
         world.saw_mean(state.round, mean, cut.held(part).start - part.start)
-        statistics = mean.size - parameters_in(cut, part, optimized)
+        statistics = mean.size - cut.parameters_in(part)
         if statistics and not np.array_equal(state.parameters[cut.local(part)][-statistics:], -mean[-statistics:]):
             world.breaks(f"the statistics after round {state.round} are not their mean")
         self._show(state, cut)

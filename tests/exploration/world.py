@@ -23,7 +23,7 @@ from muster.contract.run.notices import NOTICES, Notice, NoticeKind
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.replica_errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
@@ -34,13 +34,14 @@ from muster.replica.store.pace import Pace
 from muster.replica.store.s3_store import S3ObjectStore
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_blocks, decode_header
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ClaimDocument, ContributionHeader
 from tests.exploration.activities import Activity, Killed, Serial, Workers, current
 from tests.exploration.groups import Group
 from tests.exploration.pieces import Pieces
 from tests.exploration.simulated_s3 import Bucket
+from tests.support.decoded_blocks import decode_blocks
 from tests.support.rendezvous_keys import is_like, round_of
 
 RUN = "explored"

@@ -15,8 +15,7 @@ from muster.options.tiers.replica.inner_states import InnerStates
 from muster.options.tiers.replica.state_file import HEADER_BYTES, StateHeader, seal
 from muster.options.tiers.replica.tier import Held, TierName
 from muster.replica.frontends.phase_states import Found, StateId
-from muster.replica.group.board import LocalBoard
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup, LocalBoard
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.seen_rounds import SeenRounds
 from muster.replica.states.state_buffer import PlainArrays

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.replica.codecs import FP32
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.parts.cut import Cut
 from muster.replica.recovery import prefetch
 from muster.replica.rounds import snapshots
@@ -163,9 +163,9 @@ def test_a_snapshot_that_is_superseded_after_it_was_read_ahead_is_not_used(
     with all_ended(again):
         last = {peer.parameters() for peer in again}
     later = Recovering(longer, 1, attempt=3)
-    later.ahead = process.ahead
     before = len(process.store.read_keys)
-    later.context, later.prefetch = longer.context(process.ahead), process.prefetch
+    later.context = replace(longer.context(process.store), ahead=process.ahead)
+    later.prefetch = process.prefetch
     assert {parameters_of(later.join())} == last
     read = process.store.read_keys[before:]
     assert any(is_like(key, of_round(rendezvous_keys.SNAPSHOTS, 4)) for key in read)

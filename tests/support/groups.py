@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.group.board import LocalBoard
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup, LocalBoard
 from muster.replica.parts.packing import Packing
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
 from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous

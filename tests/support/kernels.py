@@ -16,14 +16,13 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.codecs.grouped import LEVELS
 from muster.replica.kernel import Kernel
-from muster.replica.wire import compiled_records, rendezvous_keys, weighted_sum
+from muster.replica.wire import binary_format, rendezvous_keys, weighted_sum
 from muster.replica.wire.binary_format import (
     CodecError,
     Encoding,
     Floats,
     Records,
     _seed,
-    decode_into,
     decoded,
     encode_into,
 )
@@ -33,7 +32,7 @@ from muster.replica.wire.weighted_sum import WeightedSum
 KEY = rendezvous_keys.contribution(7, 1, 3)
 CODECS = {name: codec_named(name) for name in ("fp32", "bf16", "fp16", "int8", "int4")}
 
-_USERS = (outer_optimizer, compiled_records, weighted_sum)
+_USERS = (outer_optimizer, binary_format, weighted_sum)
 
 
 @contextmanager
@@ -158,15 +157,11 @@ def records(values: Floats, codec: Codec) -> np.ndarray:
     return body.reshape(blocks.number, -1)
 
 
-def read(count: int, rows: np.ndarray, codec: Codec, *, whole: bool) -> bytes | str:
+def read(count: int, rows: np.ndarray, codec: Codec) -> bytes | str:
     """What is decoded, or what is wrong with it."""
     blocks = Blocks(count, codec)
     body = unaligned(rows.reshape(-1).view(np.float32)).view(np.uint8).data
-    values = np.full(count, np.float32(5))
     try:
-        if whole:
-            decode_into(values, KEY, body, blocks, range(blocks.number))
-            return values.tobytes()
         room = np.empty(blocks.piece_elements, np.float32)
         found = []
         for piece in blocks.pieces(range(blocks.number)):
@@ -226,16 +221,15 @@ def same_when_encoding(compiled: Kernel, values: Floats, mode: str, dither: bool
         st.integers(1, 20),
         st.integers(0, 7),
     ),
-    whole=st.booleans(),
 )
-def same_when_decoding(compiled: Kernel, any_records: AnyRecords, whole: bool) -> None:
+def same_when_decoding(compiled: Kernel, any_records: AnyRecords) -> None:
     """Values, or the same refusal of bytes."""
     for name, codec in CODECS.items():
         rows = any_records.of(codec)
         with using(None):
-            expected = read(any_records.count, rows, codec, whole=whole)
+            expected = read(any_records.count, rows, codec)
         with using(compiled):
-            assert read(any_records.count, rows, codec, whole=whole) == expected, name
+            assert read(any_records.count, rows, codec) == expected, name
 
 
 Member = tuple[float, bool]

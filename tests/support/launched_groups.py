@@ -12,10 +12,10 @@ from typing import Any
 from muster.replica.group.board import Board, LocalBoard
 from muster.replica.group.cause import Cause
 from muster.replica.group.instances import ALONE, Instances
-from muster.replica.group.launched_group import Group, Patience
+from muster.replica.group.launched_group import Ends, Group, Master, Patience, Spawner
 from muster.replica.group.launcher import run_group
 from muster.replica.group.network_board import NetworkBoard
-from muster.replica.group.spawning import Crew, Ends, Spawner, spawn_plainly
+from muster.replica.group.spawning import spawn_plainly
 from tests.support.command_server import Command
 from tests.support.forked_replicas import ForkedRun
 from tests.support.source_patch import ROOT
@@ -64,12 +64,12 @@ class Launcher:
     ) -> Launched:
         """Start `count` processes: those named as in `_1="fails"` end so, the others wait for SIGTERM."""
 
-        def spawn(crew: Crew) -> Ends:
+        def spawn(group: Group, master: Master) -> Ends:
             host, port = os.environ["MUSTER_GROUP_BOARD"].split(":")
             one.board = NetworkBoard(host, int(port))
             known.set()
             arguments = [f"{name[1:]}={ending}" for name, ending in endings.items()]
-            return spawner(replace(crew, command=[sys.executable, str(MEMBER), *arguments]))
+            return spawner(replace(group, command=[sys.executable, str(MEMBER), *arguments]), master)
 
         def work() -> None:
             one.found.append(run_group(group, one.stop))

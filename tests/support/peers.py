@@ -16,8 +16,9 @@ import pytest
 from muster.contract.run.commit import Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.algorithms.algorithm import Algorithm
-from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
 from muster.replica.frontends.array_diloco import DiLoCo
+from muster.replica.parts.cut import Cut
 from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
 from muster.replica.replica_errors import RunEndedError
 from muster.replica.rounds import agreement, reduction
@@ -316,7 +317,7 @@ class Run:
                 local = state.parameters - gradient_of(rank, round_, self.count)
                 given.append((state.parameters - local) * np.float32((rank + 1) / average))
             first, *others = given
-            Outer().apply(state, sum(others, first) * np.float32(1 / len(ranks)))
+            Nesterov().apply(state, sum(others, first) * np.float32(1 / len(ranks)), Cut(self.count))
         return state.parameters.tobytes()
 
 

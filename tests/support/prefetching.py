@@ -10,7 +10,7 @@ import numpy as np
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.rounds.round_context import RoundContext
@@ -64,7 +64,7 @@ class Recovering:
     def __post_init__(self) -> None:
         self.store = WatchedStore(self.run.store, self.faults)
         self.ahead = ReadAhead(self.store)
-        self.context = replace(self.run.context(self.ahead), group=self.group)
+        self.context = replace(self.run.context(self.store), group=self.group, ahead=self.ahead)
         self.prefetch = Prefetch(self.context, self.ahead)
 
     def join(self) -> Joined:

@@ -12,7 +12,7 @@ from examples.char_gpt.baselines import alone
 from examples.char_gpt.dataset import VOCABULARY, Windows, shard
 from examples.char_gpt.learning import Settings, own_rows
 from muster.contract.exits import ReplicaExit
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from tests.support.forked_replicas import ForkedRun
 from tests.support.peers import Run
 

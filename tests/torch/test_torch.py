@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from muster.options.executor.replica.arrays import FlatArrays
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.replica_errors import ParametersError
 from muster.replica.store.local_store import LocalStore

@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 import numpy as np
 
-from muster.replica.algorithms.outer_optimizer import RUN_ELEMENTS, Nesterov, Outer
+from muster.replica.algorithms.outer_optimizer import RUN_ELEMENTS, Nesterov
 from muster.replica.codecs import codec_named
 from muster.replica.replica_errors import AlgorithmError
 from muster.replica.wire.binary_format import Floats
@@ -136,12 +136,11 @@ class Algorithm:
         return self.interval - self.delay
 
     @property
-    def outer(self) -> Outer:
+    def outer(self) -> Nesterov:
         """The outer optimizer, which applies the means."""
-        optimizer = Nesterov(
+        return Nesterov(
             self.learning_rate, self.momentum, self.decay_rounds, self.final_learning_rate, self.momentum_rounds
         )
-        return Outer(optimizer, self.fragments)
 
     def action_after(self, steps: int) -> Action:
         """What to do after the `steps`-th inner step since the last exchange was merged."""

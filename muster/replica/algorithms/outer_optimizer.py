@@ -58,6 +58,27 @@ class Nesterov:
         rate = self.learning_rate + (self.final_learning_rate - self.learning_rate) * decayed
         return Nesterov(rate, self.momentum * risen)
 
+    def estimated(self, state: GlobalState, gradient: Floats, cut: Cut) -> Floats:
+        """The parameters after a round with the mean `gradient`; `state` is not changed."""
+        ahead = GlobalState(state.round, state.parameters.copy(), state.momentum.copy())
+        self.apply(ahead, gradient, cut)
+        return ahead.parameters
+
+    def apply(self, state: GlobalState, mean: Floats, cut: Cut) -> None:
+        """Advance `state` by one round, in place.
+
+        Args:
+            mean: what this process holds of the mean of the round's fragment. That of statistics replaces them: it is
+                that of their negative values, as pseudo-gradients are.
+            cut: which elements this process holds.
+        """
+        part = cut.fragment_of(state.round + 1)
+        local, border = cut.local(part), cut.parameters_in(part)
+        within = slice(local.start, local.start + border)
+        self.at(state.round // cut.fragments).step(state.parameters[within], state.momentum[within], mean[:border])
+        np.negative(mean[border:], out=state.parameters[within.stop : local.stop])
+        state.round += 1
+
     def step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
         """Advance `parameters` and `momentum` in place, large ones in several threads: one moves a part of what the
         memory can."""
@@ -90,57 +111,3 @@ class Nesterov:
             update += given
             update *= eta
             parameters[run] -= update
-
-
-@dataclass(frozen=True)
-class Outer:
-    """Computes the global state after a round from its mean.
-
-    With `fragments` > 1 each round carries one of as many parts of the flat buffer, in turn (Streaming DiLoCo,
-    arXiv 2501.18512); round 1 carries the first.
-    """
-
-    optimizer: Nesterov = Nesterov()
-    fragments: int = 1
-
-    def estimated(self, state: GlobalState, gradient: Floats, optimized: int, cut: Cut | None = None) -> Floats:
-        """The parameters after a round with the mean `gradient`; `state` is not changed."""
-        ahead = GlobalState(state.round, state.parameters.copy(), state.momentum.copy())
-        self.apply(ahead, gradient, optimized, cut)
-        return ahead.parameters
-
-    def part(self, round_: int, count: int) -> slice:
-        """The elements, of `count`, that `round_` carries."""
-        index = (round_ - 1) % self.fragments
-        return slice(count * index // self.fragments, count * (index + 1) // self.fragments)
-
-    def apply(self, state: GlobalState, mean: Floats, optimized: int | None = None, cut: Cut | None = None) -> None:
-        """Advance `state` by one round, in place.
-
-        Args:
-            mean: of the round's part; with a `cut` what this process holds of it.
-            optimized: elements from this one on are statistics (None: all are parameters). Their mean replaces them: it
-                is that of their negative values, as pseudo-gradients are.
-            cut: which elements this process holds, if not all.
-        """
-        cut = Cut(state.parameters.size, fragments=self.fragments) if cut is None else cut
-        part = self.part(state.round + 1, cut.count)
-        local = cut.local(part)
-        border = parameters_in(cut, part, optimized)
-        within = slice(local.start, local.start + border)
-        self.optimizer.at(state.round // self.fragments).step(
-            state.parameters[within], state.momentum[within], mean[:border]
-        )
-        np.negative(mean[border:], out=state.parameters[within.stop : local.stop])
-        state.round += 1
-
-
-def parameters_in(cut: Cut, part: slice, optimized: int | None) -> int:
-    """How many of the elements that a process holds of a part are parameters; those after them are statistics.
-
-    Args:
-        optimized: elements from this one on are statistics (None: all are parameters).
-    """
-    held = cut.held(part)
-    border: int = min(max(cut.count if optimized is None else optimized, held.start), held.stop)
-    return border - int(held.start)

@@ -45,13 +45,6 @@ class Codec(ABC):
     kernel_format: ClassVar[Format | None] = None
     """The format of the compiled kernel that has the same bytes; None: it has none."""
 
-    def __init_subclass__(cls) -> None:
-        """A codec with code of its own has the format of the kernel only if it says so itself."""
-        super().__init_subclass__()
-        own = vars(cls).keys()
-        if "kernel_format" not in own and not own.isdisjoint({"encode", "encode_both", "decode", "values"}):
-            cls.kernel_format = None
-
     @property
     def label(self) -> str:
         """Name and version, as in an object's header."""
@@ -73,15 +66,6 @@ class Codec(ABC):
         Raises:
             CodecError: values that are NaN, infinite or beyond `limit`.
         """
-
-    def encode_both(self, values: Floats, payload: Payload, dither: Dither | None, decoded: Floats) -> None:
-        """As `encode`; `decoded`, of the shape of `values`, receives what `decode` makes of the payload.
-
-        Raises:
-            CodecError: as `encode`.
-        """
-        self.encode(values, payload, dither)
-        self.decode(payload, decoded)
 
     @abstractmethod
     def decode(self, payload: Payload, values: Floats) -> None:

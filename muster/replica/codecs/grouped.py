@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.replica.codecs.base import Codec, Dither, Floats, Payload, refuse_unusable
-from muster.replica.codecs.scales import SCALE_BYTES, decode_scales, inverse, put_scales, rounded_scales
-from muster.replica.codecs.scratch import Scratch, scratch
+from muster.replica.codecs.scales import SCALE_BYTES, decode_scales, encode_scales, inverse
 from muster.replica.kernel import Format
+
+Whole = NDArray[np.int8]
 
 TOP = 127  # a group's largest magnitude, in whole numbers
 
@@ -29,57 +30,38 @@ class _Grouped(Codec):
 
     def encode(self, values: Floats, payload: Payload, dither: Dither | None) -> None:
         """Scale each group by its extreme and round to whole numbers, from which the codes follow."""
-        self._encode(values, payload, dither)
-
-    def encode_both(self, values: Floats, payload: Payload, dither: Dither | None, decoded: Floats) -> None:
-        """As `encode`; the whole numbers and the scales are at hand."""
-        scales = self._encode(values, payload, dither)
-        scales /= np.float32(TOP)
-        flat = decoded.reshape(-1)
-        np.multiply(self._levels(scratch(values.size)), np.repeat(scales, self.group), out=flat)
-
-    def _encode(self, values: Floats, payload: Payload, dither: Dither | None) -> Floats:
-        """Encode; the scales."""
-        blocks, elements = values.shape
-        flat, room = values.reshape(-1), scratch(values.size)
-        most, least = _extremes(flat, self.group, room)
-        magnitudes = np.maximum(most, -least)
+        groups = values.reshape(-1, self.group)
+        magnitudes = np.abs(groups).max(axis=1)
         refuse_unusable(magnitudes, self.limit)
-        scales = rounded_scales(self._peaks(most, least, magnitudes), magnitudes)
-        scaled = np.multiply(flat, np.repeat(inverse(scales, TOP), self.group), out=room.floats)
+        scales = encode_scales(self._peaks(groups, magnitudes))
+        scaled = groups * inverse(decode_scales(scales), TOP)[:, None]
         if dither is not None:
-            scaled += dither.offsets(flat.size)
-        np.rint(scaled, out=scaled)
-        np.copyto(room.whole, scaled, casting="unsafe")
-        split = elements // self.group * SCALE_BYTES
-        put_scales(scales, payload[:, :split])
-        payload[:, split:] = self._codes(room, dither).reshape(blocks, -1)
-        return scales
+            scaled += dither.offsets(values.size).reshape(scaled.shape)
+        whole = np.rint(scaled).astype(np.int8).reshape(-1)
+        split = values.shape[1] // self.group * SCALE_BYTES
+        payload[:, :split].view(np.uint16)[...] = scales.reshape(len(values), -1)
+        payload[:, split:] = self._codes(whole, dither).reshape(len(values), -1)
 
     def decode(self, payload: Payload, values: Floats) -> None:
         """The whole numbers times the scales."""
         split = values.shape[1] // self.group * SCALE_BYTES
         scales = decode_scales(np.ascontiguousarray(payload[:, :split]).view(np.uint16)).reshape(-1)
         scales /= np.float32(TOP)
-        self._whole(payload[:, split:], values)
-        flat = values.reshape(-1)
-        flat *= np.repeat(scales, self.group)
+        values[...] = self._whole(payload[:, split:])
+        groups = values.reshape(-1, self.group)
+        groups *= scales[:, None]
 
     @abstractmethod
-    def _peaks(self, most: Floats, least: Floats, magnitudes: Floats) -> Floats:
-        """The values that the groups' scales must reach, from their extremes and the larger magnitude of both."""
+    def _peaks(self, groups: Floats, magnitudes: Floats) -> Floats:
+        """The values that the groups' scales must reach; `magnitudes`: the largest of each group."""
 
     @abstractmethod
-    def _codes(self, room: Scratch, dither: Dither | None) -> Payload:
-        """The codes of whole numbers from -127 to 127: of those in `room.whole`."""
+    def _codes(self, whole: Whole, dither: Dither | None) -> Payload:
+        """The codes of whole numbers from -127 to 127."""
 
     @abstractmethod
-    def _levels(self, room: Scratch) -> Floats:
-        """The whole numbers of the codes that `_codes` has just made."""
-
-    @abstractmethod
-    def _whole(self, codes: Payload, values: Floats) -> None:
-        """The whole numbers of the codes."""
+    def _whole(self, codes: Payload) -> Floats | Whole:
+        """The whole numbers of the codes, in as many rows."""
 
 
 class Int8(_Grouped):
@@ -94,42 +76,24 @@ class Int8(_Grouped):
     group = 128
     bits = 8
 
-    def _peaks(self, most: Floats, least: Floats, magnitudes: Floats) -> Floats:  # noqa: ARG002 - the sign is a code's
+    def _peaks(self, groups: Floats, magnitudes: Floats) -> Floats:  # noqa: ARG002 - the sign is a code's
         return magnitudes
 
-    def _codes(self, room: Scratch, dither: Dither | None) -> Payload:  # noqa: ARG002 - applied already
-        return room.whole.view(np.uint8)
+    def _codes(self, whole: Whole, dither: Dither | None) -> Payload:  # noqa: ARG002 - applied already
+        return whole.view(np.uint8)
 
-    def _levels(self, room: Scratch) -> Floats:
-        # Not what was rounded, which may be -0.
-        np.copyto(room.floats, room.whole)
-        return room.floats
-
-    def _whole(self, codes: Payload, values: Floats) -> None:
-        values[...] = codes.view(np.int8)
+    def _whole(self, codes: Payload) -> Floats | Whole:
+        return codes.view(np.int8)
 
 
 # The 16 levels of a 4-bit code, in 127ths of the group's scale, and the nearest level of each int8.
 LEVELS = np.array([-108, -82, -63, -47, -33, -20, -10, 0, 9, 19, 31, 44, 58, 76, 97, 127], np.float32)
 _INT8 = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float32)  # by the code read as an unsigned byte
-_NEAREST = np.abs(_INT8[:, None] - LEVELS).argmin(axis=1)
-_BELOW = np.clip(np.searchsorted(LEVELS, _INT8, side="right") - 1, 0, None)
+_NEAREST = np.abs(_INT8[:, None] - LEVELS).argmin(axis=1).astype(np.uint8)
+_BELOW = np.clip(np.searchsorted(LEVELS, _INT8, side="right") - 1, 0, None).astype(np.uint8)
 # Of 256 random bytes, how many round up to the next level. Values below the lowest level always round to it.
 _GAPS = np.append(np.diff(LEVELS), np.float32(1))
-_SHARES = np.clip(np.rint((_INT8 - LEVELS[_BELOW]) / _GAPS[_BELOW] * 256), 0, 255)
-
-
-def _packed(codes: NDArray[np.integer]) -> NDArray[np.uint8]:
-    return (codes[:, 0] | codes[:, 1] << 4).astype(np.uint8)
-
-
-# One look-up for two values, whose int8 are the bytes of an index: the byte that holds the codes of both.
-_TWO = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
-_NEAREST_TABLE, _BELOW_TABLE = _packed(_NEAREST[_TWO]), _packed(_BELOW[_TWO])
-SHARES = _SHARES.astype(np.uint8)  # by the whole number as an unsigned byte
-_SHARES_TABLE = SHARES[_TWO].view(np.uint16).reshape(-1)
-# One for four, whose codes are two bytes: their levels.
-_LEVELS_TABLE = LEVELS.astype(np.int8)[_TWO[:, :, None] >> np.array([0, 4]) & 15].reshape(-1, 4).view(np.uint32)[:, 0]
+SHARES = np.clip(np.rint((_INT8 - LEVELS[_BELOW]) / _GAPS[_BELOW] * 256), 0, 255).astype(np.uint8)
 
 
 class Int4(_Grouped):
@@ -158,42 +122,15 @@ class Int4(_Grouped):
     group = 64
     bits = 4
 
-    def _peaks(self, most: Floats, least: Floats, magnitudes: Floats) -> Floats:
-        np.copyto(least, most, where=most == magnitudes)
-        return least
+    def _peaks(self, groups: Floats, magnitudes: Floats) -> Floats:
+        return np.where(groups.max(axis=1) == magnitudes, magnitudes, -magnitudes)
 
-    def _codes(self, room: Scratch, dither: Dither | None) -> Payload:
-        places, codes = room.places, room.codes
-        np.copyto(places, room.whole.view(np.uint16))
-        if dither is None:
-            return _NEAREST_TABLE.take(places, out=codes, mode="clip")
-        _BELOW_TABLE.take(places, out=codes, mode="clip")
-        shares = _SHARES_TABLE.take(places, out=room.shares, mode="clip").view(np.uint8)
-        above = (dither.bytes(shares.size) < shares).view(np.uint16)
+    def _codes(self, whole: Whole, dither: Dither | None) -> Payload:
+        places = whole.view(np.uint8)
         # The highest level has no share, so that no code overflows into its neighbour.
-        codes += (above | above >> np.uint16(4)).astype(np.uint8)
-        return codes
+        codes = _NEAREST[places] if dither is None else _BELOW[places] + (dither.bytes(places.size) < SHARES[places])
+        pairs: Payload = codes[::2] | codes[1::2] << np.uint8(4)
+        return pairs
 
-    def _levels(self, room: Scratch) -> Floats:
-        self._whole(room.codes[None], room.floats[None])
-        return room.floats
-
-    def _whole(self, codes: Payload, values: Floats) -> None:
-        room = scratch(values.size)
-        places = room.places[: values.size // 4]
-        np.copyto(places.reshape(len(codes), -1), codes.view(np.uint16))
-        levels = _LEVELS_TABLE.take(places, out=room.levels, mode="clip")
-        np.copyto(values.reshape(-1), levels.view(np.int8))
-
-
-def _extremes(flat: Floats, group: int, room: Scratch) -> tuple[Floats, Floats]:
-    """Of each group the largest value and the smallest one; both are the same where all have one sign, or are zeros.
-
-    Found by the bits: as signed numbers the positive values are the largest, as unsigned ones the negative, and within
-    either a larger magnitude is larger. NaN is larger than infinity. Whole numbers take half the time of values.
-    """
-    starts = room.starts.get(group)
-    if starts is None:
-        starts = room.starts[group] = np.arange(0, flat.size, group)
-    most, least = (np.maximum.reduceat(flat.view(kind), starts) for kind in (np.int32, np.uint32))
-    return most.view(np.float32), least.view(np.float32)
+    def _whole(self, codes: Payload) -> Floats | Whole:
+        return LEVELS[np.stack([codes & np.uint8(15), codes >> np.uint8(4)], axis=-1)].reshape(len(codes), -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.replica.codecs.base import MAGNITUDE_MAX, CodecError, Floats, Payload
+from muster.replica.codecs.base import MAGNITUDE_MAX, CodecError, Floats
 
 Scales = NDArray[np.uint16]
 
@@ -15,7 +15,6 @@ SCALE_MIN = np.float32(2.0**-100)
 
 _SIGN = np.uint16(0x8000)
 _HALF = np.uint32(16)
-_UPPER = np.uint32(0xFFFF0000)
 _LOWER = np.uint32(0x0000FFFF)
 _LEAST = np.uint16(int(SCALE_MIN.view(np.uint32)) >> 16)
 _MOST = np.uint16(int(MAGNITUDE_MAX.view(np.uint32)) >> 16)
@@ -23,21 +22,9 @@ _MOST = np.uint16(int(MAGNITUDE_MAX.view(np.uint32)) >> 16)
 
 def encode_scales(peaks: Floats) -> Scales:
     """Scales of the sign of `peaks`, as large or up to 2^-7 larger, relative; 0 for those below SCALE_MIN."""
-    return (rounded_scales(peaks, np.abs(peaks)).view(np.uint32) >> _HALF).astype(np.uint16)
-
-
-def rounded_scales(peaks: Floats, magnitudes: Floats) -> Floats:
-    """The scales of `peaks`, whose `magnitudes` are known, as float32: what is stored is their upper half."""
     bits = np.ascontiguousarray(peaks).view(np.uint32) + _LOWER
-    bits &= _UPPER
-    if magnitudes.size and magnitudes.min() < SCALE_MIN:
-        bits[magnitudes < SCALE_MIN] = 0
-    return bits.view(np.float32)
-
-
-def put_scales(scales: Floats, payload: Payload) -> None:
-    """Store `rounded_scales` as the rows of `payload`."""
-    payload.view(np.uint16)[...] = (scales.view(np.uint32) >> _HALF).reshape(len(payload), -1)
+    bits[np.abs(peaks) < SCALE_MIN] = 0
+    return (bits >> _HALF).astype(np.uint16)
 
 
 def decode_scales(scales: Scales) -> Floats:
@@ -50,11 +37,9 @@ def decode_scales(scales: Scales) -> Floats:
     if not np.all((scales == 0) | ((magnitudes >= _LEAST) & (magnitudes <= _MOST))):
         message = f"it holds a scale that is not 0 or between {SCALE_MIN:.0e} and {MAGNITUDE_MAX:.0e}"
         raise CodecError(message)
-    return (scales.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return (scales.astype(np.uint32) << _HALF).view(np.float32)
 
 
 def inverse(scales: Floats, top: int) -> Floats:
     """Factors that bring values of these scales to ±top; 0 where the scale is 0."""
-    if scales.all():
-        return np.float32(top) / scales
     return np.divide(np.float32(top), scales, out=np.zeros_like(scales), where=scales != 0)

@@ -22,7 +22,7 @@ from muster.replica.group.cause import Cause
 from muster.replica.group.instances import read_instances
 from muster.replica.group.launched_group import PATIENCE, Group, Patience
 from muster.replica.group.launcher import free_port, run_group
-from muster.replica.group.spawning import Crew, group_variables, the_spawner
+from muster.replica.group.spawning import group_variables, the_spawner
 from muster.replica.replica_errors import GroupError, InputError
 
 _GPU = re.compile(r"nvidia\d+")
@@ -49,9 +49,6 @@ def main(variables: MutableMapping[str, str], patience: Patience = PATIENCE) -> 
         return _failed(base, Cause(error.code, str(error)))
     for name, value in toolkit_variables(base).items():
         variables.setdefault(name, value)
-    if instances.count * count == 1:
-        variables.update(_variables_alone())
-        return run_alone(variables)
     group = Group(
         instances,
         count,
@@ -60,13 +57,11 @@ def main(variables: MutableMapping[str, str], patience: Patience = PATIENCE) -> 
         spawn=the_spawner(),
         patience=patience,
     )
-    return _run_group(base, group)
-
-
-def _variables_alone() -> dict[str, str]:
-    """A program for several processes finds the same variables where there is one."""
-    crew = Crew([], count=1, index=0, instances=1, master=("127.0.0.1", free_port()), name="")
-    return group_variables(crew, 0)
+    if group.size > 1:
+        return _run_group(base, group)
+    # A program for several processes finds the same variables where there is one.
+    variables.update(group_variables(group, ("127.0.0.1", free_port()), 0))
+    return run_alone(variables)
 
 
 def _run_group(base: Path, group: Group) -> int:

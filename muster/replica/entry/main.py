@@ -25,8 +25,7 @@ from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
 from muster.replica.entry.resolved_secrets import without_resolved
-from muster.replica.entry.seams import EndNow, Listeners, Watching
-from muster.replica.entry.trainer import EXITED, Trainer, call_trainer, load_trainer
+from muster.replica.entry.trainer import EXITED, EndNow, Listeners, Trainer, Watching, call_trainer, load_trainer
 from muster.replica.group.board import BoardError
 from muster.replica.group.group_process import GroupProcess
 from muster.replica.model.departure import Result
@@ -203,10 +202,11 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
     member = process.member
     pace = Pace(document.timeout_seconds, process.stops.asked)
-    ahead = ReadAhead(open_store(document.rendezvous_uri, pace))
+    store = open_store(document.rendezvous_uri, pace)
+    ahead = ReadAhead(store)
     quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
     context = RoundContext(
-        ahead,
+        store,
         document.rendezvous_name,
         quorum,
         document.timeout_seconds,
@@ -218,6 +218,7 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
         group=member.group,
         board=member.board,
         suspicions=_suspicions(document),
+        ahead=ahead,
     )
     prefetch = Prefetch(context, ahead, member.beside)
     prefetch.start()

@@ -23,9 +23,14 @@ from muster.contract.aws.partitions import dns_suffix
 from muster.contract.exits import ReplicaExit
 from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.contract.spec.secret_references import ALLOWED, SecretReference, is_reference, read_reference
-from muster.replica.store.bulk.credentials import Credentials, CredentialSource, NoCredentialsError, NoRedirects
+from muster.replica.store.bulk.credentials import (
+    Credentials,
+    CredentialSource,
+    NoCredentialsError,
+    NoRedirects,
+    region_of,
+)
 from muster.replica.store.bulk.signature import RequestTarget, signed_headers
-from muster.replica.store.s3_region import region_of
 
 TRIES = 6
 _WAIT_SECONDS = 1.0  # before the second try; twice as long before each further one

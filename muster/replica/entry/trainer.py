@@ -1,4 +1,4 @@
-"""The user's function: found by name, checked against its arguments, called."""
+"""The user's function: found by name, checked against its arguments, called; and what options add meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from muster.contract.errors import MusterError
@@ -15,12 +16,33 @@ from muster.contract.run.failure_place import Frame, user_place
 from muster.contract.run.run_document import RunDocument
 from muster.replica.context import Context
 from muster.replica.entry.resolved_secrets import without_resolved
-from muster.replica.replica_errors import InputError, OutOfMemoryError, StoppedError, TrainerError
+from muster.replica.replica_errors import InputError, OutOfMemoryError, StoppedError, TrainerError, WatchError
+from muster.replica.rounds.round import Rounds
+from muster.replica.statistics.metrics import Listener
 
 Trainer = Callable[..., object]
 
 EXITED = "its trainer called sys.exit(0)"
 """How a trainer has ended that did not return."""
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who gets what the trainer logs, in a replica's first process: the seam `replica.listeners`."""
+
+    open: Callable[[RunDocument, int, Path], Listener]
+    """For a rank; SageMaker copies files of the folder. Raises InputError where the image lacks packages."""
+
+
+EndNow = Callable[[WatchError], None]
+"""Ends this process and its replica's attempt, from any thread."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who looks at a training as long as its trainer is called: the seam `replica.watching`."""
+
+    during: Callable[[Rounds, RunDocument, EndNow], AbstractContextManager[None]]
 
 
 def load_trainer(name: str, kwargs: Mapping[str, object]) -> Trainer:

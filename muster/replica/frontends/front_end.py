@@ -15,7 +15,7 @@ from muster.contract.run.time_use import Activity
 from muster.options import offers
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
-from muster.replica.frontends.phase_states import Found, PhaseStates, StateId, StatesBetweenRounds
+from muster.replica.frontends.phase_states import PhaseStates, StateId, StatesBetweenRounds
 from muster.replica.frontends.saved_state import SavedState
 from muster.replica.model.final_model import FinalModel
 from muster.replica.model.model_folder import Wishes
@@ -31,7 +31,7 @@ from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.round_context import log
 from muster.replica.states.plain_state import StateDict, Stateful, is_finite
 from muster.replica.states.state_buffer import PlainArrays, packed_state, unpacked_state
-from muster.replica.states.state_tree import Arrays, Filling
+from muster.replica.states.state_tree import Arrays
 from muster.replica.statistics.stopwatch import Stopwatch
 
 
@@ -310,12 +310,7 @@ class DiLoCoFrontEnd(FrontEnd):
     def _phase_state(self) -> StateDict | None:
         """The replica's own state and the present phase, in the memory of the training."""
         phase = self._synchronizer.open_phase()
-        if phase is None:
-            return None
-        return {
-            "own": self.state_dict(),
-            "phase": vars(phase) | {"read": None, "parameters": Filling(phase.count, phase.read)},
-        }
+        return None if phase is None else {"own": self.state_dict(), "phase": phase}
 
     def _clear(self) -> None:
         if self._tiers is not None:
@@ -367,7 +362,7 @@ class DiLoCoFrontEnd(FrontEnd):
             return False
         self.load_state_dict(found.state["own"])
         if found.id.step:
-            self._synchronizer.resume(_phase_of(found))
+            self._synchronizer.resume(Phase(**found.state["phase"]))
         self._tiers.resumed(found)
         self._tiers.begin(self.round, self.steps)
         return True
@@ -392,21 +387,6 @@ class DiLoCoFrontEnd(FrontEnd):
                 log.warning(
                     "round=%d event=not-healed part=%s reason='its stored state is not finite'", self.round, name
                 )
-
-
-def _phase_of(found: Found) -> Phase:
-    """The phase of a state that was saved in the middle of it."""
-    stored = found.state["phase"]
-    return Phase(
-        round=found.id.round,
-        given=found.id.round,
-        epoch=found.epoch,
-        steps=found.id.step,
-        samples=stored["samples"],
-        parameters=stored["parameters"],
-        begun=stored["begun"],
-        residual=stored["residual"],
-    )
 
 
 def _listed(names: Mapping[str, object] | set[str]) -> str:

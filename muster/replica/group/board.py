@@ -1,15 +1,38 @@
-"""What the processes of a replica share: small values under keys, each written once."""
+"""A process's place among those of its replica, and what these share: small values under keys, each written once."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import JsonValue
 
 from muster.contract.errors import MusterError
-from muster.replica.group.inner_group import InnerGroup
+
+
+@dataclass(frozen=True)
+class InnerGroup:
+    """A process's place in the inner group: the processes of one replica, on all instances of its job.
+
+    A replica of one process is a group of size 1.
+    """
+
+    rank: int = 0
+    """This process's number in the replica, from 0 to `size - 1`; torch's RANK. Those of an instance are consecutive,
+    and the first instance has the first ones."""
+
+    size: int = 1
+    """The number of processes of the replica, on all its instances; torch's WORLD_SIZE."""
+
+    local_rank: int = 0
+    """This process's number on its instance, from 0; torch's LOCAL_RANK. It selects the GPU."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process acts for the replica: it claims the rank, and writes what the replica writes once."""
+        return self.rank == 0
 
 
 class BoardError(MusterError):

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.contract.exits import ReplicaExit
-from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, LocalBoard, has, returned
+from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, InnerGroup, LocalBoard, has, returned
 from muster.replica.group.group_folder import GroupFolder
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.network_board import NetworkBoard
 
 # Set by the launcher for the processes that it starts.

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from muster.replica.group.cause import End
 from muster.replica.group.instances import Instances
 from muster.replica.group.network_board import REACH_SECONDS
-from muster.replica.group.spawning import END_SECONDS, Spawner
 
+_FLAGS = ("-P",) if sys.flags.safe_path else ()
+_COMMAND = (sys.executable, *_FLAGS, "-m", "muster.replica.entry.process")
+
+END_SECONDS = 30.0
+"""How long the others have to end after one has failed. torch's launcher gives them as long."""
 # SageMaker kills a container 120 seconds after SIGTERM.
 STOP_SECONDS = 110.0
 # After the trainer has returned in one process: another one may still evaluate or write the model.
@@ -42,6 +49,12 @@ class Group:
     """The replica's rank, in front of each line."""
     spawn: Spawner
     patience: Patience = PATIENCE
+    command: Sequence[str] = _COMMAND
+
+    @property
+    def size(self) -> int:
+        """The number of processes on all instances."""
+        return self.instances.count * self.count
 
     def rank(self, local_rank: int) -> int:
         """The rank in the group of a process of this instance."""
@@ -51,3 +64,14 @@ class Group:
         """A process, in messages."""
         where = f" on {self.instances.current}" if self.instances.count > 1 else ""
         return f"process {self.rank(local_rank)}{where}"
+
+
+Master = tuple[str, int]
+"""Where the group's first process (or its agent) listens: address and port."""
+
+Ends = dict[int, End]
+"""How processes ended, by local rank."""
+
+Spawner = Callable[[Group, Master], Ends]
+"""Starts the processes of a group on this instance and returns when all have ended. If one fails, the others are ended.
+"""

@@ -22,17 +22,16 @@ from muster.replica.group.cause import Cause
 from muster.replica.group.group_folder import GroupFolder
 from muster.replica.group.group_process import ENV_BOARD, ENV_FOLDER
 from muster.replica.group.instances import Instances
-from muster.replica.group.launched_group import Group
+from muster.replica.group.launched_group import END_SECONDS, Group, Master
 from muster.replica.group.network_board import BoardServer, NetworkBoard
 from muster.replica.group.process_output import ProcessOutput
 from muster.replica.group.process_watch import ProcessWatch
-from muster.replica.group.spawning import END_SECONDS, Crew, omp_threads
+from muster.replica.group.spawning import omp_threads
 from muster.replica.replica_errors import GroupError
 
 BOARD_PORT = 29411
 """Where the board of several instances listens, on the first one. That of a single instance takes a free port."""
 _EFA_DEVICES = Path("/dev/infiniband")
-_PROCESS = "muster.replica.entry.process"
 _FAREWELL_SECONDS = 2 * END_SECONDS
 
 
@@ -59,16 +58,7 @@ def run_group(group: Group, stop: threading.Event) -> Cause | None:
             | omp_threads(os.environ, group.count, os.cpu_count() or 1)
             | network_variables(os.environ, group.instances)
         )
-        flags = ["-P"] if sys.flags.safe_path else []
-        crew = Crew(
-            command=[sys.executable, *flags, "-m", _PROCESS],
-            count=group.count,
-            index=group.instances.index,
-            instances=group.instances.count,
-            master=master,
-            name=group.job,
-        )
-        cause = ProcessWatch(group, board, folder, stop).until_end(crew)
+        cause = ProcessWatch(group, board, folder, stop).until_end(master)
         _say_farewell(group, board)
         return cause
 
@@ -122,7 +112,7 @@ def _address_of(host: str, seconds: float) -> str:
             time.sleep(1.0)
 
 
-def agree_on_master(group: Group, board: Board) -> tuple[str, int]:
+def agree_on_master(group: Group, board: Board) -> Master:
     """Where the group's first process listens, as the first launcher says.
 
     Raises:

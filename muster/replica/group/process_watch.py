@@ -1,6 +1,6 @@
 """Watches the processes of an instance until all have ended, and ends them together.
 
-- If a process fails, the others of the instance are ended: SIGTERM, and SIGKILL after `spawning.END_SECONDS`. The first
+- If a process fails, the others of the instance are ended: SIGTERM, and SIGKILL after `END_SECONDS`. The first
   instance's board passes it on to the other launchers, which do the same. All of them report the first failure of all.
 - SIGTERM is passed on to every process. What still runs shortly before SageMaker's own SIGKILL is killed here, so that
   the others' reasons are still written.
@@ -21,8 +21,8 @@ from muster.contract.exits import ReplicaExit
 from muster.replica.group.board import ENDED, FIRST_RETURNED, Board, BoardError, has, returned
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
-from muster.replica.group.launched_group import Group
-from muster.replica.group.spawning import END_SECONDS, Crew, Ends, signal_process
+from muster.replica.group.launched_group import END_SECONDS, Ends, Group, Master
+from muster.replica.group.spawning import signal_process
 
 LOOK_SECONDS = 0.1
 # A peer's failure is seen before its cause, where a signal has killed a process: what comes in this time counts too.
@@ -49,9 +49,9 @@ class ProcessWatch:
         self._spawned: Ends = {}
         self._failed_to_start: Cause | None = None
 
-    def until_end(self, crew: Crew) -> Cause | None:
-        """Start the processes of `crew` and return why they failed, or None."""
-        spawning = threading.Thread(target=self._spawn, args=(crew,), name="spawner", daemon=True)
+    def until_end(self, master: Master) -> Cause | None:
+        """Start the processes and return why they failed, or None."""
+        spawning = threading.Thread(target=self._spawn, args=(master,), name="spawner", daemon=True)
         spawning.start()
         threading.Thread(target=self._hear_of_return, name="first-returned", daemon=True).start()
         if self._group.instances.count > 1:
@@ -64,9 +64,9 @@ class ProcessWatch:
         self._judge(complete=True)
         return self._cause
 
-    def _spawn(self, crew: Crew) -> None:
+    def _spawn(self, master: Master) -> None:
         try:
-            self._spawned = self._group.spawn(crew)
+            self._spawned = self._group.spawn(self._group, master)
         except ImportError as error:
             text = f"The processes cannot be started: {type(error).__name__}: {error}"
             self._failed_to_start = Cause(ReplicaExit.BAD_INPUT, text)

@@ -15,57 +15,25 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from muster.replica.group.cause import End
+from muster.replica.group.launched_group import END_SECONDS, Ends, Group, Master, Spawner
 
-END_SECONDS = 30.0
-"""How long the others have to end after one has failed. torch's launcher gives them as long."""
 # Slower than the launcher looks (watch.LOOK_SECONDS): it must see how a process ended before the spawner reaps it.
 _POLL_SECONDS = 0.5
 _MEET_SECONDS = 900  # torch's default for a rendezvous: instances may start minutes apart
 
 
-@dataclass(frozen=True)
-class Crew:
-    """The processes of one instance, and the group that they belong to."""
-
-    command: Sequence[str]
-    count: int
-    index: int
-    """The instance's number, from 0."""
-    instances: int
-    master: tuple[str, int]
-    """Where the group's first process (or its agent) listens: address and port."""
-    name: str
-    """The job's name."""
-
-    @property
-    def size(self) -> int:
-        """The number of processes in the group."""
-        return self.count * self.instances
-
-    def rank(self, local_rank: int) -> int:
-        """The rank in the group of a process of this instance."""
-        return self.index * self.count + local_rank
-
-
-Ends = dict[int, End]
-"""How processes ended, by local rank."""
-
-Spawner = Callable[[Crew], Ends]
-"""Starts the processes of a crew and returns when all have ended. If one fails, the others are ended."""
-
-
-def group_variables(crew: Crew, local_rank: int) -> dict[str, str]:
+def group_variables(group: Group, master: Master, local_rank: int) -> dict[str, str]:
     """The variables from which torch, and what is built on it, learns of the group."""
-    address, port = crew.master
+    address, port = master
     return {
-        "RANK": str(crew.rank(local_rank)),
+        "RANK": str(group.rank(local_rank)),
         "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(crew.size),
-        "LOCAL_WORLD_SIZE": str(crew.count),
+        "WORLD_SIZE": str(group.size),
+        "LOCAL_WORLD_SIZE": str(group.count),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
@@ -76,15 +44,13 @@ def the_spawner() -> Spawner:
     return spawn_with_torch if importlib.util.find_spec("torch") is not None else spawn_plainly
 
 
-def spawn_plainly(crew: Crew) -> Ends:
-    """Start the processes of `crew` as children of this one; see `Spawner`."""
-    children = [
-        subprocess.Popen(crew.command, env={**os.environ, **group_variables(crew, local_rank)}, start_new_session=True)
-        for local_rank in range(crew.count)
-    ]
+def spawn_plainly(group: Group, master: Master) -> Ends:
+    """Start the processes of `group` as children of this one; see `Spawner`."""
+    variables = [{**os.environ, **group_variables(group, master, local_rank)} for local_rank in range(group.count)]
+    children = [subprocess.Popen(group.command, env=env, start_new_session=True) for env in variables]
     ends: Ends = {}
     kill_at: float | None = None
-    while len(ends) < crew.count:
+    while len(ends) < group.count:
         time.sleep(_POLL_SECONDS)
         for local_rank, child in enumerate(children):
             if local_rank not in ends and child.poll() is not None:
@@ -104,15 +70,15 @@ def _signal_groups(children: Sequence[subprocess.Popen[bytes]], number: signal.S
 
 
 def signal_process(pid: int, number: signal.Signals) -> None:
-    """Signal a process of the crew and what it has started. It leads a process group of its own."""
+    """Signal a process of the group and what it has started. It leads a process group of its own."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
         return  # it has ended
 
 
-def spawn_with_torch(crew: Crew) -> Ends:
-    """Start the processes of `crew` with torch's elastic launcher; see `Spawner`.
+def spawn_with_torch(group: Group, master: Master) -> Ends:
+    """Start the processes of `group` with torch's elastic launcher; see `Spawner`.
 
     Nothing is elastic here: the instances are known, and nothing is restarted, because a rerun of the replica is the
     restart. Called in another thread than the main one, torch's launcher leaves the handling of signals alone.
@@ -121,29 +87,30 @@ def spawn_with_torch(crew: Crew) -> Ends:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
     if "signals_to_handle" not in {item.name for item in fields(LaunchConfig)}:
-        return spawn_plainly(crew)  # an older torch launches from the main thread alone, and takes SIGTERM there
+        # An older torch launches from the main thread alone, and takes SIGTERM there.
+        return spawn_plainly(group, master)
     # It warns that it handles no signals, which is intended.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
-    address, port = crew.master
+    address, port = master
     config = LaunchConfig(
-        min_nodes=crew.instances,
-        max_nodes=crew.instances,
-        nproc_per_node=crew.count,
-        run_id=crew.name,
+        min_nodes=group.instances.count,
+        max_nodes=group.instances.count,
+        nproc_per_node=group.count,
+        run_id=group.job,
         rdzv_backend="static",
         rdzv_endpoint=f"{address}:{port}",
-        rdzv_configs={"rank": crew.index, "timeout": _MEET_SECONDS},
+        rdzv_configs={"rank": group.instances.index, "timeout": _MEET_SECONDS},
         max_restarts=0,
         monitor_interval=_POLL_SECONDS,
     )
-    program, *arguments = crew.command
+    program, *arguments = group.command
     try:
         elastic_launch(config, program)(*arguments)
     except ChildFailedError as error:
         return {
             failure.local_rank: End(float(failure.timestamp), failure.exitcode) for failure in error.failures.values()
         }
-    return {local_rank: End(time.time(), 0) for local_rank in range(crew.count)}
+    return {local_rank: End(time.time(), 0) for local_rank in range(group.count)}
 
 
 def omp_threads(variables: Mapping[str, str], count: int, cores: int) -> dict[str, str]:

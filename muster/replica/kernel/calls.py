@@ -47,6 +47,20 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What is encoded: `values`, to which `added` is added first.
+
+    Attributes:
+        dither: for each value, what is added to it before it is rounded, and a random byte; and how many of 256 round
+            each whole number up. None: to the nearest.
+    """
+
+    values: Floats
+    added: Floats | None = None
+    dither: tuple[Floats, Bytes, Bytes] | None = None
+
+
+@dataclass(frozen=True)
 class Destination:
     """Where values go: each times `weight`, in place of what is there or added to it; the result times `factor`."""
 
@@ -94,11 +108,9 @@ class Kernel:
     def encode(
         self,
         rows: Rows,
-        values: Floats,
+        source: Source,
         limit: np.float32,
         *,
-        added: Floats | None = None,
-        dither: tuple[Floats, Bytes, Bytes] | None = None,
         error: Floats | None = None,
         decoded: Floats | None = None,
     ) -> bool:
@@ -107,12 +119,10 @@ class Kernel:
         Then the blocks before it are encoded.
 
         Args:
-            added: is added to the values first.
-            dither: for each value, what is added to it before it is rounded, and a random byte; and how many of 256
-                round each whole number up. None: to the nearest.
-            error, decoded: receive the codec's error, and the decoded values; each may be `values` or `added`.
+            error, decoded: receive the codec's error, and the decoded values; each may be an array of `source`.
         """
-        offsets, random, shares = (None, None, None) if dither is None else dither
+        values, added = source.values, source.added
+        offsets, random, shares = source.dither or (None, None, None)
         sizes = {array.size for array in (values, added, offsets, random, error, decoded) if array is not None}
         if sizes != {len(rows.content) * rows.elements}:
             message = f"arrays of {sorted(sizes)} elements do not fit {len(rows.content)} blocks of {rows.elements}"

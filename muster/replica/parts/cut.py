@@ -30,7 +30,8 @@ def window_elements(count: int, size: int) -> int:
 class Cut:
     """The elements that process `rank` of `size` holds: of each fragment a run of blocks.
 
-    Its arrays hold these runs one after another. The last `exact` elements are exchanged as float32 whatever the codec.
+    Its arrays hold these runs one after another. The last `exact` elements are statistics, which are averaged, and
+    exchanged as float32 whatever the codec.
     """
 
     count: int
@@ -47,6 +48,15 @@ class Cut:
             slice(self.count * index // self.fragments, self.count * (index + 1) // self.fragments)
             for index in range(self.fragments)
         ]
+
+    def fragment_of(self, round_: int) -> slice:
+        """The fragment that a round carries, in turn; round 1 the first (Streaming DiLoCo, arXiv 2501.18512)."""
+        return self.parts[(round_ - 1) % self.fragments]
+
+    def parameters_in(self, part: slice) -> int:
+        """How many of the elements that this process holds of a fragment are parameters; statistics follow them."""
+        held = self.held(part)
+        return int(min(max(self.count - self.exact, held.start), held.stop) - held.start)
 
     def held_by(self, rank: int, part: slice) -> slice:
         """The elements that process `rank` holds of a fragment."""

@@ -53,7 +53,7 @@ class Packing(ABC):
         places = (slice(start, stop) for start, stop in pairwise([0, *self._ends]))
         self._names = list(self._shapes)
         self._spans = dict(zip(self._names, places, strict=True))
-        self.optimized = self.count - averaged
+        self.averaged = averaged
         self._cut: Cut | None = None
         problems = list(problems)
         if not problems and self.count == 0:
@@ -65,7 +65,7 @@ class Packing(ABC):
 
     def cut_for(self, codec: Codec, fragments: int) -> Cut:
         """What this process holds in an exchange by `codec`, which leaves statistics as they are."""
-        return Cut(self.count, codec, fragments, self.link.rank, self.link.size, self.count - self.optimized)
+        return Cut(self.count, codec, fragments, self.link.rank, self.link.size, self.averaged)
 
     def divide(self, cut: Cut) -> None:
         """From now on parts have the elements that this process holds by `cut`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -38,22 +37,6 @@ class Phase:
     parameters: Floats
     begun: Floats | None = None
     residual: Floats | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenPhase:
-    """A phase that continues: what `Phase` holds, in the memory of the training. `read` copies the parameters.
-
-    The fields are those of `Phase`.
-    """
-
-    round: int
-    steps: int
-    samples: NDArray[np.float64]
-    count: int
-    read: Callable[[Floats], object]
-    begun: Floats | None
-    residual: Floats | None
 
 
 class StoredPhase:

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
-from muster.replica.algorithms.outer_optimizer import parameters_in
 from muster.replica.codecs import codec_named
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.phases.early_giving import EarlyGiving
-from muster.replica.phases.interrupted_phase import OpenPhase, Phase, StoredPhase
+from muster.replica.phases.interrupted_phase import Phase, StoredPhase
 from muster.replica.phases.step_agreement import StepAgreement
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import ParametersError, StoppedError
@@ -23,8 +22,9 @@ from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange, LocalUpdate, RoundOutcome, checked_samples
 from muster.replica.rounds.joining import join
 from muster.replica.rounds.round_context import log
+from muster.replica.states.plain_state import StateDict
+from muster.replica.states.state_tree import Filling
 from muster.replica.statistics.stopwatch import Stopwatch
-from muster.replica.statistics.time_account import WorkTime
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Floats
 from muster.replica.wire.blocks import exact_in
@@ -73,7 +73,7 @@ class Synchronizer:
         rendezvous.departure.training = self._training
         self._samples = [0.0] * algorithm.fragments  # since each was last exchanged
         self._given_samples = self._given_seconds = 0.0
-        self._work = WorkTime(algorithm.fragments, rendezvous.context.clock.monotonic)
+        self._given_at = [0.0] * algorithm.fragments  # the seconds of training when each was last exchanged
         self._given: Floats | None = None
         self._begun: Floats | None = None  # where an eager phase started, if not at the global parameters
         self.steps = 0
@@ -108,8 +108,8 @@ class Synchronizer:
         self._begin_phase()
         log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
-    def open_phase(self) -> OpenPhase | None:
-        """The present phase, to be copied before the next inner step; None while an exchange runs beside it.
+    def open_phase(self) -> StateDict | None:
+        """The fields of the present `Phase`, to be copied before the next inner step; None while an exchange runs.
 
         The exchange would be lost with this process, and with it what the phase continues from.
         """
@@ -118,15 +118,16 @@ class Synchronizer:
         is_merged = not exchanges.busy or (self._algorithm.eager and not exchanges.is_running)
         if not is_merged or round_ != self.round:
             return None
-        return OpenPhase(
-            round=round_,
-            steps=self.steps,
-            samples=np.array(self._samples),
-            count=self._packing.cut.length,
-            read=lambda room: self._packing.read(WHOLE, room),
-            begun=self._begun,
-            residual=self._feedback.values,
-        )
+        return {
+            "round": round_,
+            "given": round_,
+            "epoch": self._rounds.seat.epoch,
+            "steps": self.steps,
+            "samples": np.array(self._samples),
+            "parameters": Filling(self._packing.cut.length, lambda room: self._packing.read(WHOLE, room)),
+            "begun": self._begun,
+            "residual": self._feedback.values,
+        }
 
     @property
     def parameters(self) -> Floats:
@@ -152,7 +153,6 @@ class Synchronizer:
         counted = checked_samples(samples)
         self._statistics.progress.step()
         self._has_trained = True
-        self._work.pause()
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
         self._statistics.metrics.step += 1
@@ -176,7 +176,6 @@ class Synchronizer:
         self._step_agreement.beat()
         if self.steps and action is Action.NOTHING:
             self._own.stepped()
-        self._work.go_on()
         return outcome
 
     def end_round(self) -> RoundOutcome | None:
@@ -259,10 +258,10 @@ class Synchronizer:
                     self._phases.save(phase)
 
         if gives:
-            part = self._training.outer.part(given, self._packing.count)
+            part = self._packing.cut.fragment_of(given)
             held = self._packing.cut.local(part)
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
-            self._given_seconds = self._work.given(fragment)
+            self._given_seconds = self._worked(fragment)
             gradient = self._difference(start, local[held].copy(), part)
             self._clip(gradient, part)
             self._rounds.give(given, self._update(gradient, float(samples[fragment]), part, save))
@@ -279,6 +278,11 @@ class Synchronizer:
         counted = self._rounds.seen.counted(self._training.state.round)
         return self._has_trained and counted in {None, self._rounds.seat.epoch}
 
+    def _worked(self, fragment: int) -> float:
+        """The seconds of training for a fragment that is exchanged; they begin again."""
+        since, self._given_at[fragment] = self._given_at[fragment], self._statistics.times.trained()
+        return self._given_at[fragment] - since
+
     def _fragment(self, round_: int) -> int:
         """The number of the fragment that a round carries."""
         return (round_ - 1) % self._algorithm.fragments
@@ -287,7 +291,7 @@ class Synchronizer:
         if self._algorithm.eager:
             return self._renew()
         if action is not Action.MERGE:
-            self._give(self._training.outer.part(self.round + 1, self._packing.count))
+            self._give(self._packing.cut.fragment_of(self.round + 1))
         return None if action is Action.GIVE else self._merge()
 
     def _give(self, part: slice) -> None:
@@ -307,7 +311,7 @@ class Synchronizer:
     def _difference(self, begun: Floats, local: Floats, part: slice) -> Floats:
         """The pseudo-gradient, in the memory of `local`. Of statistics it is their values, negative: their mean is no
         update, so that a mean of variances cannot fall below the smallest of them."""
-        border = parameters_in(self._packing.cut, part, self._packing.optimized)
+        border = self._packing.cut.parameters_in(part)
         np.subtract(begun[:border], local[:border], out=local[:border])
         np.negative(local[border:], out=local[border:])
         return local
@@ -320,7 +324,7 @@ class Synchronizer:
         round_ = self.round
         fragment = self._fragment(round_)
         self._given_samples, self._samples[fragment] = self._samples[fragment], 0.0
-        self._given_seconds = self._work.given(fragment)
+        self._given_seconds = self._worked(fragment)
         write_state = self._own.keep(round_, False)
 
         def before_giving(is_sound: bool) -> None:
@@ -359,7 +363,7 @@ class Synchronizer:
         largest = self._algorithm.clip_norm
         if not largest:
             return
-        gradient = gradient[: parameters_in(self._packing.cut, part, self._packing.optimized)]
+        gradient = gradient[: self._packing.cut.parameters_in(part)]
         norm = norm_of(self._rounds.context.link.gather(square_of(gradient)))
         # What is not finite is declined when it is encoded.
         if math.isfinite(norm) and norm > largest:
@@ -377,7 +381,7 @@ class Synchronizer:
         if exchange is None or not self._is_expected(exchange):
             self._start_over()
         elif not self._algorithm.eager:
-            part = self._training.outer.part(self.round, self._packing.count)
+            part = self._packing.cut.fragment_of(self.round)
             shared = self.parameters[self._packing.cut.local(part)]
             if self._algorithm.alpha:
                 shared = mixed(self._packing.read(part), shared, self._algorithm.alpha)
@@ -397,10 +401,8 @@ class Synchronizer:
         own = self._difference(begun, self._packing.read(), WHOLE)
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
         estimate = eager_estimate(own, before)
-        ahead = self._training.outer.estimated(
-            self._training.state, estimate, self._packing.optimized, self._packing.cut
-        )
-        self._begin(own.copy(), self._training.outer.part(self.round + 1, self._packing.count))
+        ahead = self._training.outer.estimated(self._training.state, estimate, self._packing.cut)
+        self._begin(own.copy(), self._packing.cut.fragment_of(self.round + 1))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0
@@ -416,7 +418,7 @@ class Synchronizer:
         self.round = self._training.state.round
         self.steps = 0
         self._samples = [0.0] * self._algorithm.fragments
-        self._work.start_over()
+        self._given_at = [self._statistics.times.trained()] * self._algorithm.fragments
         self._given = self._begun = None
         self._begin_phase()
         if not self._is_sound:

@@ -2,10 +2,9 @@
 
 It begins as soon as the rendezvous is known, so that the bytes arrive while the user's code is imported, and ends when
 the state is loaded. What it reads is chosen by the functions that choose what is loaded (`newest_snapshot`,
-`read_commit`, and the ranges of both kinds of shards). What it has read lies in the store (`ReadAhead`), by key: the
-recovery looks, chooses, reads and checks as if there were no prefetch, and finds the bytes there if they are the ones
-that it wants. So nothing that was read ahead is used unless the run needs it now, and no failure here is a failure of
-the process.
+`read_commit`, and the ranges of both kinds of shards). What it has read lies by key in `ReadAhead`: the recovery looks,
+chooses, reads and checks as if there were no prefetch, and finds the bytes there if they are the ones that it wants. So
+nothing that was read ahead is used unless the run needs it now, and no failure here is a failure of the process.
 
 Each process of a group reads what it will hold, so no byte is read twice on an instance.
 """
@@ -43,13 +42,13 @@ _CONTAINER = Path("/sys/fs/cgroup")
 
 
 class Prefetch:
-    """Fills `ahead`, the store of `context`, in a thread of its own."""
+    """Fills `ahead`, that of `context`, in a thread of its own."""
 
     def __init__(self, context: RoundContext, ahead: ReadAhead, beside: int = 1) -> None:
         """`beside`: how many processes of the replica this instance has."""
         self._ahead, self._beside = ahead, beside
         self._over = Event()
-        self._context = replace(context, store=ahead.scout())
+        self._context = context
         # Not a daemon: one that comes back from a request while the interpreter ends would abort the process.
         self._thread = Thread(target=self._run, name="read-ahead-finder")
 
@@ -70,7 +69,7 @@ class Prefetch:
         except Exception as error:
             # The recovery reads for itself, and reports what fails then.
             log.info("event=prefetch-ended reason=%r", str(error))
-            self._ahead.forget()
+            self._ahead.drop()
 
     def _follow(self) -> None:
         options = stored_options(self._context)

@@ -32,25 +32,6 @@ CHECK_SECONDS_MIN = 0.1
 WAITING_LOGGED_SECONDS = 60.0
 
 
-def agree(
-    context: RoundContext,
-    claim: Claim,
-    mine: Contribution,
-    seen: SeenRounds,
-    polling: Polling,
-    *,
-    statistics: Statistics,
-) -> Commit:
-    """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
-
-    Raises:
-        FencedError, StoppedError
-        RendezvousError: no quorum before the time-out, or none possible any more.
-        DivergedError: no quorum is possible because this process's own contribution is unusable.
-    """
-    return _Agreement(context, claim, mine, seen, statistics).reach(polling)
-
-
 def commit_time(store_time: float, previous: float, since: float) -> float:
     """When a round is committed, by the store's clock and finer than this.
 
@@ -62,12 +43,13 @@ def commit_time(store_time: float, previous: float, since: float) -> float:
     return min(max(previous + since, store_time), store_time + STORE_TIME_SECONDS)
 
 
-class _Agreement:
+class Agreement:
     """One round as one contributor sees it."""
 
     def __init__(
         self, context: RoundContext, claim: Claim, mine: Contribution, seen: SeenRounds, statistics: Statistics
     ) -> None:
+        """`mine`: what this process has contributed under `claim`; `seen`: the rounds before."""
         self._context = context
         self._statistics = statistics
         self._claim = claim
@@ -95,9 +77,15 @@ class _Agreement:
         self._note(claim.rank, Received(answer, 0.0, mine.header.state, mine.header.suspect))
 
     def reach(self, polling: Polling) -> Commit:
-        """Check the quorum once, then wait for the commit: the last to contribute sees all others and commits at once.
+        """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
 
-        The check is repeated from time to time, in case the last contributor died or some never contribute.
+        The last to contribute sees all others and commits at once. The check is repeated from time to time, in case the
+        last contributor died or some never contribute.
+
+        Raises:
+            FencedError, StoppedError
+            RendezvousError: no quorum before the time-out, or none possible any more.
+            DivergedError: no quorum is possible because this process's own contribution is unusable.
         """
         clock = self._context.clock
         polling.reset(self._seen.expected_wait)

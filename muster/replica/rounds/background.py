@@ -41,8 +41,15 @@ class Background(Generic[T]):
 
     def wait(self) -> T | None:
         """The task's result, or raises its error; None if there is no task."""
-        work, self._work = self._work, None
-        return None if work is None else work.outcome()
+        work = self._work
+        if work is None:
+            return None
+        try:
+            return work.outcome()
+        finally:
+            # A signal's error ends the wait and not the task.
+            if not work.is_alive():
+                self._work = None
 
 
 class _Work(Thread, Generic[T]):

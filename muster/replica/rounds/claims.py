@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
-from muster.contract.run.commit import Finish
-from muster.replica.group.board import Board, from_first
-from muster.replica.group.inner_group import InnerGroup
+from muster.contract.run.commit import Commit, Finish
+from muster.replica.group.board import Board, InnerGroup, from_first
 from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds.commit_store import stored_document
 from muster.replica.rounds.round_context import log
@@ -56,18 +55,18 @@ def shared_claim(board: Board, group: InnerGroup, name: str, make: Callable[[], 
     return TypeAdapter(Claim).validate_python(from_first(board, group, f"claim/{name}", lambda: None))
 
 
-def claim_rank(store: Store, run: str, rank: int, attempt: int, known_epoch: int = 0, *, loads: bool = False) -> Claim:
+def claim_rank(store: Store, run: str, rank: int, attempt: int, last: Commit | None = None) -> Claim:
     """Claim `rank` for this process, as the next incarnation of `attempt`. Supersedes all earlier claims.
 
     Args:
-        known_epoch: an epoch that is known to exist; reading starts there (0: at the first claim).
-        loads: whether the process loads a state first, and is not waited for until it renews the claim.
+        last: of the run's last round, whose claims are known to exist. The process loads a state first, and is not
+            waited for until it renews the claim. None: before the first round.
 
     Raises:
         FencedError: a newer attempt holds the rank.
     """
-    holder = _read_claim(store, rank, known_epoch) if known_epoch else None
-    epoch = known_epoch
+    epoch, loads = (0, False) if last is None else (last.epochs[rank], True)
+    holder = _read_claim(store, rank, epoch) if epoch else None
     nonce = uuid.uuid4().hex
     while True:
         while (later := _read_claim(store, rank, epoch + 1)) is not None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
 from muster.replica.codecs.base import Codec, Floats
@@ -18,22 +15,15 @@ class Residual:
     the contribution, it is again what it was before: such a contribution leaves no trace.
     """
 
-    def __init__(
-        self,
-        values: Floats,
-        before: Floats,
-        kept: Callable[[int], None] = lambda _: None,
-        left: Callable[[int, int], None] = lambda *_: None,
-    ) -> None:
-        """For `values`, which change in place.
+    def __init__(self, whole: Floats, part: slice, before: Floats, checkpoints: Checkpoints | None) -> None:
+        """For the elements `part` of all residuals, `whole`, which change in place.
 
         Args:
             before: room for a copy of them.
-            kept: saves the residual after a round that has not counted the contribution.
-            left: replaces it by what a contribution to a round under another claim has left.
+            checkpoints: where all residuals are saved; None: nowhere.
         """
-        self.values = values
-        self.before, self._kept, self._left = before, kept, left
+        self.values, self.before = whole[part], before
+        self.part, self._whole, self._checkpoints = part, whole, checkpoints
         self.is_lent = False  # to a contribution that no round has counted yet
 
     def lend(self) -> None:
@@ -48,18 +38,23 @@ class Residual:
             self.is_lent = False
 
     def settle(self, round_: int, *, counts: bool) -> None:
-        """The round is committed."""
+        """The round is committed. A residual that it does not count is saved: it belongs to no claim."""
         if not counts:
             self.take_back()
-            self._kept(round_)
+            if self._checkpoints is not None and self._whole.nbytes <= SMALL_BYTES:
+                self._checkpoints.adopt((round_, 0), self._whole.data.cast("B"))
         self.is_lent = False
 
     def hand_over(self, round_: int, epoch: int) -> None:
         """The round counts what a former process of this replica has given under the claim `epoch`.
 
-        That one began with the same residual, and has sent it.
+        That one began with the same residual, and has sent it: continue with what it has left, if that is stored.
         """
-        self._left(round_, epoch)
+        found = None if self._checkpoints is None else self._checkpoints.load(round_, epoch)
+        if found is not None and found[0] == round_:
+            self._whole[...] = np.frombuffer(found[1], np.float32)
+        else:
+            self.values[...] = 0
         self.is_lent = False
 
 
@@ -76,7 +71,7 @@ class StoredErrorFeedback:
         self._residual = np.zeros(count, np.float32) if codec.loses else None
         self._before = np.empty(0, np.float32)  # of the largest part
         self._checkpoints = checkpoints
-        self._lent: tuple[slice, Residual] | None = None
+        self._lent: Residual | None = None
         if self._residual is not None and checkpoints is not None:
             # The contributions since have carried an older one already: it would be sent twice.
             found = checkpoints.of_round(round_)
@@ -92,12 +87,11 @@ class StoredErrorFeedback:
         """The residual of the next contribution, of the elements `part`; None for a codec that loses nothing."""
         if self._residual is None:
             return None
-        values = self._residual[part]
-        if self._before.size < values.size:
-            self._before = np.empty(values.size, np.float32)
-        residual = Residual(values, self._before[: values.size], self._keep, partial(self._replace, part))
-        self._lent = part, residual
-        return residual
+        size = self._residual[part].size
+        if self._before.size < size:
+            self._before = np.empty(size, np.float32)
+        self._lent = Residual(self._residual, part, self._before[:size], self._checkpoints)
+        return self._lent
 
     def save(self, round_: int, *, always: bool = False) -> None:
         """Save the residual once the contribution to `round_` is encoded, before other replicas can see it.
@@ -114,26 +108,11 @@ class StoredErrorFeedback:
         if self._residual is None:
             return None
         copy = self._residual.copy()
-        if self._lent is not None and self._lent[1].is_lent:
-            copy[self._lent[0]] = self._lent[1].before
+        if self._lent is not None and self._lent.is_lent:
+            copy[self._lent.part] = self._lent.before
         return copy
 
     def restore(self, residual: Floats | None) -> None:
         """Continue with `residual`; None changes nothing."""
         if self._residual is not None and residual is not None:
             self._residual[...] = residual
-
-    def _replace(self, part: slice, round_: int, epoch: int) -> None:
-        """Continue with what the contribution to `round_` under the claim `epoch` has left, if that is stored."""
-        if self._residual is None:
-            return
-        found = None if self._checkpoints is None else self._checkpoints.load(round_, epoch)
-        if found is not None and found[0] == round_:
-            self._residual[...] = np.frombuffer(found[1], np.float32)
-        else:
-            self._residual[part] = 0
-
-    def _keep(self, round_: int) -> None:
-        """Save the residual after a round that counts no contribution of this process: it belongs to no claim."""
-        if self._residual is not None and self._checkpoints is not None and self._residual.nbytes <= SMALL_BYTES:
-            self._checkpoints.adopt((round_, 0), self._residual.data.cast("B"))

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from enum import Enum
 
-import numpy as np
-
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Codec, Payload
 from muster.replica.free_memory import pages
@@ -25,7 +23,6 @@ from muster.replica.wire.binary_format import (
     Floats,
     Records,
     byte_range,
-    decode_blocks,
     decode_header,
     encode,
     encode_into,
@@ -116,10 +113,8 @@ class ReducedShards:
         first = self._which(shard).start
         return max(rank for rank in range(size) if self._blocks.shard(rank, size).start <= first)
 
-    def make(
-        self, shard: int, sink: Sink, mine: Contribution | None, room: Callable[[int], Payload] = pages
-    ) -> memoryview:
-        """Compute a shard and store it; its object. If another member was faster, that one's object counts.
+    def make(self, shard: int, sink: Sink, mine: Contribution | None, room: Callable[[int], Payload] = pages) -> None:
+        """Compute a shard and store it. If another member was faster, that one's object counts.
 
         Args:
             sink: receives the values, in order.
@@ -149,12 +144,11 @@ class ReducedShards:
         except ObjectExistsError:
             found = self.read(shard, sink)
             if found is Look.DAMAGED:
-                return self.repair(shard, sink)
+                self.repair(shard, sink)
             if found is not Look.MISSING:
-                return self._context.store.read(key).body if rejected else body
+                return
         if rejected:
             raise Rejection(rejected)
-        return body
 
     def read(self, shard: int, sink: Sink, within: slice | None = None) -> Look:
         """Read a stored shard, or its elements `within`. One that may have been damaged in transit is read again.
@@ -181,7 +175,7 @@ class ReducedShards:
         listed = set(self._context.store.keys(rendezvous_keys.REDUCED, rendezvous_keys.reduced_of(self.number)))
         return [shard for shard in shards if self._key(shard) in listed]
 
-    def repair(self, shard: int, sink: Sink) -> memoryview:
+    def repair(self, shard: int, sink: Sink) -> None:
         """Compute a shard again that is damaged in the bucket: the bytes are the same.
 
         Not for the context's threads: it waits for requests that run in them.
@@ -192,7 +186,7 @@ class ReducedShards:
             RendezvousError: it cannot be computed again. Others may have applied it, so the round keeps its members.
         """
         try:
-            return self._computed(shard, sink, None, pages)
+            self._computed(shard, sink, None, pages)
         except Rejection as answer:
             if self._is_statement(shard):
                 raise
@@ -200,22 +194,6 @@ class ReducedShards:
             uri = self._context.store.uri(self._key(shard))
             message = f"{uri} is damaged, and so are contributions from which it was computed ({reasons})."
             raise RendezvousError(message) from None
-
-    def records(self, shard: int, body: memoryview, within: slice) -> Payload:
-        """The records of a shard's object that hold its elements `within`; none if there are none."""
-        start, stop = byte_range(*self._covering(shard, within))
-        return np.frombuffer(body[start:stop], np.uint8)
-
-    def record_bytes(self, shard: int, within: slice) -> int:
-        """The size of `records`."""
-        blocks, which = self._covering(shard, within)
-        return len(which) * blocks.record_bytes
-
-    def decoded(self, shard: int, records: Payload, within: slice) -> Floats:
-        """The elements `within` of a shard, from `records`."""
-        blocks, which = self._covering(shard, within)
-        start = blocks.span(which).start
-        return decode_blocks(self._key(shard), records.data, blocks, which)[within.start - start : within.stop - start]
 
     def _is_statement(self, shard: int) -> bool:
         """Whether the stored object has no values: it says that the shard cannot be made."""
@@ -225,16 +203,15 @@ class ReducedShards:
             raise RoundGoneError(self._commit.round) from None
 
     def _read(self, shard: int, sink: Sink, within: slice | None) -> None:
-        key, store = self._key(shard), self._context.store
-        blocks, wanted = self._blocks_of(shard), self._range(shard, within)
+        key, blocks, wanted = self._key(shard), self._blocks_of(shard), self._range(shard, within)
         which = range(blocks.number) if within is None else blocks.covering(within)
         size = blocks.stream_bytes
         sizes = (size if wanted.start else HEADER_BYTES, size)
-        with closing(ByteStream(store.stream(key, wanted.start, wanted.stop, sizes=sizes))) as stream:
+        with closing(ByteStream(self._context.stream(wanted, sizes))) as stream:
             if wanted.start == 0:
                 self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
             else:
-                found = store.read(key, 0, HEADER_BYTES)
+                found = self._context.store.read(key, 0, HEADER_BYTES)
                 self._check(decode_header(key, found.body, ReducedHeader), shard)
                 if found.size != self._size(blocks):
                     message = f"it has {found.size} bytes, {self._size(blocks)} are expected"
@@ -249,10 +226,6 @@ class ReducedShards:
             # One byte more than the object can have, to detect one that is too long.
             return ByteRange(self._key(shard), 0, self._size(blocks) + 1)
         return ByteRange(self._key(shard), *byte_range(blocks, blocks.covering(within)))
-
-    def _covering(self, shard: int, within: slice) -> tuple[Blocks, range]:
-        blocks = self._blocks_of(shard)
-        return blocks, blocks.covering(within) if within.start < within.stop else range(0)
 
     def _blocks_of(self, shard: int) -> Blocks:
         span = self.span(shard)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock
-
-import numpy as np
 
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Payload
@@ -55,11 +53,12 @@ def reduced_mean(
         reduction = _Reduction(context, commit, mine, own)
         if commit.void:
             log.warning("round=%d event=void revision=%d", commit.round, commit.revision)
-            return commit, reduction.nothing()
+            reduction.mean[...] = 0
+            return commit, reduction.mean
         answers = each(context.link, partial(_rejected_by, reduction, polling))
         rejected = next((rejected for rejected in answers if rejected), ())
         if not rejected:
-            return commit, reduction.complete()
+            return commit, reduction.mean
         for item in rejected:
             log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
         amendment = amended(commit, rejected, context.quorum.min_participants)
@@ -107,25 +106,22 @@ class _Reduction:
         self._position = None if mine is None else _position(commit, mine.header.member)
         link = context.link
         self._held = self._shards.held_by(link.rank, link.size)
-        self._mean = context.buffers.floats("mean", max(0, self._held.stop - self._held.start))
-        # The objects of shards that this process has made and that others of the replica hold in part.
-        self._made: dict[int, memoryview] = {}
+        self.mean = context.buffers.floats("mean", max(0, self._held.stop - self._held.start))
+        """What this process holds of the mean, once it has gathered it."""
 
     def gather(self, polling: Polling) -> None:
-        """Make this process's own shards, read the others that it needs, take over late ones.
-
-        What other processes of the replica make is not read; `complete` gets it from them.
-        """
+        """Make this process's own shards, read the others that it needs, take over late ones."""
         clock = self._context.clock
         started = clock.monotonic()
         own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
-        self._make_all([shard for shard in own if self._is_maker(shard)])
+        made = [shard for shard in own if self._is_maker(shard)]
+        self._make_all(made)
         # What is read from now on takes the place of this process's own values.
         self._own = None
         # From this process's own shard on, so that not all processes read the same one first.
         begin, number = max(own, default=0), self._shards.number
         others = (shard % number for shard in range(begin, begin + number))
-        missing = [shard for shard in others if shard not in own and self._needs(shard)]
+        missing = [shard for shard in others if shard not in made and self._needs(shard)]
         took = clock.monotonic() - started
         step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * took)
         started = clock.monotonic()
@@ -145,53 +141,6 @@ class _Reduction:
                     missing.remove(shard)
             if missing:
                 polling.rest()
-
-    def nothing(self) -> Floats:
-        """The mean of a void round."""
-        self._mean[...] = 0
-        return self._mean
-
-    def complete(self) -> Floats:
-        """The mean, after all processes of the replica have gathered: they hand over what they made for each other."""
-        link = self._context.link
-        if link.size > 1 and self._position is not None:
-            own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
-            sends = [self._made_for(rank, own) for rank in range(link.size)]
-            counts = [self._expected_from(rank, own) for rank in range(link.size)]
-            for rank, records in enumerate(link.swap(sends, counts)):
-                start = 0
-                for shard, within in self._beyond(link.rank, own) if rank != link.rank else ():
-                    if self._shards.maker(shard, link.size) == rank:
-                        stop = start + self._shards.record_bytes(shard, within)
-                        self._sink(shard)(within, self._shards.decoded(shard, records[start:stop], within))
-                        start = stop
-        self._made.clear()
-        return self._mean
-
-    def _made_for(self, rank: int, own: list[int]) -> Payload:
-        """What this process has made of its replica's shards that process `rank` holds, as it is stored."""
-        pieces = [np.empty(0, np.uint8)]
-        for shard, within in self._beyond(rank, own) if rank != self._context.link.rank else ():
-            if self._is_maker(shard):
-                pieces.append(self._shards.records(shard, self._made[shard], within))
-        return np.concatenate(pieces)
-
-    def _expected_from(self, rank: int, own: list[int]) -> int:
-        """How many bytes of what process `rank` has made this process needs."""
-        link = self._context.link
-        return sum(
-            self._shards.record_bytes(shard, within)
-            for shard, within in self._beyond(link.rank, own)
-            if rank != link.rank and self._shards.maker(shard, link.size) == rank
-        )
-
-    def _beyond(self, rank: int, own: list[int]) -> Iterator[tuple[int, slice]]:
-        """The shards of which process `rank` holds a part, and which of their elements it holds."""
-        held = self._shards.held_by(rank, self._context.link.size)
-        for shard in own:
-            span = self._shards.span(shard)
-            if (place := _both(held, span)).start < place.stop:
-                yield shard, _within(span, place)
 
     def _is_maker(self, shard: int) -> bool:
         link = self._context.link
@@ -226,10 +175,7 @@ class _Reduction:
                 pass
 
     def _make(self, shard: int, room: Callable[[int], Payload] = pages) -> None:
-        body = self._shards.make(shard, self._sink(shard), self._own, room)
-        span = self._shards.span(shard)
-        if _both(self._held, span) != span:
-            self._made[shard] = body
+        self._shards.make(shard, self._sink(shard), self._own, room)
 
     def _sink(self, shard: int) -> Sink:
         """Puts what this process holds of a shard into the mean."""
@@ -238,7 +184,7 @@ class _Reduction:
         def put(elements: slice, values: Floats) -> None:
             span = slice(start + elements.start, start + elements.stop)
             place = _both(self._held, span)
-            put_values(self._mean[_within(self._held, place)], values, _within(span, place))
+            put_values(self.mean[_within(self._held, place)], values, _within(span, place))
 
         return put
 

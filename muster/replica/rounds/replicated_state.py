@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from muster.contract.run.commit import Commit
-from muster.replica.algorithms.outer_optimizer import GlobalState, Outer
+from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
 from muster.replica.parts.link import by_first
 from muster.replica.parts.packing import Packing
 from muster.replica.replica_errors import RendezvousError
@@ -47,7 +47,7 @@ class ReplicatedState(Trained):
     """
 
     packing: Packing
-    outer: Outer
+    outer: Nesterov
     snapshots: Snapshots
     keeper: Keeper
 
@@ -59,7 +59,7 @@ class ReplicatedState(Trained):
     def digest(self) -> str:
         """Names the parameters that the next round carries, as they are now: the same on all replicas."""
         cut = self.packing.cut
-        part = self.outer.part(self.state.round + 1, cut.count)
+        part = cut.fragment_of(self.state.round + 1)
         blocks = cut.blocks(part)
         mine = state_checksums(self.state.parameters[cut.local(part)], blocks, blocks.shard(cut.rank, cut.size))
         return checksums_digest(self.snapshots.context.link.gather(mine))
@@ -69,7 +69,7 @@ class ReplicatedState(Trained):
         if exchange.commit.void:
             self.state.round += 1
             return
-        self.outer.apply(self.state, exchange.mean, self.packing.optimized, self.packing.cut)
+        self.outer.apply(self.state, exchange.mean, self.packing.cut)
 
     def store(self, commit: Commit) -> None:
         """Store this member's shards if the round has a snapshot, and do what its keeper does."""

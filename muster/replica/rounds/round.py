@@ -24,7 +24,7 @@ from muster.replica.codecs.base import is_usable
 from muster.replica.free_memory import give_back
 from muster.replica.parts.link import by_first, each, jointly
 from muster.replica.replica_errors import OtherStateError, RoundGoneError
-from muster.replica.rounds.agreement import agree
+from muster.replica.rounds.agreement import Agreement
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, contribute, look, make_contribution
 from muster.replica.rounds.exchange import Exchange, Judge, LocalUpdate
@@ -172,8 +172,11 @@ class Rounds:
 
     def _agree(self, mine: Contribution, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""
+
+        def agreed() -> Commit:
+            return Agreement(self.context, self.seat.claim, mine, self.seen, self.statistics).reach(polling)
+
         began = self.context.clock.monotonic()
-        agreed = partial(agree, self.context, self.seat.claim, mine, self.seen, polling, statistics=self.statistics)
         with self.statistics.times.stage(Activity.WAITING):
             commit = by_first(self.context.link, agreed)
         self.seen.waited(self.context.clock.monotonic() - began)

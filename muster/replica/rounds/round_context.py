@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from math import inf
@@ -14,12 +14,12 @@ from typing import Protocol, TypeVar
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
-from muster.replica.group.board import Board, LocalBoard
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import Board, InnerGroup, LocalBoard
 from muster.replica.parts.link import Alone, Link
 from muster.replica.replica_errors import RendezvousError, StoppedError
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
+from muster.replica.store.read_ahead import ByteRange, ReadAhead
 from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import CONNECTIONS, Buffers
 
@@ -97,6 +97,7 @@ class RoundContext:
         outlier_factor: a contribution whose norm is more than so many times the median is excluded; 0: none is.
         fragments: into how many fragments the model is cut.
         suspicions: reports a rank on a cluster that a round misses.
+        ahead: has what was read of the store while the trainer was imported; None: nothing was.
     """
 
     store: Store
@@ -118,6 +119,11 @@ class RoundContext:
     outlier_factor: float = 0.0
     fragments: int = 1
     suspicions: Suspicions = NO_SUSPICIONS
+    ahead: ReadAhead | None = None
+
+    def stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
+        """As `Store.stream`; what was read ahead is not read again."""
+        return (self.ahead or self.store).stream(wanted.key, wanted.start, wanted.stop, sizes=sizes)
 
     def side_by_side(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Apply `function` to every item, requests in parallel; results in the items' order.

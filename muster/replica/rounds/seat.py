@@ -83,7 +83,6 @@ def _claimed(context: RoundContext, rank: int, attempt: int) -> Claim:
         found = f"the run continues round {context.rounds_before}, and the last commit is that of round {last}"
         raise HistoryGoneError(context.store.uri(rendezvous_keys.COMMITS), found)
     commit = read_commit(context, last) if last else None
-    known = 0 if commit is None else commit.epochs[rank]
-    claim = claim_rank(context.store, context.run, rank, attempt, known, loads=last > 0)
+    claim = claim_rank(context.store, context.run, rank, attempt, commit)
     log.info("event=seated rank=%d attempt=%d incarnation=%d epoch=%d", rank, attempt, claim.incarnation, claim.epoch)
     return claim

@@ -254,7 +254,7 @@ class Snapshots:
         key, blocks, which = wanted.key, piece.blocks, piece.which
         sizes = (blocks.stream_bytes if wanted.start else HEADER_BYTES, blocks.stream_bytes)
         arrays = (state.parameters, state.momentum)
-        with closing(ByteStream(self.context.store.stream(key, wanted.start, wanted.stop, sizes=sizes))) as stream:
+        with closing(ByteStream(self.context.stream(wanted, sizes))) as stream:
             if wanted.start == 0:
                 self._check(decode_header(key, stream.take(HEADER_BYTES), SnapshotHeader), state.round, piece.shard)
             for run, values in decoded_stream(key, stream, blocks, which):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import CodecError, Floats, byte_range, put_values
+from muster.replica.wire.binary_format import CodecError, Floats, byte_range
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
 from muster.replica.wire.stream_decoder import ByteStream, RecordReader
 from muster.replica.wire.weighted_sum import WeightedSum
@@ -34,22 +32,6 @@ class Rejection(Exception):  # noqa: N818 - an answer, not an error
     def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
         self.rejected = rejected
         super().__init__(str(rejected))
-
-
-class MemberValues(Protocol):
-    """One member's values, run after run."""
-
-    def begin(self) -> None:
-        """Wait for the first bytes."""
-
-    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
-        """Add the values of `run`, which follows the last run, times `weight` to `total`. Raises CodecError."""
-
-
-@dataclass(frozen=True)
-class _Source:
-    member: Member
-    values: MemberValues
 
 
 class WeightedMean:
@@ -88,8 +70,9 @@ class WeightedMean:
         try:
             self._read_ahead(members)
             for number, batch in enumerate(batches):
-                sources = [_Source(member, self._records(member)) for member in batch]
-                self._context.side_by_side(lambda source: source.values.begin(), sources)
+                sources = [(member, self._records(member)) for member in batch]
+                readers = [given for _, given in sources if isinstance(given, RecordReader)]
+                self._context.side_by_side(RecordReader.begin, readers)
                 start = 0
                 for run in self._blocks.pieces(self._which):
                     span = self._blocks.span(run)
@@ -133,7 +116,9 @@ class WeightedMean:
         span = self._blocks.span(self._which)
         return int(span.stop - span.start)
 
-    def _add(self, sources: list[_Source], total: WeightedSum, run: range) -> list[Exclusion]:
+    def _add(
+        self, sources: list[tuple[Member, Contribution | RecordReader]], total: WeightedSum, run: range
+    ) -> list[Exclusion]:
         """Add the values of `run` in the members' order, while they are in the cache.
 
         Args:
@@ -142,86 +127,47 @@ class WeightedMean:
         average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
         rejected = []
         for source in tuple(sources):
-            member = source.member
+            member, given = source
+            weight = np.float32(member.weight / average)
             try:
-                source.values.add(run, total, np.float32(member.weight / average))
+                if isinstance(given, Contribution):
+                    span, start = self._blocks.span(run), self._blocks.span(given.which).start
+                    total.add(given.values[span.start - start : span.stop - start], weight)
+                else:
+                    given.add(run, total, weight)
             except CodecError as error:
                 rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
                 sources.remove(source)
         total.complete()
         return rejected
 
-    def _records(self, member: Member) -> MemberValues:
-        """A member's contribution, from one object or from its parts; this process's own from its memory."""
-        key = self._key(member)
+    def _records(self, member: Member) -> Contribution | RecordReader:
+        """A member's contribution, from one object or from its parts; this process's own if that is in its memory."""
+        key, mine = self._key(member), self._mine
+        if mine is not None and mine.key == key and _both(mine.which, self._which) == self._which:
+            return mine
 
-        def read(which: range) -> RecordReader:
-            def open_at(rest: range) -> ByteStream:
-                if rest == self._which and (body := self._held.pop(key, None)) is not None:
-                    return ByteStream((memoryview(body),))
-                if member.parts is None:
-                    return ByteStream(self._stored(key, range(self._blocks.number), rest))
-                parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
-                return ByteStream(
-                    chain.from_iterable(
-                        self._stored(rendezvous_keys.contribution_part(key, part), held, both)
-                        for part, held in enumerate(parts)
-                        if (both := _both(held, rest))
-                    )
+        def open_at(rest: range) -> ByteStream:
+            if rest == self._which and (body := self._held.pop(key, None)) is not None:
+                return ByteStream((memoryview(body),))
+            if member.parts is None:
+                return ByteStream(self._stored(key, range(self._blocks.number), rest))
+            parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
+            return ByteStream(
+                chain.from_iterable(
+                    self._stored(rendezvous_keys.contribution_part(key, part), held, both)
+                    for part, held in enumerate(parts)
+                    if (both := _both(held, rest))
                 )
+            )
 
-            return RecordReader(key, open_at, self._blocks, which)
-
-        mine = self._mine
-        return OwnValues(mine, self._blocks, self._which, read) if mine and mine.key == key else read(self._which)
+        return RecordReader(key, open_at, self._blocks, self._which)
 
     def _stored(self, key: str, held: range, which: range) -> Iterator[memoryview]:
         """The records of `which` in the object `key`, which has those of `held`."""
         start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
         size = self._blocks.stream_bytes
         return self._context.store.stream(key, start, stop, sizes=(size, size))
-
-
-class OwnValues:
-    """The contribution of this process's replica: what the process holds of it comes from its memory."""
-
-    def __init__(
-        self, mine: Contribution, blocks: Blocks, which: range, reader: Callable[[range], RecordReader]
-    ) -> None:
-        """For the blocks `which`. `reader` reads those that other processes of the replica have encoded."""
-        self._mine, self._blocks = mine, blocks
-        self._start = blocks.span(mine.which).start
-        before = range(which.start, max(which.start, min(which.stop, mine.which.start)))
-        after = range(min(which.stop, max(which.start, mine.which.stop)), which.stop)
-        self._others = [(part, reader(part)) for part in (before, after) if part]
-        self._room, self._passage = (
-            np.empty(blocks.piece_elements if self._others else 0, np.float32) for _ in range(2)
-        )
-
-    def begin(self) -> None:
-        """See `MemberValues`."""
-        for _, reader in self._others:
-            reader.begin()
-
-    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
-        """See `MemberValues`."""
-        total.add(self._values(run), weight)
-
-    def _values(self, run: range) -> Floats:
-        span = self._blocks.span(run)
-        if _both(self._mine.which, run) == run:
-            return self._held(run)
-        values, offset = self._room[: span.stop - span.start], span.start
-        for part, reader in (*self._others, (self._mine.which, None)):
-            if both := _both(part, run):
-                span = self._blocks.span(both)
-                found = self._held(both) if reader is None else reader.values(both, self._passage)
-                put_values(values[span.start - offset : span.stop - offset], found)
-        return values
-
-    def _held(self, run: range) -> Floats:
-        span = self._blocks.span(run)
-        return self._mine.values[span.start - self._start : span.stop - self._start]
 
 
 def regrouped(mean: WeightedMean, blocks: Blocks) -> Iterator[tuple[range, Floats]]:

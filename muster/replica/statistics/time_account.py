@@ -22,6 +22,7 @@ class TimeAccount:
         self._lock = Lock()
         self._at = now()
         self._seconds = dict.fromkeys(Activity, 0.0)
+        self._trained = 0.0
         self._blocks = 1
         self._stages = [Activity.LOADING]
         self._is_loading = True
@@ -68,6 +69,12 @@ class TimeAccount:
             taken, self._seconds = self._seconds, dict.fromkeys(Activity, 0.0)
         return spent_on(taken)
 
+    def trained(self) -> float:
+        """The seconds of training since the process started."""
+        with self._lock:
+            self._count()
+            return self._trained
+
     def _change(self, blocks: int) -> None:
         with self._lock:
             self._count()
@@ -77,33 +84,7 @@ class TimeAccount:
         """Add the time since the last change to what it was spent on."""
         now = self._now()
         current = Activity.TRAINING if not self._blocks else self._stages[-1] if self._stages else Activity.EXCHANGING
-        self._seconds[current] += max(0.0, now - self._at)
+        passed = max(0.0, now - self._at)
+        self._seconds[current] += passed
+        self._trained += passed if current is Activity.TRAINING else 0.0
         self._at = now
-
-
-class WorkTime:
-    """Seconds of work on the samples of each fragment since it was last exchanged: between the front end's calls."""
-
-    def __init__(self, fragments: int, now: Callable[[], float]) -> None:
-        """`now`: seconds of a monotonic clock."""
-        self._now = now
-        self._seconds = [0.0] * fragments
-        self._since = now()
-
-    def pause(self) -> None:
-        """The trainer calls the front end: what follows is no work of its own."""
-        worked = self._now() - self._since
-        self._seconds = [before + worked for before in self._seconds]
-
-    def go_on(self) -> None:
-        """The trainer works again."""
-        self._since = self._now()
-
-    def given(self, fragment: int) -> float:
-        """The seconds of a fragment that is exchanged; they begin again."""
-        seconds, self._seconds[fragment] = self._seconds[fragment], 0.0
-        return seconds
-
-    def start_over(self) -> None:
-        """What was done so far counts for no round."""
-        self._seconds = [0.0] * len(self._seconds)

@@ -1,4 +1,4 @@
-"""A store whose objects can be read ahead: what was read is handed out once, and everything else passes through.
+"""Ranges of a store's objects that are read ahead: what was read is handed out once, and the rest is read then.
 
 Objects are written once, so what was read ahead of time is what a later read would find, and its reader checks it as if
 it had arrived only then. A range that failed, or that its reader asks for a second time, is read from the store itself:
@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from muster.replica.store.transport import Bytes, Creation, ObjectRange, ObjectWriter, Store
+from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import CONNECTIONS
 
 _THREADS = "read-ahead"
@@ -43,67 +43,18 @@ class _Piece:
     size: int
 
 
-class _Passing(Store):
-    """Passes every call on."""
+class ReadAhead:
+    """Ranges of the objects in `store` that are read before they are asked for. Used from several threads.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def create(self, key: str, body: Bytes) -> None:
-        """See `Store`."""
-        self._store.create(key, body)
-
-    def creation(self, key: str, size: int) -> Creation | None:
-        """See `Store`."""
-        return self._store.creation(key, size)
-
-    def upload(self, key: str, body: Bytes) -> None:
-        """See `Store`."""
-        self._store.upload(key, body)
-
-    def writer(self, key: str, size: int | None = None) -> ObjectWriter:
-        """See `Store`."""
-        return self._store.writer(key, size)
-
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
-        """See `Store`."""
-        return self._store.read(key, start, stop)
-
-    def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
-        """See `Store`."""
-        return self._store.stream(key, start, stop, sizes=sizes)
-
-    def exists(self, key: str) -> bool:
-        """See `Store`."""
-        return self._store.exists(key)
-
-    def keys(self, folder: str, stop: str) -> list[str]:
-        """See `Store`."""
-        return self._store.keys(folder, stop)
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """See `Store`."""
-        self._store.delete(keys)
-
-    def uri(self, key: str) -> str:
-        """See `Store`."""
-        return self._store.uri(key)
-
-
-class ReadAhead(_Passing):
-    """`store`, of which some ranges are read before they are asked for. Used from several threads.
-
-    `fetch`, `drop`, `forget` and `close` are for what reads ahead, the rest is for all others.
+    `stream` is for those who ask for them, the rest is for what reads ahead.
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store)
+        self._store = store
         self._changed = threading.Condition()
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[ByteRange, _Piece] = {}
         self._asked: set[ByteRange] = set()
-        self._small: dict[str, ObjectRange] = {}
-        self._there: set[str] = set()
         self._room = self._used = 0
         self._is_closed = False
         # What is there at once is a matter of the cores: more threads than those would only wait for each other.
@@ -114,13 +65,6 @@ class ReadAhead(_Passing):
     def in_use(self) -> bool:
         """Whether a range has been asked for: the recovery has chosen what it loads."""
         return bool(self._asked)
-
-    def scout(self) -> Store:
-        """The same store for what reads ahead: what it finds out is not asked again.
-
-        Only for objects that are never deleted.
-        """
-        return _Scout(self._store, self)
 
     def allow(self, room: int) -> None:
         """From now on at most `room` bytes are held."""
@@ -159,32 +103,20 @@ class ReadAhead(_Passing):
             piece.future.cancel()
             piece.future.add_done_callback(partial(self._release, piece.size))
 
-    def forget(self) -> None:
-        """As `drop`, and whatever the scout has found out."""
-        self.drop()
-        with self._changed:
-            self._small.clear()
-            self._there.clear()
-
     def close(self) -> None:
-        """Read nothing ahead any more, and free what is held; from now on every call passes through."""
+        """Read nothing ahead any more, and free what is held; from now on everything comes from the store."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
             pool, self._pool = self._pool, None
             self._asked.clear()
-        self.forget()
+        self.drop()
         if pool is not None:
-            # `forget` has cancelled what had not begun; `cancel_futures` would leave those waiting that wait for it.
+            # `drop` has cancelled what had not begun; `cancel_futures` would leave those waiting that wait for it.
             pool.shutdown(wait=False)
 
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
-        """See `Store`."""
-        found = self._small.get(key) if start == 0 and stop is None else None
-        return self._store.read(key, start, stop) if found is None else found
-
     def stream(self, key: str, start: int, stop: int, *, sizes: tuple[int, int] = (0, 0)) -> Iterator[memoryview]:
-        """See `Store`."""
+        """As `Store.stream`."""
         wanted = ByteRange(key, start, stop)
         with self._changed:
             if not self._is_closed:
@@ -216,10 +148,6 @@ class ReadAhead(_Passing):
                 self._handed_out -= 1
                 self._changed.notify_all()
 
-    def exists(self, key: str) -> bool:
-        """See `Store`."""
-        return key in self._there or self._store.exists(key)
-
     def _is_read(self, wanted: ByteRange) -> bool:
         """Whether a range has arrived, or may do so."""
         piece = self._ahead.get(wanted)
@@ -236,37 +164,6 @@ class ReadAhead(_Passing):
         with self._changed:
             self._used -= size
             self._changed.notify_all()
-
-    def _keep(self, key: str, part: ObjectRange | None) -> None:
-        """The object exists; `part` is the whole of it."""
-        with self._changed:
-            if self._is_closed:
-                return
-            self._there.add(key)
-            if part is not None:
-                self._small[key] = part
-
-
-class _Scout(_Passing):
-    """What is read ahead is found through this."""
-
-    def __init__(self, store: Store, ahead: ReadAhead) -> None:
-        super().__init__(store)
-        self._for = ahead
-
-    def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
-        """See `Store`."""
-        part = self._store.read(key, start, stop)
-        if start == 0 and stop is None:
-            self._for._keep(key, part)
-        return part
-
-    def exists(self, key: str) -> bool:
-        """See `Store`."""
-        found = self._store.exists(key)
-        if found:
-            self._for._keep(key, None)
-        return found
 
 
 def _body(piece: _Piece, wanted: ByteRange) -> memoryview | None:

@@ -3,13 +3,12 @@
 Large objects that are in memory, and ranges that are read piece by piece, are moved without copies by `bulk`, and by
 obstore where that cannot.
 
-The region is that of the run (`s3_region.py`). Credentials come from the environment, as for every AWS client; those of
-a container role (AWS_CONTAINER_CREDENTIALS_*) are renewed before they expire.
+The region is that of the run. Credentials come from the environment, as for every AWS client; those of a container role
+(AWS_CONTAINER_CREDENTIALS_*) are renewed before they expire.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import re
@@ -28,10 +27,10 @@ from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
 from muster.replica.store.bulk.connections import BrokenError
-from muster.replica.store.bulk.transfers import LeftToObstoreError, Put, Transfers, Uploaded
+from muster.replica.store.bulk.credentials import region_of, s3_endpoint
+from muster.replica.store.bulk.transfers import LeftToObstoreError, Transfers, Uploaded
 from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.pace import PAUSE_SECONDS, Pace
-from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.transport import (
     PART_BYTES,
     Bytes,
@@ -59,8 +58,6 @@ PART_BYTES_MIN = 5 * 2**20  # S3: of all parts but the last one
 SENT_SHARE = 1 / 16
 # A multipart upload takes two more requests, one after the other: 40 ms, where 16 MiB take 200 ms over one connection.
 UPLOAD_PARTS_FROM = 16 * 2**20
-# What is written piece by piece has time until the next round or snapshot.
-MULTIPART_BYTES = 6 * PART_BYTES
 # Of obstore a stream yields the pieces in which the body arrives (up to 400 KB each); smaller ones are joined first.
 STREAM_BYTES = 2**16
 # From so many bytes on a request is made by `bulk`: there each byte costs more than the request.
@@ -76,8 +73,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 T = TypeVar("T")
-
-log = logging.getLogger("muster.replica")
 
 # What obstore and `bulk` say of a 503, which to a HEAD has no code, and of a 416. obstore has no error types for them.
 _SLOW_DOWN = re.compile(r"(status code:|S3 answers) 503\b|\bSlowDown\b")
@@ -117,7 +112,7 @@ class S3ObjectStore(Store):
         """PUT with If-None-Match: *, while the body is made: it is there a latency after its last byte."""
         if size >= CREATION_BYTES and (bulk := self._transfers(size)) is not None:
             with suppress(LeftToObstoreError, BaseError):
-                return _S3Creation(bulk.begin_put(self._prefix + key, size), partial(self.exists, key), self.uri(key))
+                return bulk.begin_put(self._prefix + key, size)
         return None
 
     def upload(self, key: str, body: Bytes) -> None:
@@ -162,7 +157,7 @@ class S3ObjectStore(Store):
             except BaseError as error:
                 raise StoreUnavailableError(self.uri(key), TRIES, _first_line(error)) from None
 
-        return UploadWriter(put, put_parts, min(MULTIPART_BYTES, 2 * part))
+        return UploadWriter(put, put_parts, 2 * part)
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> ObjectRange:
         """GET, ranged unless the whole object is requested."""
@@ -369,33 +364,6 @@ class S3ObjectStore(Store):
             longest = PAUSE_SECONDS if is_slow else BACKOFF_MAX_SECONDS
             ceiling = min(longest, BACKOFF_FIRST_SECONDS * 2 ** min(tries - 1, TRIES))
             time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
-
-
-class _S3Creation(Creation):
-    """Trouble is left to `create`, which sends all again."""
-
-    def __init__(self, put: Put, exists: Callable[[], bool], uri: str) -> None:
-        self._put, self._exists, self._uri, self._is_over = put, exists, uri, False
-
-    def send(self, piece: Bytes) -> None:
-        self._put.send(piece)
-
-    def finish(self) -> bool:
-        self._is_over, is_created = True, False
-        try:
-            self._put.finish()
-            is_created = True
-        except AlreadyExistsError:
-            # A 409 may be that of a PUT that fails.
-            if self._exists():
-                raise ObjectExistsError(self._uri) from None
-        except (BaseError, OSError, LeftToObstoreError) as error:
-            log.info("event=created-afterwards uri=%s reason=%r", self._uri, _first_line(error))
-        return is_created
-
-    def discard(self) -> None:
-        if not self._is_over:
-            self._put.discard()
 
 
 def _place() -> tuple[str, str, str | None]:

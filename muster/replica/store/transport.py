@@ -78,15 +78,11 @@ class Creation(ABC):
 
     @abstractmethod
     def finish(self) -> bool:
-        """After all bytes: whether the object was created. If not, call `create`.
-
-        Raises:
-            ObjectExistsError: another process was faster.
-        """
+        """After all bytes: whether the object was created. If not, call `create`, which says why not."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Create nothing. Does nothing after `finish`."""
+        """Create nothing. Not after `finish`."""
 
 
 class ObjectWriter(ABC):

@@ -38,11 +38,12 @@ from muster.replica.codecs.base import (
     Floats,
     Payload,
     refuse_unusable,
+    unusable,
 )
-from muster.replica.codecs.scratch import scratch
-from muster.replica.kernel.calls import Destination
+from muster.replica.codecs.grouped import SHARES
+from muster.replica.kernel import Kernel, kernel
+from muster.replica.kernel.calls import PAYLOAD_BYTES_MIN, Destination, Rows, Source
 from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
-from muster.replica.wire.compiled_records import compiled_records
 
 __all__ = [
     "HEADER_BYTES",
@@ -53,9 +54,7 @@ __all__ = [
     "Records",
     "byte_range",
     "checksums_digest",
-    "decode_blocks",
     "decode_header",
-    "decode_into",
     "decoded",
     "encode",
     "encode_into",
@@ -159,7 +158,7 @@ def encode_into(body: memoryview, records: Records, values: Floats, encoding: En
 def _encode_rows(records: Records, values: Floats, encoding: Encoding, rows: Payload) -> None:
     start, blocks = records.which.start, records.blocks
     # In one call; a dither is that of its piece.
-    at_once = compiled_records(records.key, blocks) is not None and (encoding.codec.elementwise or not encoding.dither)
+    at_once = compiled_rows(records.key, blocks, range(1), rows) and (encoding.codec.elementwise or not encoding.dither)
     for piece in (blocks.alike if at_once else blocks.pieces)(records.which):
         _encode_piece(records, values, encoding, piece, rows[piece.start - start : piece.stop - start])
 
@@ -185,12 +184,14 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
     codec, elements = blocks.kind(piece)
     dither = Dither(seed, piece.start) if encoding.dither and not codec.elementwise else None
     source = values[span]
-    compiled = compiled_records(records.key, blocks, piece)
     added, error, kept = (
         None if room is None else room[span] for room in (encoding.added, encoding.error, encoding.decoded)
     )
-    if compiled is not None and not source.size % elements:
-        compiled.encode(source, rows, piece, dither, added=added, error=error, decoded=kept)
+    if not source.size % elements and (compiled := compiled_rows(records.key, blocks, piece, rows)):
+        library, target = compiled
+        random = None if dither is None else (dither.offsets(source.size), dither.bytes(source.size), SHARES)
+        if not library.encode(target, Source(source, added, random), codec.limit, error=error, decoded=kept):
+            raise unusable(codec.limit)
         return
     if added is not None:
         source = source + added
@@ -199,12 +200,11 @@ def _encode_piece(records: Records, values: Floats, encoding: Encoding, piece: r
         full = np.zeros(len(piece) * elements, np.float32)
         full[: source.size] = source
     full = full.reshape(len(piece), -1)
-    if error is None and kept is None:
-        codec.encode(full, payload, dither)
-    else:
-        found = scratch(full.size).decoded
-        codec.encode_both(full, payload, dither, found.reshape(full.shape))
-        decoded = found[: source.size]
+    codec.encode(full, payload, dither)
+    if error is not None or kept is not None:
+        found = np.empty_like(full)
+        codec.decode(payload, found)
+        decoded = found.reshape(-1)[: source.size]
         if error is not None:
             np.subtract(source, decoded, out=error)
         if kept is not None:
@@ -283,41 +283,15 @@ def byte_range(blocks: Blocks, which: range) -> tuple[int, int]:
     )
 
 
-def decode_blocks(key: str, body: memoryview, blocks: Blocks, which: range) -> Floats:
-    """The values of the blocks `which`, from exactly their records; raises as `decode_into`."""
-    span = blocks.span(which)
-    values = np.empty(span.stop - span.start, np.float32)
-    decode_into(values, key, body, blocks, which)
-    return values
-
-
-def decode_into(values: Floats, key: str, body: memoryview, blocks: Blocks, which: range) -> None:
-    """Fill `values`, which has the size of the blocks `which`, from exactly their records.
-
-    Raises:
-        CodecError: as `decoded`. The content of `values` is then undefined.
-    """
-    _check_length(body, blocks, which)
-    room: Floats | None = None
-    start, offset = which.start, blocks.span(which).start
-    for piece in blocks.pieces(which):
-        span = blocks.span(piece)
-        rows = body[(piece.start - start) * blocks.record_bytes : (piece.stop - start) * blocks.record_bytes]
-        target = values[span.start - offset : span.stop - offset]
-        if not put_decoded(Destination(target), key, rows, blocks, piece):
-            room = np.empty(blocks.piece_elements, np.float32) if room is None else room
-            put_values(target, decoded(key, rows, blocks, piece, room))
-
-
 def put_decoded(target: Destination, key: str, body: memoryview, blocks: Blocks, piece: range) -> bool:
     """The values of `decoded` into `target`; whether the compiled kernel has done it.
 
     If it has not, `target` is as it was: there is no kernel, or something is wrong, and `decoded` says what.
     """
-    compiled = compiled_records(key, blocks, piece)
-    if compiled is None or len(body) != len(piece) * blocks.record_bytes:
+    if len(body) != len(piece) * blocks.record_bytes:
         return False
-    return compiled.decode(_records(body, blocks), piece, target)
+    compiled = compiled_rows(key, blocks, piece, _records(body, blocks))
+    return compiled is not None and compiled[0].decode(compiled[1], target.place.size, MAGNITUDE_MAX, target)
 
 
 def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floats) -> Floats:
@@ -340,10 +314,10 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
     count = span.stop - span.start
     codec, elements = blocks.kind(piece)
     full = room[: len(piece) * elements].reshape(len(piece), -1)
-    if (compiled := compiled_records(key, blocks, piece)) is not None:
+    if (compiled := compiled_rows(key, blocks, piece, records)) is not None:
         # float32 is only verified: it is used where it lies.
         target = room[:count] if codec.loses else None
-        if compiled.decode(records, piece, None if target is None else Destination(target)):
+        if compiled[0].decode(compiled[1], count, MAGNITUDE_MAX, None if target is None else Destination(target)):
             return _trimmed(codec.values(records[:, CHECKSUM_BYTES:], full), count) if target is None else target
     found = np.ascontiguousarray(records[:, :CHECKSUM_BYTES]).view(_CHECKSUM_DTYPE)[:, 0].tolist()
     start = _seed(key) << 32
@@ -354,6 +328,16 @@ def decoded(key: str, body: memoryview, blocks: Blocks, piece: range, room: Floa
     values = _trimmed(codec.values(records[:, CHECKSUM_BYTES:], full), count)
     refuse_unusable(values, MAGNITUDE_MAX)
     return values
+
+
+def compiled_rows(key: str, blocks: Blocks, piece: range, rows: Payload) -> tuple[Kernel, Rows] | None:
+    """The compiled kernel, and the records of `piece` in `rows` as it takes them; None where NumPy must do it."""
+    codec, elements = blocks.kind(piece)
+    if codec.kernel_format is None or blocks.record_bytes - CHECKSUM_BYTES < PAYLOAD_BYTES_MIN:
+        return None
+    if elements % codec.grain or (compiled := kernel()) is None:  # a block of float32 in the place of a coded one
+        return None
+    return compiled, Rows(codec.kernel_format, rows, elements, _seed(key) << 32 | piece.start)
 
 
 def _trimmed(values: Floats, count: int) -> Floats:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TypeVar
 
 import numpy as np
 
 from muster.replica.wire.binary_format import CodecError, Floats, decoded
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.weighted_sum import WeightedSum
-
-T = TypeVar("T")
 
 READ_TRIES = 3
 _ALIGNED = 4  # bytes: of a float32, and of every record
@@ -96,23 +93,17 @@ class RecordReader:
         """Wait for the first bytes."""
         self._stream.begin()
 
-    def values(self, run: range, room: Floats) -> Floats:
-        """The values of `run`, a piece of the blocks that follows the last one, as `decoded` returns them.
+    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
+        """Add the values of `run`, a piece of the blocks that follows the last one, to `total`.
 
         Raises:
             CodecError: all READ_TRIES tries failed; see `decoded`.
         """
-        return self._tried(run, lambda body: decoded(self._key, body, self._blocks, run, room))
-
-    def add(self, run: range, total: WeightedSum, weight: np.float32) -> None:
-        """Add the values of `run`, a piece of the blocks that follows the last one, to `total`; raises as `values`."""
-        self._tried(run, lambda body: total.add_records(self._key, body, self._blocks, run, weight))
-
-    def _tried(self, run: range, use: Callable[[memoryview], T]) -> T:
         tries = 1
         while True:
             try:
-                return use(self._stream.take(len(run) * self._blocks.record_bytes))
+                body = self._stream.take(len(run) * self._blocks.record_bytes)
+                return total.add_records(self._key, body, self._blocks, run, weight)
             except CodecError:
                 if tries == READ_TRIES:
                     raise

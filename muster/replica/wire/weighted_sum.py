@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.replica.kernel import kernel
 from muster.replica.kernel.calls import ONE, Destination
-from muster.replica.wire.binary_format import Floats, decoded, put_decoded, put_values
+from muster.replica.wire.binary_format import Floats, decoded, put_decoded
 from muster.replica.wire.blocks import Blocks
 
 
@@ -30,33 +30,23 @@ class WeightedSum:
         self._held = held
         self._factor = factor
         self._left = terms
-        self._first: Floats | None = None  # a first term that is still where it was found
 
     def add(self, values: Floats, weight: np.float32) -> None:
         """Add values that are in one row, or each block's in a row of its own, times `weight`."""
         compiled = kernel()
         if compiled is not None and values.flags.c_contiguous:
-            self._settle()
             compiled.put(values, self._place(weight))
             self._added()
             return
         # Most members have the average weight: nothing to multiply.
         if weight != 1:
             values = np.multiply(values, weight, out=self._room[: values.size].reshape(values.shape))
-        if not self._held and self._first is None and not np.may_share_memory(values, self._room):
-            self._first = values
-            self._left -= 1
-            return
-        first = self._first
-        shape = values.shape if first is None else max(values.shape, first.shape, key=len)
-        into, values = self._target.reshape(shape), values.reshape(shape)
+        into = self._target.reshape(values.shape)
         if self._held:
             into += values
-        elif first is None:
-            into[...] = values
         else:
-            np.add(first.reshape(shape), values, out=into)
-        self._first, self._held = None, True
+            into[...] = values
+        self._held = True
         self._left -= 1
 
     def add_records(self, key: str, body: memoryview, blocks: Blocks, run: range, weight: np.float32) -> None:
@@ -65,7 +55,6 @@ class WeightedSum:
         Raises:
             CodecError: as `decoded`.
         """
-        self._settle()
         if put_decoded(self._place(weight), key, body, blocks, run):
             self._added()
         else:
@@ -73,7 +62,6 @@ class WeightedSum:
 
     def complete(self) -> None:
         """All terms are added: the sum is in `target`."""
-        self._settle()
         if self._factor != 1:
             self._target *= self._factor
 
@@ -87,8 +75,3 @@ class WeightedSum:
         if self._left == 1:
             self._factor = ONE
         self._left -= 1
-
-    def _settle(self) -> None:
-        if self._first is not None:
-            put_values(self._target, self._first)
-            self._first, self._held = None, True

@@ -12,15 +12,14 @@ import pytest
 
 from muster.contract.exits import ReplicaExit
 from muster.replica.group import process_watch, spawning
-from muster.replica.group.board import ENDED, LocalBoard, has
+from muster.replica.group.board import ENDED, InnerGroup, LocalBoard, has
 from muster.replica.group.cause import Cause, End
 from muster.replica.group.group_folder import GroupFolder
 from muster.replica.group.group_process import STOPPED_SECONDS, GroupProcess
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import Instances
+from muster.replica.group.launched_group import Ends, Group, Master
 from muster.replica.group.launcher import BOARD_PORT
 from muster.replica.group.network_board import BoardServer
-from muster.replica.group.spawning import Crew, Ends
 from tests.support.launched_groups import IMPATIENT, Launcher, addresses, is_alive
 from tests.support.source_patch import ROOT
 from tests.support.waiting import wait_until
@@ -69,10 +68,10 @@ def test_a_process_that_the_spawner_reaps_before_the_launcher_looks_is_not_waite
 def test_the_process_that_ended_first_is_the_reason_although_the_spawner_reaps_it_before_the_launcher_looks(
     launch: Launcher,
 ) -> None:
-    def spawn(crew: Crew) -> Ends:
+    def spawn(group: Group, master: Master) -> Ends:
         children = [
-            subprocess.Popen(crew.command, env={**os.environ, **spawning.group_variables(crew, local_rank)})
-            for local_rank in range(crew.count)
+            subprocess.Popen(group.command, env={**os.environ, **spawning.group_variables(group, master, local_rank)})
+            for local_rank in range(group.count)
         ]
         ended = time.time()
         children[1].wait()

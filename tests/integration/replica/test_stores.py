@@ -95,7 +95,6 @@ def test_an_object_is_created_once(store: Store) -> None:
 def test_what_is_large_is_uploaded_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     part = 5 * 2**20  # the least that S3 takes
     monkeypatch.setattr(s3_store, "PART_BYTES", part)
-    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", part)
     body = np.random.default_rng(0).integers(0, 256, 2 * part + 3, np.uint8)
     store.upload("large", body.data)
     assert store.read("large").body == body.data
@@ -107,7 +106,6 @@ def test_an_object_of_any_size_is_written_piece_by_piece_and_may_replace_another
 ) -> None:
     # Parts as small as S3 allows.
     monkeypatch.setattr(s3_store, "PART_BYTES", 5 * 2**20)
-    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 6 * 2**20)
     for megabytes in (0, 1, 13):
         for seed in range(2):
             pieces = [np.random.default_rng((seed, piece)).bytes(2**20) for piece in range(megabytes)]

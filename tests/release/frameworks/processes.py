@@ -11,11 +11,12 @@ import numpy as np
 from torch.distributed import TCPStore
 
 from muster.replica.context import Context
-from muster.replica.group.board import LocalBoard
+from muster.replica.group.board import InnerGroup, LocalBoard
 from muster.replica.group.group_process import GroupProcess
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.instances import ALONE
+from muster.replica.group.launched_group import Group
 from muster.replica.group.network_board import BoardServer, NetworkBoard
-from muster.replica.group.spawning import Crew, group_variables
+from muster.replica.group.spawning import group_variables, spawn_plainly
 from muster.replica.wire.binary_format import Floats
 from tests.support.contexts import context_of
 from tests.support.peers import PATIENT_SECONDS, Run
@@ -76,8 +77,8 @@ def processes_of(run: Run, rank: int, train: Train, size: int = 1) -> Iterator[l
 
 def _train(run: Run, rank: int, member: GroupProcess, train: Train, port: int) -> None:
     """With the variables that Muster's launcher sets, and torchrun's for a store that is there already."""
-    group = member.group
-    crew = Crew((), group.size, 0, 1, ("127.0.0.1", port), f"replica-{rank}")
-    os.environ.update(group_variables(crew, group.rank), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    group = Group(ALONE, member.group.size, job=f"replica-{rank}", replica=str(rank), spawn=spawn_plainly)
+    variables = group_variables(group, ("127.0.0.1", port), member.group.rank)
+    os.environ.update(variables, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
     train(context_of(run, rank, member=member))

@@ -10,9 +10,10 @@ import pytest
 from muster.contract.run.commit import Member
 from muster.replica.algorithms import outer_optimizer
 from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
-from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov, Outer
+from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.model.final_model import FinalModel
+from muster.replica.parts.cut import Cut
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import AlgorithmError, ParametersError
 from muster.replica.rounds.exchange import RoundOutcome
@@ -63,10 +64,10 @@ def test_the_outer_step_of_a_large_model_has_the_same_bits_in_several_threads(mo
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(300_001).astype(np.float32) for _ in range(3)]
     whole, divided = (GlobalState(0, *(array.copy() for array in arrays[:2])) for _ in range(2))
-    Outer().apply(whole, arrays[2])
+    Nesterov().apply(whole, arrays[2], Cut(300_001))
     monkeypatch.setattr(outer_optimizer, "THREAD_ELEMENTS_MIN", 100_000)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    Outer().apply(divided, arrays[2])
+    Nesterov().apply(divided, arrays[2], Cut(300_001))
     assert divided.parameters.tobytes() == whole.parameters.tobytes()
     assert divided.momentum.tobytes() == whole.momentum.tobytes()
 
@@ -77,12 +78,12 @@ def test_fragments_take_turns_each_with_its_own_place_in_the_schedule() -> None:
         *[Action.NOTHING] * 3, Action.GIVE, Action.NOTHING, Action.MERGE
     ]  # fmt: skip
     assert Algorithm(sync_every=1).action_after(1) is Action.GIVE_AND_MERGE
-    outer = algorithm.outer
-    assert [index for round_ in (5, 6) for index in range(COUNT)[outer.part(round_, COUNT)]] == list(range(COUNT))
+    cut = Cut(COUNT, fragments=2)
+    assert [index for round_ in (5, 6) for index in range(COUNT)[cut.fragment_of(round_)]] == list(range(COUNT))
     state = GlobalState(0, np.zeros(4, np.float32), np.zeros(4, np.float32))
     for expected in ([-1, -1, 0, 0], [-1] * 4, [-1] * 4, [-1] * 4):
         # The first update of either fragment has the full rate, the second one none.
-        outer.apply(state, np.ones(2, np.float32))
+        algorithm.outer.apply(state, np.ones(2, np.float32), Cut(4, fragments=2))
         assert state.parameters.tolist() == expected
 
 
@@ -127,7 +128,7 @@ def test_nesterov_follows_its_formula_and_its_schedule() -> None:
     state = GlobalState(0, theta.astype(np.float32), np.zeros(50, np.float32))
     for _ in range(3):
         gradient = rng.standard_normal(50).astype(np.float32)
-        Outer(Nesterov(0.5, 0.8)).apply(state, gradient)
+        Nesterov(0.5, 0.8).apply(state, gradient, Cut(50))
         m = 0.8 * m + gradient
         theta -= 0.5 * (gradient + 0.8 * m)
     assert state.round == 3
@@ -137,7 +138,7 @@ def test_nesterov_follows_its_formula_and_its_schedule() -> None:
     np.testing.assert_allclose([each.learning_rate for each in found], [0.8, 0.7, 0.6, 0.5, 0.4, 0.4])
     np.testing.assert_allclose([each.momentum for each in found], [0, 0.3, 0.6, 0.9, 0.9, 0.9])
     settings = {"decay_rounds": 3, "final_learning_rate": 0.1, "momentum_rounds": 2}
-    assert Algorithm(**settings).outer.optimizer == Nesterov(0.7, 0.9, 3, 0.1, 2)  # type: ignore[arg-type]
+    assert Algorithm(**settings).outer == Nesterov(0.7, 0.9, 3, 0.1, 2)  # type: ignore[arg-type]
 
 
 def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[RoundOutcome | None]]:

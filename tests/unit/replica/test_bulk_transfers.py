@@ -370,18 +370,9 @@ def test_an_object_that_could_not_be_sent_while_it_was_made_is_created_afterward
     assert (request.line, request.headers["if-none-match"]) == ("PUT /bucket/prefix/key", "*")
     assert request.body == b"".join(PIECES)
     closed = Raw(b"", hasty=True)
-    for trouble in (answer(503, SLOW_DOWN), RESET, closed, answer(301), answer(403)):
+    for trouble in (answer(412), answer(409), answer(503, SLOW_DOWN), RESET, closed, answer(301), answer(403)):
         s3.script(trouble)
         assert not created(), trouble
-
-
-def test_an_object_that_another_has_made_meanwhile_counts(s3: S3Server) -> None:
-    for status in (412, 409):
-        s3.script(answer(status), THERE)
-        with pytest.raises(ObjectExistsError):
-            created()
-    s3.script(answer(409), answer(404))
-    assert not created()
 
 
 def test_an_object_that_is_given_up_while_it_is_made_is_not_created(s3: S3Server) -> None:

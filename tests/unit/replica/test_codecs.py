@@ -22,7 +22,6 @@ from muster.replica.wire.binary_format import (
     Encoding,
     Floats,
     byte_range,
-    decode_blocks,
     decode_header,
     encode,
     object_bytes,
@@ -38,6 +37,8 @@ from muster.replica.wire.blocks import (
     Blocks,
 )
 from muster.replica.wire.stream_decoder import READ_TRIES, ByteStream, RecordReader, decoded_stream
+from muster.replica.wire.weighted_sum import WeightedSum
+from tests.support.decoded_blocks import decode_blocks
 
 KEY = rendezvous_keys.reduced(1, 0, 0)
 NAMES = ["fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-128"]
@@ -365,7 +366,7 @@ def test_damage_on_the_way_passes_with_another_look_at_the_rest(damaged_times: i
     values, room = np.empty(COUNT, np.float32), np.empty(BLOCKS.piece_elements, np.float32)
     with pytest.raises(CodecError, match="block") if damaged_times == READ_TRIES else nullcontext():
         for run in BLOCKS.pieces(ALL_BLOCKS):
-            put_values(values[BLOCKS.span(run)], records.values(run, room))
+            records.add(run, WeightedSum(values[BLOCKS.span(run)], room, held=False), np.float32(1))
         assert values.tobytes() == VALUES.tobytes()
     # What was decoded before the damage is not read again.
     assert looks[0] == 0

@@ -16,17 +16,16 @@ from muster.replica.entry import launch
 from muster.replica.entry.launch import processes_on_instance
 from muster.replica.entry.main import main as run_process
 from muster.replica.group import spawning
-from muster.replica.group.board import BoardError, LocalBoard, has
+from muster.replica.group.board import BoardError, InnerGroup, LocalBoard, has
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
 from muster.replica.group.group_process import GroupProcess
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.group.instances import ALONE, Instances, read_instances
 from muster.replica.group.launched_group import Group
 from muster.replica.group.launcher import agree_on_master, network_variables
 from muster.replica.group.network_board import VALUE_BYTES_MAX, BoardServer, NetworkBoard
 from muster.replica.group.process_output import LINE_BYTES_MAX, PrefixedLines
-from muster.replica.group.spawning import Crew, group_variables, omp_threads
+from muster.replica.group.spawning import group_variables, omp_threads
 from muster.replica.replica_errors import GroupError, HistoryGoneError, InputError, TrainerError
 from tests.support.peers import Run
 
@@ -86,9 +85,14 @@ def test_there_is_one_process_per_gpu_unless_the_spec_says_otherwise(tmp_path: P
 
 
 def test_the_variables_are_those_of_torchrun() -> None:
-    crew = Crew(["python"], count=4, index=1, instances=3, master=("10.0.0.1", 29500), name="job")
+    instances = Instances(("algo-1", "algo-2", "algo-3"), "algo-2")
+    group = Group(instances, 4, job="job", replica="0", spawn=spawning.spawn_plainly)
     places = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "4"}
-    assert group_variables(crew, 2) == {**places, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    assert group_variables(group, ("10.0.0.1", 29500), 2) == {
+        **places,
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+    }
 
 
 def test_what_the_user_has_set_stays(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_blocked_time_counts_for_what_the_exchange_does() -> None:
             now += 5
     with account.blocked():
         now += 6
+    assert account.trained() == 12
     assert account.take() == (12_000, 8_000, 6_000, 4_000, 7_000)
     now += 1
     assert account.take() == (1000,)

@@ -19,7 +19,7 @@ from muster.options.executor.replica.all_reduce import ObjectStoreAllReduce, Own
 from muster.options.executor.replica.trainer_call import arguments_of, set_environment
 from muster.replica.entry.trainer import call_trainer, load_trainer
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import (
     AlgorithmError,

@@ -1,4 +1,4 @@
-"""A store whose objects are read ahead: each range is handed out once, and everything else passes through."""
+"""Ranges that are read ahead: each is handed out once, and everything else comes from the store."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from muster.replica.recovery.prefetch import room
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.read_ahead import ByteRange, ReadAhead, is_reading
-from muster.replica.store.transport import ObjectMissingError, Store
+from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire.blocks import CONNECTIONS
 from tests.support.peers import Faults
 from tests.support.prefetching import WatchedStore
@@ -99,19 +99,6 @@ def test_closing_frees_what_is_held_and_ends_a_wait_for_room(store: WatchedStore
     assert not ahead.in_use
 
 
-def test_what_the_scout_has_found_is_not_asked_again_until_the_end(tmp_path: Path) -> None:
-    key, inner = "commits/00000001.json", LocalStore(tmp_path)
-    inner.create(key, b"{}")
-    ahead = ReadAhead(inner)
-    for store in (ahead.scout(), ahead):
-        assert store.exists(key)
-        assert bytes(store.read(key).body) == b"{}"
-        (tmp_path / key).unlink(missing_ok=True)
-    assert not ahead.exists("commits/00000002.json")
-    ahead.close()
-    assert not ahead.exists(key)
-
-
 def test_a_request_that_hangs_is_noticed(tmp_path: Path) -> None:
     LocalStore(tmp_path).create(KEY, BODY)
     begun, free = threading.Event(), threading.Event()
@@ -144,13 +131,6 @@ def test_the_room_is_half_of_what_is_free_beside_the_state(tmp_path: Path) -> No
     (container / "memory.max").write_text("10005\n")
     assert room(0, 1, machine, container) == 5_000
     assert room(0, 1, tmp_path / "nothing", tmp_path) == 2**29
-
-
-def test_every_call_of_a_store_passes_through() -> None:
-    """A call with a body of its own in `Store` would otherwise lose what the store behind makes of it."""
-    of_a_store = {name for name, member in vars(Store).items() if callable(member) and not name.startswith("_")}
-    passed = {name for kind in ReadAhead.__mro__ if kind is not Store for name in vars(kind)}
-    assert of_a_store <= passed
 
 
 def test_who_waits_for_what_is_read_ahead_is_woken_when_it_is_closed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import FencedError, OtherStateError, RendezvousError
 from muster.replica.rounds.agreement import commit_time
+from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import claim_rank
 from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
@@ -522,3 +523,19 @@ def test_a_rerun_does_not_get_the_nan_back(tmp_path: Path) -> None:
     # As after the round before, whose batches counted.
     assert np.isfinite(optimizer.average).all()
     assert reader.position == POISONED - 1
+
+
+def test_a_signal_that_ends_a_wait_leaves_the_exchange_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    exchanges, over = Background[bool](), threading.Event()
+    exchanges.begin(lambda: over.wait(60))
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        exchanges.wait()
+    assert exchanges.busy
+    over.set()
+    assert exchanges.wait()
+    assert not exchanges.busy

@@ -18,9 +18,9 @@ from obstore.store import MemoryStore, S3Store
 
 from muster.replica.store import missing_objects as s3_missing
 from muster.replica.store import s3_store
+from muster.replica.store.bulk.credentials import region_of, s3_endpoint
 from muster.replica.store.missing_objects import MissingObjects
 from muster.replica.store.pace import Pace
-from muster.replica.store.s3_region import region_of, s3_endpoint
 from muster.replica.store.s3_store import TRIES, S3ObjectStore
 from muster.replica.store.transport import (
     PART_BYTES,
@@ -275,7 +275,6 @@ MULTIPART = answer(
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts as small as S3 allows."""
     monkeypatch.setattr(s3_store, "PART_BYTES", 5 * 2**20)
-    monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 6 * 2**20)
 
 
 @pytest.fixture(params=[True, False], ids=["bulk", "obstore"])
@@ -320,10 +319,10 @@ def test_parts_that_s3_slows_down_are_tried_until_the_time_out(s3: S3Server, mon
     monkeypatch.setattr(s3_store, "PAUSE_SECONDS", 0.001)
     s3.script(MULTIPART, *[SLOW_DOWN] * 2 * TRIES, MULTIPART)
     writer = S3ObjectStore("bucket", "prefix/", Pace(3_600)).writer("key")
-    for _ in range(7):
+    for _ in range(12):
         writer.write(b"x" * 2**20)
     writer.close()
-    assert s3.methods == ["POST", *["PUT"] * (2 * TRIES + 2), "POST"]
+    assert s3.methods == ["POST", *["PUT"] * (2 * TRIES + 3), "POST"]
 
 
 @pytest.mark.usefixtures("small_parts", "_either_client")

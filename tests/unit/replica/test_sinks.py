@@ -26,9 +26,9 @@ from muster.options.sinks.replica.writer import Identity, MetricsWriter, Record
 from muster.options.watch.replica import watching
 from muster.replica.entry import main as entry
 from muster.replica.entry.container_tree import Tree
-from muster.replica.entry.seams import EndNow, Listeners, Watching
+from muster.replica.entry.trainer import EndNow, Listeners, Watching
+from muster.replica.group.board import InnerGroup
 from muster.replica.group.group_process import GroupProcess
-from muster.replica.group.inner_group import InnerGroup
 from muster.replica.replica_errors import InputError, WatchError
 from muster.replica.rounds.round import Rounds
 from muster.replica.statistics.metrics import Ending, has_hanging_listeners

@@ -23,14 +23,12 @@ from muster.options.watch.replica.self_watch import SelfWatch
 from muster.options.watch.replica.training_watch import TrainingWatch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
-from muster.replica.group.board import LocalBoard
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import InnerGroup, LocalBoard
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import WatchError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.progress import Progress
-from muster.replica.statistics.time_account import WorkTime
 from muster.replica.store.transport import StoreUnavailableError
 from tests.support.groups import ThreadGroup
 from tests.support.peers import Faults, FaultyStore, HandClock, Run, together
@@ -203,6 +201,7 @@ def test_the_seconds_of_all_processes_of_a_replica_are_compared(tmp_path: Path) 
         clock = HandClock()
         rendezvous = run.watching(group.open(replace(run.context(), clock=clock), index))
         outer = group.trainer(rendezvous, np.zeros(1_000, np.float32), Algorithm())
+        rendezvous.statistics.times.ready()
         while outer.round < 2:
             clock.seconds += (2.0, 10.0)[index]
             outer.step(1.0)
@@ -236,17 +235,6 @@ def test_a_slow_replica_finds_that_it_is_by_the_commits(tmp_path: Path, then: st
     assert finding.text.startswith("it takes 2 s for a sample, 4.0 times")
     assert [one.seconds for one in run.commit(2).members] == [10.0, 40.0]
     assert [error.exit_code for error in errors] == ([ReplicaExit.SLOW] if then == "restart" else [])
-
-
-def test_the_time_in_an_exchange_is_no_work() -> None:
-    clock = HandClock()
-    work = WorkTime(2, clock.monotonic)
-    for _ in range(2):
-        clock.seconds += 3.0
-        work.pause()
-        clock.seconds += 100.0
-        work.go_on()
-    assert (work.given(0), work.given(0), work.given(1)) == (6.0, 0.0, 6.0)
 
 
 # A hang

@@ -26,8 +26,9 @@ from muster.replica.rounds.exchange import Exchange
 from muster.replica.rounds.round_context import Stops
 from muster.replica.store.checkpoints import Checkpoints
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import Encoding, Floats, Records, decode_blocks, encode_records
+from muster.replica.wire.binary_format import Encoding, Floats, Records, encode_records
 from muster.replica.wire.blocks import Blocks
+from tests.support.decoded_blocks import decode_blocks
 from tests.support.peers import Faults, FaultyStore, Run, run_all
 from tests.support.round_commits import commit_of
 
@@ -79,7 +80,7 @@ class Explored:
         self.values = np.zeros(COUNT, np.float32)
         self.values[-STATISTICS:] = 1
         packing = ArrayPacking(self.values)
-        packing.optimized -= STATISTICS
+        packing.averaged += STATISTICS
         stops: dict[str, Any] = {} if stop is None else {"stops": Stops(stop, stop)}
         self.rendezvous: Rendezvous = run.open(rank, store=FaultyStore(run.store, faults or Faults()), **stops)
         self.outer = Synchronizer(self.rendezvous, packing, algorithm, NO_OWN, folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from muster.contract.run.run_document import RunDocument
 from muster.options.sinks.replica.writer import Identity, MetricsWriter, Sink
-from muster.replica.entry.seams import Listeners
+from muster.replica.entry.trainer import Listeners
 from muster.replica.replica_errors import InputError
 
 

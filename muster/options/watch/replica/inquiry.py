@@ -9,8 +9,7 @@ from threading import Thread
 
 from pydantic import TypeAdapter
 
-from muster.replica.group.board import Board, BoardError
-from muster.replica.group.inner_group import InnerGroup
+from muster.replica.group.board import Board, BoardError, InnerGroup
 
 # A process whose threads run answers at once. One that does not answer is hung in native code, or gone.
 ANSWER_SECONDS = 5.0

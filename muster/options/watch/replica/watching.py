@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from muster.contract.run.run_document import RunDocument
-from muster.replica.entry.seams import EndNow, Watching
+from muster.replica.entry.trainer import EndNow, Watching
 from muster.replica.rounds.round import Rounds
 
 

@@ -1,7 +1,7 @@
-"""The credentials of a process: those of its environment, or of its container's role.
+"""The credentials of a process, those of its environment or of its container's role; and the region of its AWS.
 
 A container's role has them from an address that the environment names: SageMaker's jobs have a path at 169.254.170.2,
-pods of a cluster a whole address and a file with a token.
+pods of a cluster a whole address and a file with a token. SageMaker documents no variable that names the region.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from pathlib import Path
 from threading import Lock
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from muster.contract.aws.partitions import dns_suffix
+from muster.contract.run.replica_variables import ENV_REGION
+
 # Of ECS and of SageMaker: https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
 _CONTAINER_HOST = "http://169.254.170.2"
 _TIMEOUT_SECONDS = 5.0
@@ -24,6 +27,8 @@ _ANSWER_BYTES_MAX = 65_536
 RENEWED_BEFORE_SECONDS = 300.0
 # After a renewal that has failed, or whose answer expires soon.
 _AGAIN_SECONDS = 10.0
+# In every training container: arn:<partition>:sagemaker:<region>:<account>:training-job/<name>.
+_JOB_ARN = "TRAINING_JOB_ARN"
 
 
 class NoCredentialsError(Exception):
@@ -123,3 +128,18 @@ class CredentialSource:
             return  # those from before are valid for minutes; without any the caller raises
         if expires > now:
             self._known, self._expires = known, expires
+
+
+def region_of(variables: Mapping[str, str]) -> str | None:
+    """The region from a process's variables; None where none names it (outside of SageMaker).
+
+    The request of a run's jobs sets MUSTER_REGION. A job that was not launched by Muster has TRAINING_JOB_ARN.
+    """
+    parts = variables.get(_JOB_ARN, "").split(":")
+    of_job = parts[3] if len(parts) > 5 else ""
+    return variables.get(ENV_REGION) or of_job or variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION")
+
+
+def s3_endpoint(region: str) -> str:
+    """S3's address in a region, of any partition."""
+    return f"https://s3.{region}.{dns_suffix(region)}"

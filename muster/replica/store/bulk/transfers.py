@@ -6,6 +6,7 @@ known) is left to obstore: for a while it makes these requests as well.
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 import time
@@ -15,12 +16,12 @@ from datetime import UTC, datetime
 from html import unescape
 from urllib.request import getproxies, proxy_bypass
 
-from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PermissionDeniedError
 
 from muster.replica.store.bulk.connections import BrokenError, Connections, ResponseHead, Sending
 from muster.replica.store.bulk.credentials import Credentials, CredentialSource, NoCredentialsError
 from muster.replica.store.bulk.signature import RequestTarget, signed_headers
-from muster.replica.store.transport import Bytes
+from muster.replica.store.transport import Bytes, Creation
 
 # How long obstore makes all requests after an answer that is left to it.
 SUSPENDED_SECONDS = 60.0
@@ -31,6 +32,8 @@ _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 _DENIED = b"AccessDenied"
 # Their status may be 400.
 _TRANSIENT_CODES = {b"SlowDown", b"RequestTimeout"}
+
+log = logging.getLogger("muster.replica")
 
 
 class LeftToObstoreError(Exception):
@@ -54,26 +57,27 @@ class _Request:
     is_conditional: bool
 
 
-class Put:
-    """A PUT whose body is sent piece by piece. For one thread."""
+class Put(Creation):
+    """A PUT whose body is sent piece by piece, where there is no object. What goes wrong is left to `create`."""
 
     def __init__(self, transfers: Transfers, request: _Request, sending: Sending) -> None:
         self._transfers, self._request, self._sending = transfers, request, sending
 
     def send(self, piece: Bytes) -> None:
-        """The next bytes; errors are known by `finish`."""
+        """See `Creation`."""
         self._sending.send(piece)
 
-    def finish(self) -> None:
-        """Wait for the answer; raises as `Transfers.put`."""
+    def finish(self) -> bool:
+        """See `Creation`."""
         try:
-            answer = self._sending.answer()
-        except (BrokenError, OSError) as error:
-            raise GenericError(_text(error)) from None
-        self._transfers.judged(self._request, answer).close()
+            self._transfers.judged(self._request, self._sending.answer()).close()
+        except (BaseError, BrokenError, OSError, LeftToObstoreError) as error:
+            log.info("event=created-afterwards path=%s reason=%r", self._request.path, _text(error))
+            return False
+        return True
 
     def discard(self) -> None:
-        """Store nothing."""
+        """See `Creation`."""
         self._sending.discard()
 
 
