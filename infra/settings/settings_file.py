@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,28 @@ _PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
 _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 
 
-def read_settings_file(path: Path) -> str:
-    """The text of a settings file.
+@dataclass(frozen=True)
+class SettingsFile:
+    """A settings file as it was read, not validated yet."""
 
-    Raises:
-        SettingsError: it cannot be read.
-    """
+    name: str
+    text: str
+    tables: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path | None) -> SettingsFile:
+        """The file `path`; `muster.toml` of the working directory if None, which need not exist.
+
+        Raises:
+            SettingsError: it cannot be read, or is not TOML.
+        """
+        file = path or Path(SETTINGS_FILE)
+        text = "" if path is None and not file.exists() else _read(file)
+        return cls(file.name, text, parse_tables(text, file.name))
+
+
+def _read(path: Path) -> str:
+    """The text of a settings file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
