@@ -22,13 +22,12 @@ from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.cdk_tools import DeployError, require_node
 from muster.infra.deploy.deploy_answers import Deployment
+from muster.infra.deploy.deployed_template import resource_changes
 from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
-from muster.infra.deploy.resource_changes import resource_changes
 from muster.infra.deploy.settings_changes import SettingChange, setting_changes, shown, values, version_change
 from muster.infra.deploy.template_limits import oversized
-from muster.infra.settings.settings_file import SETTINGS_FILE, SettingsFile, parse_settings
-from muster.infra.settings.settings_offers import settings_offers
+from muster.infra.settings.settings_file import SETTINGS_FILE, SettingsFile, parse_settings, settings_offers
 from muster.infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
 
 _RESOURCES_SHOWN = 20

@@ -20,8 +20,7 @@ from muster.infra.deploy.bucket_requirements import Requirements
 from muster.infra.deploy.deployed_template import new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
 from muster.infra.deploy.settings_changes import pinned_changes, shown, stack_key_change
-from muster.infra.settings.settings_file import own_data_problems
-from muster.infra.settings.settings_offers import settings_offers
+from muster.infra.settings.settings_file import own_data_problems, settings_offers
 from muster.infra.settings.stack_settings import StackSettings, snap_start_problems
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.

@@ -26,7 +26,7 @@ from muster.local.ministack import (
     arn_checks,
     dead_letter_delivery,
     function_updates,
-    lifecycle_resources,
+    object_lifecycle,
     policy_simulation,
     policy_variables,
 )
@@ -79,7 +79,7 @@ def adapt(code_cache: Path, account: Account) -> None:
     sns._lambda_svc = _delivery_with_retries()
     eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)
     s3.now_iso = _whole_seconds(s3.now_iso)
-    lifecycle_resources.install()
+    object_lifecycle.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from hypercorn.asyncio import serve
 
-from muster.local.certificate_authority import create_certificates
-from muster.local.service.server_config import tls_config
+from muster.local.certificate_authority import create_certificates, tls_config
 from muster.options.hyperpod.local.kubernetes.objects.object_store import ObjectStore
 from muster.options.hyperpod.local.kubernetes.server.application import Authenticate, CallObserver, KubernetesApi
 
@@ -45,7 +44,7 @@ class KubernetesCluster:
     async def serve(self, authenticate: Authenticate, observer: CallObserver) -> None:
         """Serve the API until the task is cancelled."""
         application = KubernetesApi(self.store, authenticate, observer)
-        config = tls_config(self._listener, self._certificates.server, self._certificates.key)
+        config = tls_config(self._listener, self._certificates)
         await serve(application, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
 
 
