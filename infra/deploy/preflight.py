@@ -205,10 +205,11 @@ class Preflight:
             "Resource": f"arn:{self.place.partition}:s3:::{target}/{self.settings.bucket.access_logs_prefix or ''}*",
             "Condition": {"StringEquals": {"aws:SourceAccount": self.place.account}},
         }
-        if self.account.bucket(target, self.place) is None:
+        state = self.account.bucket(target, self.place)
+        if state is None:
             said = f"this account has no bucket {target} in {self.place.region}"
             yield StatedProblem("bucket.access_logs_bucket", said, "make it first, or name another")
-        elif not statement_is_held(self.account.bucket_policy(target), statement):
+        elif not statement_is_held({"Statement": [*state.statements]}, statement):
             remedy = f"add this statement to the bucket's policy:\n{json.dumps(statement, indent=2)}"
             yield PastedProblem("bucket.access_logs_bucket", "its policy does not let S3 write logs", remedy)
 
