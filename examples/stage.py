@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from examples.saved_logs import save_logs
 from muster import MusterError
 from muster.client.client_errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
-from muster.infra.deploy.deployment import Synthesis, deploy
+from muster.infra.deploy.deployment import deploy
 from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
@@ -73,26 +73,17 @@ class Stage:
         settings = Settings(port=0, code=(ROOT,), end_with_parent=True, services=self._services)
         stack = StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE), hyperpod_clusters=dict(self._clusters))
         outputs, log = self.folder / "deploy" / "outputs.json", self.folder / "deploy.log"
-        # The template is written while the cloud starts.
-        with ExitStack() as started:
-            with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
-                synthesis = started.enter_context(Synthesis(os.environ, settings=stack, outputs=outputs, log=log))
-                cloud = started.enter_context(LocalCloud.start(self.folder / "cloud", settings))
-                remarks.append(cloud.endpoint)
+        with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
+            cloud = LocalCloud.start(self.folder / "cloud", settings)
+            remarks.append(cloud.endpoint)
+        with cloud:
             self._cloud = cloud
             shutil.rmtree(self.folder / "logs", ignore_errors=True)
             environment = cloud.environment()
             os.environ.clear()
             os.environ.update(environment)
             with self.console.status("deploying the stack"), self.watch.phase("deployment") as remarks:
-                deploy(
-                    environment,
-                    target=Platform.LOCAL,
-                    settings=stack,
-                    outputs=outputs,
-                    log=log,
-                    synthesis=synthesis,
-                )
+                deploy(environment, target=Platform.LOCAL, settings=stack, outputs=outputs, log=log)
                 remarks.append("cdk bootstrap, cdk deploy")
             yield
 

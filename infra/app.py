@@ -15,7 +15,7 @@ from typing import Any
 from muster.contract.errors import MusterError
 from muster.infra.deploy.cdk_tools import BUCKET_TEMPLATE, JSII_ENVIRONMENT, PUBLISHED, require_node
 from muster.infra.deploy.kept_assemblies import KeptAssembly
-from muster.infra.settings.settings_file import SETTINGS_FILE, parse_settings, parse_tables, read_settings_file
+from muster.infra.settings.settings_file import SettingsFile, parse_settings
 from muster.infra.settings.stack_settings import Platform, StackSettings
 
 _OVERFLOW = "CONTEXT_OVERFLOW_LOCATION_ENV"
@@ -75,12 +75,11 @@ def _kept() -> KeptAssembly | None:
 
 
 def _settings(path: str | None, target: Platform) -> StackSettings:
-    """The settings of a file; without one, those of `muster.toml` in the working directory or else the defaults."""
-    file = Path(path) if path is not None else Path(SETTINGS_FILE)
-    if path is None and not file.exists():
-        return StackSettings()
-    text = read_settings_file(file)
-    return parse_settings(parse_tables(text, file.name), target, text, file.name)
+    """The settings of a file: the JSON that a deployment has written, or TOML; by default of the working directory."""
+    if path is not None and path.endswith(".json"):
+        return parse_settings(json.loads(Path(path).read_text(encoding="utf-8")), target)
+    file = SettingsFile.read(None if path is None else Path(path))
+    return parse_settings(file.tables, target, file.text, file.name)
 
 
 if __name__ == "__main__":

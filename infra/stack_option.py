@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from muster.contract.training.network_access import VpcConfig
     from muster.infra.functions.event_delivery import DeadLetters, RuleSettings
-    from muster.infra.functions.function_row import FunctionRow
+    from muster.infra.functions.function_table import FunctionRow
     from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
     from muster.infra.functions.triggers import TriggerContext
     from muster.infra.policy import Arns, Statement, Target

@@ -181,11 +181,6 @@ class Account:
         except DeniedError:
             return None, False  # a caller that may not has docs/deploying.md
 
-    def bucket_policy(self, name: str) -> Mapping[str, Any]:
-        """The policy of a bucket; empty if it has none."""
-        found = self._part(lambda: self.client("s3").get_bucket_policy(Bucket=name)["Policy"])
-        return {} if found is None else _json(found)
-
     @staticmethod
     def _part(read: Any) -> Any:
         """What `read` returns; None where S3 answers that the bucket has no such configuration."""

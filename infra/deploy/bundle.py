@@ -79,7 +79,9 @@ def build_bundle(platform: Platform, package: Path = PACKAGE, folder: Path | Non
             _copy(sources, Path(staging) / "code")
             compile_sources(target, Path(staging) / "code")
             shutil.copyfile(replica_package, Path(staging) / "code" / PACKAGE_FILE)
-            _zip([dependencies, Path(staging) / "code"], archive, content)
+            folders = (dependencies, Path(staging) / "code")
+            found = ((path, folder) for folder in folders for path in folder.rglob("*") if path.is_file())
+            _write_zip({str(path.relative_to(folder)): path for path, folder in found}, archive, content)
     return archive
 
 
@@ -169,11 +171,6 @@ def _copy(files: Mapping[str, Path], destination: Path) -> None:
         place = destination / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
-
-
-def _zip(folders: list[Path], archive: Path, content: str) -> None:
-    files = {str(path.relative_to(folder)): path for folder in folders for path in folder.rglob("*") if path.is_file()}
-    _write_zip(files, archive, content)
 
 
 def _write_zip(files: Mapping[str, Path], archive: Path, comment: str = "") -> None:

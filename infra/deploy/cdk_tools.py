@@ -15,13 +15,15 @@ from pathlib import Path
 import muster
 from muster.contract.errors import ConfigurationError
 from muster.infra.build_places import CLONE, PACKAGE, cache_folder
-from muster.infra.settings.stack_settings import Platform
+from muster.infra.settings.stack_settings import Platform, StackSettings
 
 NODE_MAJOR_MIN = 20  # the oldest that the CDK supports
 PUBLISHED = "published"
 """The key of the app's context that asks for a template without the CDK's own bucket."""
 ASSETS_PREFIX = f"muster/{muster.__version__}/"
 """Where the files of such a template lie in their bucket, by default."""
+ASSEMBLY = "cdk.out"
+"""The folder of a cloud assembly."""
 BUCKET_TEMPLATE = "bucket.json"
 """The file of the cloud assembly that says what a bucket must have that the stack does not make."""
 JSII_ENVIRONMENT = {
@@ -120,24 +122,26 @@ def cdk_command(program: Path, *arguments: str) -> list[str]:
 
 
 def cdk_environment(
-    environment: Mapping[str, str], target: Platform, assembly: Path, settings: Path, *, published: bool = False
+    environment: Mapping[str, str], target: Platform, folder: Path, settings: StackSettings, *, published: bool = False
 ) -> dict[str, str]:
     """The environment for the CDK app and the CLI: what the CLI sets when it runs the app itself, and no telemetry.
 
     Args:
         environment: what both get besides.
         target: where the stack is deployed.
-        assembly: the folder that the app writes.
-        settings: the settings file.
+        folder: for the settings, which are written here, and for the assembly, which the app writes.
+        settings: all settings of the stack.
         published: whether the template is one for CloudFormation alone (muster.infra.stack).
     """
+    file = folder / "settings.json"
+    file.write_text(json.dumps(settings.tables), encoding="utf-8")
     # Validating the template takes 3 of the 4 s of a synthesis. The tests do it; so does every deployment to AWS.
     validation = {"CDK_VALIDATION": "false"} if target is Platform.LOCAL else {}
     return {
         **environment,
         **validation,
         **JSII_ENVIRONMENT,
-        "CDK_OUTDIR": str(assembly),
-        "CDK_CONTEXT_JSON": json.dumps({"settings": str(settings), "target": target.value, PUBLISHED: published}),
+        "CDK_OUTDIR": str(folder / ASSEMBLY),
+        "CDK_CONTEXT_JSON": json.dumps({"settings": str(file), "target": target.value, PUBLISHED: published}),
         "CDK_DISABLE_CLI_TELEMETRY": "true",
     }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +18,6 @@ class Step:
 
     name: str
     process: subprocess.Popen[bytes]
-
-
-def end(steps: Iterable[Step]) -> None:
-    """Terminate those that still run."""
-    for step in steps:
-        if step.process.poll() is None:
-            step.process.terminate()
-            step.process.wait()
 
 
 class CommandRunner:
@@ -48,12 +39,6 @@ class CommandRunner:
             process = subprocess.Popen(command, cwd=self._folder, env=self._environment, stdout=log, stderr=log)
         return Step(name, process)
 
-    def in_environment(self, environment: Mapping[str, str]) -> CommandRunner:
-        """The same in another environment; what it starts writes into the same log."""
-        changed = copy(self)
-        changed._environment = environment
-        return changed
-
     def finish(self, steps: Sequence[Step]) -> None:
         """Wait for all `steps`; after the first failure the others are terminated.
 
@@ -65,7 +50,10 @@ class CommandRunner:
                 if step.process.wait() != 0:
                     raise DeployError(self._failure(step))
         finally:
-            end(steps)
+            for step in steps:
+                if step.process.poll() is None:
+                    step.process.terminate()
+                    step.process.wait()
 
     def _failure(self, step: Step) -> str:
         failure = f"`{step.name}` ended with exit code {step.process.returncode}"

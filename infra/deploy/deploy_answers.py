@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from muster.contract.document import Document
-
-
-class SettingChange(Document):
-    """A setting that a deployment changes."""
-
-    key: str = Field(description="table.key of the settings file")
-    deployed: JsonValue = Field(description="the deployed value; null for the default")
-    new: JsonValue = Field(description="the new value; null for the default")
+from muster.infra.deploy.settings_changes import SettingChange
 
 
 class Deployment(Document):

@@ -21,19 +21,13 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.cdk_tools import DeployError, require_node
-from muster.infra.deploy.deploy_answers import Deployment, SettingChange
+from muster.infra.deploy.deploy_answers import Deployment
+from muster.infra.deploy.deployed_template import resource_changes
 from muster.infra.deploy.deployment import Assembly, check_endpoint
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
-from muster.infra.deploy.resource_changes import resource_changes
-from muster.infra.deploy.settings_changes import Change, setting_changes, shown, values, version_change
+from muster.infra.deploy.settings_changes import SettingChange, setting_changes, shown, values, version_change
 from muster.infra.deploy.template_limits import oversized
-from muster.infra.settings.settings_file import (
-    SETTINGS_FILE,
-    parse_settings,
-    parse_tables,
-    read_settings_file,
-)
-from muster.infra.settings.settings_offers import settings_offers
+from muster.infra.settings.settings_file import SETTINGS_FILE, SettingsFile, parse_settings, settings_offers
 from muster.infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Platform, StackSettings
 
 _RESOURCES_SHOWN = 20
@@ -57,7 +51,7 @@ def deploy(
     environment = environment_for(stack)
     check_endpoint(environment, target)
     require_node(environment.get("PATH", os.defpath))
-    file = SettingsText.read(settings)
+    file = SettingsFile.read(settings)
     tables = _with_name(file.tables, stack.stack)
     # By itself first: a mistake in the file needs no call to be found.
     own = parse_settings(tables, target, file.text, file.name)
@@ -132,22 +126,6 @@ def environment_for(stack: StackOptions) -> dict[str, str]:
     return {**os.environ, **{name: value for name, value in chosen.items() if value}}
 
 
-@dataclass(frozen=True)
-class SettingsText:
-    """A settings file as it was read."""
-
-    name: str
-    text: str
-    tables: dict[str, Mapping[str, object]]
-
-    @classmethod
-    def read(cls, path: Path | None) -> SettingsText:
-        """The file `path`; `muster.toml` of the working directory if None, which need not exist."""
-        file = path or Path(SETTINGS_FILE)
-        text = "" if path is None and not file.exists() else read_settings_file(file)
-        return cls(file.name, text, parse_tables(text, file.name))
-
-
 def _with_name(tables: Mapping[str, Mapping[str, object]], name: str | None) -> dict[str, Mapping[str, object]]:
     """The file's tables with the stack's name from the command line."""
     written = tables.get("stack", {})
@@ -184,7 +162,7 @@ class Work:
         return Path(".muster", "deploy", place, self.settings.stack.name).absolute()
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[SettingChange, ...]:
         """The settings that change."""
         return setting_changes({} if self.deployed is None else self.deployed.settings, self.settings.tables)
 
@@ -271,10 +249,7 @@ class Work:
                     stack=self.settings.stack.name,
                     account=self.place.account,
                     region=self.place.region,
-                    settings=tuple(
-                        SettingChange(key=change.key, deployed=change.deployed, new=change.new)
-                        for change in self.changes
-                    ),
+                    settings=self.changes,
                     resources=tuple(changes),
                     commands=tuple(bucket.later),
                     deployed=bool(outputs),

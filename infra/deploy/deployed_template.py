@@ -1,4 +1,4 @@
-"""What the template of a deployed stack says about the stack. Pure."""
+"""What the template of a deployed stack says about the stack, and what a deployment changes in it. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import Any
 from muster.infra.settings.stack_settings import BucketTable
 
 Template = Mapping[str, Any]
+Resources = Mapping[str, Mapping[str, Any]]
 
 _TIMER_FUNCTION = "MUSTER_TIMER_FUNCTION_ARN"
+# CloudFormation makes a new resource when one of these changes, and deletes the old one unless it is retained.
+_IDENTIFYING = {
+    *("BucketName", "DashboardName", "EventBusName", "FunctionName", "LogGroupName", "QueueName", "RoleName"),
+    *("StateMachineName", "TopicName"),
+}
 
 
 def is_kept(resource: Mapping[str, Any]) -> bool:
@@ -53,3 +59,34 @@ def _variables(template: Template, name: str) -> Iterator[Any]:
             found = item.get("Properties", {}).get("Environment", {}).get("Variables", {})
             if name in found:
                 yield found[name]
+
+
+def resource_changes(deployed: Template, new: Template) -> list[str]:
+    """One line for each resource that is created, changed or deleted by deploying the template `new`."""
+    before: Resources = deployed.get("Resources", {})
+    after: Resources = new.get("Resources", {})
+    return [*_created(before, after), *_changed(before, after), *_deleted(before, after)]
+
+
+def _created(before: Resources, after: Resources) -> Iterator[str]:
+    yield from (f"+ {after[name]['Type']} {name}" for name in sorted(after.keys() - before.keys()))
+
+
+def _changed(before: Resources, after: Resources) -> Iterator[str]:
+    for name in sorted(before.keys() & after.keys()):
+        old, new = before[name].get("Properties", {}), after[name].get("Properties", {})
+        properties = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        others = sorted(
+            key
+            for key in {*before[name], *after[name]} - {"Properties", "Metadata"}
+            if before[name].get(key) != after[name].get(key)
+        )
+        if properties or others:
+            replaced = " (replaced)" if _IDENTIFYING & {*properties} else ""
+            yield f"~ {after[name]['Type']} {name}: {', '.join([*properties, *others])}{replaced}"
+
+
+def _deleted(before: Resources, after: Resources) -> Iterator[str]:
+    for name in sorted(before.keys() - after.keys()):
+        kept = " (stays in the account, outside the stack)" if is_kept(before[name]) else ""
+        yield f"- {before[name]['Type']} {name}{kept}"

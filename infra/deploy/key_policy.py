@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -67,25 +67,15 @@ def missing_statements(policy: Statement, place: Locality) -> list[dict[str, Any
 def statement_is_held(policy: Statement, wanted: Statement) -> bool:
     """Whether `policy` allows the actions of `wanted` to its principals; conditions and resources are not compared."""
     allowed = [item for item in _list(policy.get("Statement")) if item.get("Effect") == "Allow"]
-    return all(map(_held(allowed), _pairs(wanted)))
+    return all(
+        any({principal, "*"} & {*_principals(item)} and _matches(action, item) for item in allowed)
+        for principal in _principals(wanted)
+        for action in _list(wanted.get("Action"))
+    )
 
 
-def _pairs(statement: Statement) -> Iterator[tuple[str, str]]:
-    for principal in _principals(statement):
-        for action in _list(statement.get("Action")):
-            yield principal, action
-
-
-def _held(allowed: Sequence[Statement]) -> Callable[[tuple[str, str]], bool]:
-    def held(pair: tuple[str, str]) -> bool:
-        principal, action = pair
-        return any(
-            {principal, "*"} & set(_principals(item))
-            and any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in _list(item.get("Action")))
-            for item in allowed
-        )
-
-    return held
+def _matches(action: str, statement: Statement) -> bool:
+    return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in _list(statement.get("Action")))
 
 
 def _principals(statement: Statement) -> list[str]:

@@ -19,10 +19,8 @@ from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.bucket_requirements import Requirements
 from muster.infra.deploy.deployed_template import new_bucket
 from muster.infra.deploy.key_policy import missing_statements, role_trust, statement_is_held
-from muster.infra.deploy.pinned_settings import pinned_changes, stack_key_change
-from muster.infra.deploy.settings_changes import shown
-from muster.infra.settings.settings_file import own_data_problems
-from muster.infra.settings.settings_offers import settings_offers
+from muster.infra.deploy.settings_changes import pinned_changes, shown, stack_key_change
+from muster.infra.settings.settings_file import own_data_problems, settings_offers
 from muster.infra.settings.stack_settings import StackSettings, snap_start_problems
 
 # The services that the fewest regions have; a read-only call of each, and its name in a sentence.
@@ -207,10 +205,11 @@ class Preflight:
             "Resource": f"arn:{self.place.partition}:s3:::{target}/{self.settings.bucket.access_logs_prefix or ''}*",
             "Condition": {"StringEquals": {"aws:SourceAccount": self.place.account}},
         }
-        if self.account.bucket(target, self.place) is None:
+        state = self.account.bucket(target, self.place)
+        if state is None:
             said = f"this account has no bucket {target} in {self.place.region}"
             yield StatedProblem("bucket.access_logs_bucket", said, "make it first, or name another")
-        elif not statement_is_held(self.account.bucket_policy(target), statement):
+        elif not statement_is_held({"Statement": [*state.statements]}, statement):
             remedy = f"add this statement to the bucket's policy:\n{json.dumps(statement, indent=2)}"
             yield PastedProblem("bucket.access_logs_bucket", "its policy does not let S3 write logs", remedy)
 

@@ -1,14 +1,15 @@
-"""Settings of a deployed stack against those of the next deployment. Pure."""
+"""Settings of a deployed stack against those of the next deployment, and which of them runs depend on. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from muster.contract.document import digest
+from pydantic import Field, JsonValue
+
+from muster.contract.document import Document, digest
 from muster.infra.settings.settings_file import fixed_tables
 from muster.infra.settings.stack_settings import StackSettings, Tables
 
@@ -16,24 +17,37 @@ _SHOWN_MAX = 60
 # What identifies a stack is no choice of a deployment.
 _IDENTITY = "stack.name"
 
+_ROLE = "replicas.role_arn"
+# The stack's roles are allowed the use of these alone, and reruns use those of their plan.
+_ALLOWED = ("replicas.vpc", "replicas.kms_key_arn")
+# Each entry allows something that a plan may name.
+_LISTS = ("replicas.further_role_arns", "replicas.data", "replicas.data_kms_key_arns", "replicas.policy_arns")
+_PREFIXES = "replicas.data"
+_CLUSTERS = "hyperpod_clusters."
+# The definition of a running execution names the functions as they were called when it began: with an alias or without.
+_CALLED = "runs.snap_start"
+STACK_KEY = "stack.kms_key_arn"
 
-@dataclass(frozen=True)
-class Change:
-    """A setting with its deployed and its new value; None stands for the default."""
 
-    key: str
-    deployed: Any
-    new: Any
+class SettingChange(Document):
+    """A setting that a deployment changes."""
+
+    key: str = Field(description="table.key of the settings file")
+    deployed: JsonValue = Field(description="the deployed value; null for the default")
+    new: JsonValue = Field(description="the new value; null for the default")
 
     def __str__(self) -> str:
         return f"{self.key}: {shown(self.key, self.deployed)} -> {shown(self.key, self.new)}"
 
 
-def setting_changes(deployed: Tables, new: Tables) -> tuple[Change, ...]:
+def setting_changes(deployed: Tables, new: Tables) -> tuple[SettingChange, ...]:
     """Every setting whose value changes; a setting that is in neither has its default before and after."""
     before, after = _flat(deployed), _flat(new)
-    changes = [Change(key, before.get(key), after.get(key)) for key in {**before, **after} if key != _IDENTITY]
-    return tuple(change for change in changes if change.deployed != change.new)
+    return tuple(
+        SettingChange(key=key, deployed=before.get(key), new=after.get(key))
+        for key in {**before, **after}
+        if key != _IDENTITY and before.get(key) != after.get(key)
+    )
 
 
 def shown(key: str, value: Any) -> str:
@@ -74,3 +88,46 @@ def _release(version: str) -> list[int]:
 
 def _flat(tables: Tables) -> dict[str, Any]:
     return {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+
+
+def pinned_changes(deployed: Tables, new: Tables) -> list[SettingChange]:
+    """The changes that would take from running runs what their reruns need.
+
+    A network or a key where there was none, or a longer list, takes nothing from them.
+    """
+    return [change for change in setting_changes(deployed, new) if _is_pinned(change)]
+
+
+def stack_key_change(deployed: Tables, new: Tables) -> SettingChange | None:
+    """The change of the stack's key, which would leave the objects under the former key unreadable for its roles."""
+    changes = setting_changes(deployed, new)
+    return next((change for change in changes if change.key == STACK_KEY and change.deployed), None)
+
+
+def _is_pinned(change: SettingChange) -> bool:
+    if change.key == _CALLED:
+        return bool(change.deployed) != bool(change.new)
+    if change.key in _ALLOWED:
+        return bool(change.deployed)
+    if change.key in _LISTS:
+        return _removes(change)
+    if change.key.startswith(_CLUSTERS):
+        return change.deployed is not None and _takes_place(change)
+    return change.key == _ROLE
+
+
+def _takes_place(change: SettingChange) -> bool:
+    """Whether a cluster is gone, has another EKS cluster, or lacks a namespace in which replicas may run."""
+    before: Any = change.deployed
+    after: Any = change.new or {}
+    if before.get("eks_cluster") != after.get("eks_cluster"):
+        return True
+    return not set(before.get("namespaces", ())) <= set(after.get("namespaces", ()))
+
+
+def _removes(change: SettingChange) -> bool:
+    """Whether an entry of a list is gone and, for a prefix, no other covers it."""
+    before: Any = change.deployed or []
+    kept: Any = change.new or []
+    covers = str.startswith if change.key == _PREFIXES else str.__eq__
+    return not all(any(covers(entry, other) for other in kept) for entry in before)

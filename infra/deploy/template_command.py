@@ -16,13 +16,11 @@ import typer
 import muster
 from muster.client.cli.option_groups import Json, grouped
 from muster.client.cli.output import busy, print_answer, print_lines
-from muster.infra.deploy.cdk_tools import ASSETS_PREFIX, cdk_environment, require_node
+from muster.infra.deploy.cdk_tools import ASSEMBLY, ASSETS_PREFIX, cdk_environment, require_node
 from muster.infra.deploy.command_runner import CommandRunner
 from muster.infra.deploy.deploy_answers import TemplateWritten
-from muster.infra.deploy.deploy_command import SettingsText
-from muster.infra.settings.settings_file import SETTINGS_FILE, parse_settings
+from muster.infra.settings.settings_file import SETTINGS_FILE, SettingsFile, parse_settings
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
-from muster.infra.settings.toml_text import toml_text
 
 TEMPLATE_FILE = "muster.template.json"
 
@@ -38,7 +36,7 @@ def template(
     as_json: Json = False,
 ) -> None:
     """Write the stack as a CloudFormation template with its code, to deploy it without the CDK."""
-    file = SettingsText.read(settings)
+    file = SettingsFile.read(settings)
     chosen = parse_settings(file.tables, target, file.text, file.name)
     with busy("synthesizing the stack"):
         written = write_template(folder, chosen, target)
@@ -62,12 +60,10 @@ def write_template(folder: Path, settings: StackSettings, target: Platform) -> T
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".synthesis-") as name:
         work = Path(name).absolute()
-        chosen = work / SETTINGS_FILE
-        chosen.write_text(toml_text(settings.tables), encoding="utf-8")
-        environment = cdk_environment(os.environ, target, work / "cdk.out", chosen, published=True)
+        environment = cdk_environment(os.environ, target, work, settings, published=True)
         runner = CommandRunner(work, environment, work / "log")
         runner.finish([runner.start("the CDK app", [sys.executable, "-m", "muster.infra.app"])])
-        return _collected(work / "cdk.out", settings.stack.name, folder)
+        return _collected(work / ASSEMBLY, settings.stack.name, folder)
 
 
 def _collected(assembly: Path, stack: str, folder: Path) -> TemplateWritten:

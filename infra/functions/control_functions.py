@@ -17,8 +17,7 @@ from constructs import Construct
 
 from muster.contract.training.model_source import PUBLIC_HUB
 from muster.infra.functions.event_delivery import EventRule, RuleSettings
-from muster.infra.functions.function_row import FunctionRow
-from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS
+from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CONTINUATIONS, FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import TriggerContext
 from muster.infra.launcher_role import LauncherRole

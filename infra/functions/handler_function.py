@@ -17,7 +17,7 @@ from muster.contract.aws.metric_names import NAMESPACE, function_service
 from muster.contract.training.network_access import VpcConfig
 from muster.infra.encryption import use_key
 from muster.infra.functions.event_delivery import DeadLetters
-from muster.infra.functions.function_row import FunctionRow
+from muster.infra.functions.function_table import FunctionRow
 from muster.infra.policy import Arns, policy_statements
 
 ASYNC_RETRIES = 2  # Lambda: the maximum for an asynchronous event

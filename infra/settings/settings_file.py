@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,7 +17,6 @@ from muster.contract.layout import STACK_FOLDERS, split_s3_uri
 from muster.contract.spec.spec_problems import problems_of, shown
 from muster.contract.spec.spec_reader import parse_spec
 from muster.infra.settings.scheduled_runs import schedule_problems
-from muster.infra.settings.settings_offers import settings_offers
 from muster.infra.settings.stack_settings import (
     REARM_SECONDS_MIN,
     SNAP_START,
@@ -25,6 +24,10 @@ from muster.infra.settings.stack_settings import (
     StackSettings,
     snap_start_problems,
 )
+from muster.options import offers
+
+if TYPE_CHECKING:
+    from muster.infra.deploy.account import Account
 
 SETTINGS_FILE = "muster.toml"
 DEFAULTS_BYTES_MAX = 3_000
@@ -48,12 +51,28 @@ _PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
 _KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 
 
-def read_settings_file(path: Path) -> str:
-    """The text of a settings file.
+@dataclass(frozen=True)
+class SettingsFile:
+    """A settings file as it was read, not validated yet."""
 
-    Raises:
-        SettingsError: it cannot be read.
-    """
+    name: str
+    text: str
+    tables: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path | None) -> SettingsFile:
+        """The file `path`; `muster.toml` of the working directory if None, which need not exist.
+
+        Raises:
+            SettingsError: it cannot be read, or is not TOML.
+        """
+        file = path or Path(SETTINGS_FILE)
+        text = "" if path is None and not file.exists() else _read(file)
+        return cls(file.name, text, parse_tables(text, file.name))
+
+
+def _read(path: Path) -> str:
+    """The text of a settings file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -106,6 +125,23 @@ def _with_nearest(problem: Problem) -> Problem:
     keys = {key: f"{table}.{key}" for table, model in fixed_tables().items() for key in model.model_fields}
     near = difflib.get_close_matches(name, keys, n=1, cutoff=_LIKE)
     return replace(problem, remedy=f"did you mean {keys[near[0]]}?") if near else problem
+
+
+@dataclass(frozen=True)
+class SettingsOffer:
+    """What an option says of its tables, before anything is changed (the seam `infra.settings`)."""
+
+    problems: Callable[[StackSettings], Iterable[Problem]]
+    """What holds between several keys, each of which is right by itself."""
+    local_tables: Callable[[Mapping[str, str]], Mapping[str, Any]]
+    """The tables of a stack on the embedded cloud, from the environment of a shell that uses it."""
+    preflight: Callable[[Account, StackSettings], Iterable[Problem]]
+    """What would make a deployment to the account fail."""
+
+
+def settings_offers() -> list[SettingsOffer]:
+    """What all options say."""
+    return [*offers("infra.settings", SettingsOffer)]
 
 
 def fixed_tables() -> dict[str, type[BaseModel]]:

@@ -23,8 +23,6 @@ from muster.infra.settings.scheduled_runs import ScheduledRun
 
 Tables = Mapping[str, Mapping[str, Any]]
 """Settings as they are written: table, key, value."""
-NAMED_TABLES = ("schedules", "hyperpod_clusters")
-"""The tables whose keys are names that the deployment chooses: `schedules.NAME`."""
 DEFAULT_STACK = "Muster"
 DEFAULT_JOB_PREFIX = "muster"
 SETTINGS_METADATA = "Muster"

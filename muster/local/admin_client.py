@@ -30,13 +30,9 @@ class AdminClient:
             urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(state.ca_file))),
         )
 
-    def running_jobs(self) -> list[str]:
-        """Names of the training jobs that have not ended."""
-        return list(json.loads(self.ask("GET", "status"))["running_jobs"])
-
-    def cluster_jobs(self) -> list[str]:
-        """The jobs of the HyperPod cluster that have not ended, as `namespace/name`."""
-        return list(json.loads(self.ask("GET", "status"))["cluster_jobs"])
+    def status(self) -> dict[str, list[str]]:
+        """The jobs that have not ended."""
+        return dict(json.loads(self.ask("GET", "status")))
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """One request.

@@ -1,4 +1,4 @@
-"""Certificates of the servers of the embedded cloud, each from a certificate authority of its own.
+"""Certificates of the servers of the embedded cloud, each from a certificate authority of its own; serving with them.
 
 The services speak TLS because what runs on AWS demands it: buckets that refuse plain HTTP (`aws:SecureTransport`), the
 CDK bootstrap bucket among them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypercorn.config import Config
 
 _BEFORE = datetime.timedelta(minutes=5)
+_KEEP_ALIVE_SECONDS = 75.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,17 @@ def create_certificates(
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(server_key.private_bytes(serialization.Encoding.PEM, pkcs8, plain))
     return paths
+
+
+def tls_config(listener: socket.socket, certificates: ServerCertificates) -> Config:
+    """The configuration of a server: TLS and HTTP/1.1 on a socket that listens already."""
+    config = Config()
+    config.bind = [f"fd://{listener.fileno()}"]
+    config.certfile = str(certificates.server)
+    config.keyfile = str(certificates.key)
+    config.alpn_protocols = ["http/1.1"]
+    config.keep_alive_timeout = _KEEP_ALIVE_SECONDS
+    return config
 
 
 def _name(common: str) -> x509.Name:

@@ -120,11 +120,11 @@ class LocalCloud:
 
     def running_jobs(self) -> list[str]:
         """Names of the training jobs that have not ended."""
-        return self._admin.running_jobs()
+        return self._admin.status()["running_jobs"]
 
     def cluster_jobs(self) -> list[str]:
         """The jobs of the HyperPod cluster that have not ended, as `namespace/name`."""
-        return self._admin.cluster_jobs()
+        return self._admin.status()["cluster_jobs"]
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of a process that calls this cloud as root, from `base` (this process's environment)."""
@@ -196,7 +196,7 @@ def _is_service(state: CloudState, directory: StateDirectory) -> bool:
     if not _alive(state.pid):
         return False
     try:
-        AdminClient(state, directory).running_jobs()
+        AdminClient(state, directory).status()
     except DeadCloudError:
         return False
     return True

@@ -1,16 +1,9 @@
-"""The CDK app as a user meets it when something is missing or wrong, and an app that is begun before its cloud is."""
+"""The CDK app as a user meets it when something is missing or wrong."""
 
 import json
-import os
 from pathlib import Path
 
-import pytest
-
-from muster.infra.deploy.deployment import Assembly, Synthesis
-from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from tests.support.template import app_environment, run_app
-
-SETTINGS = StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE))
 
 
 def test_without_node_there_is_one_line(tmp_path: Path) -> None:
@@ -20,9 +13,11 @@ def test_without_node_there_is_one_line(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_are_all_refused_at_once_and_make_nothing(tmp_path: Path) -> None:
-    settings = {"stack": {"job_prefix": "no-hyphens"}, "runs": {"rearm_seconds": "soon"}}
+    settings = tmp_path / "muster.toml"
+    settings.write_text('[stack]\njob_prefix = "no-hyphens"\n\n[runs]\nrearm_seconds = "soon"\n', encoding="utf-8")
     # For the embedded cloud they are read before the CDK is.
-    environment = app_environment(settings, tmp_path, target="local")
+    context = json.dumps({"settings": str(settings), "target": "local"})
+    environment = {**app_environment({}, tmp_path), "CDK_CONTEXT_JSON": context}
     outcome = run_app({**environment, "CDK_OUTDIR": str(tmp_path / "cdk.out")})
     assert outcome.returncode == 1
     [first, prefix, rearm] = outcome.stderr.splitlines()
@@ -30,28 +25,3 @@ def test_wrong_settings_are_all_refused_at_once_and_make_nothing(tmp_path: Path)
     assert "line 2: stack.job_prefix: found 'no-hyphens'" in prefix
     assert "line 5: runs.rearm_seconds: found 'soon'" in rearm
     assert not (tmp_path / "cdk.out").exists()
-
-
-@pytest.fixture
-def bare() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-
-
-def test_an_assembly_takes_over_what_was_begun_without_a_cloud(tmp_path: Path, bare: dict[str, str]) -> None:
-    outputs, log = tmp_path / "outputs.json", tmp_path / "log"
-    cloud = bare | {"AWS_ENDPOINT_URL": "https://127.0.0.1:1"}
-    with Synthesis(bare, settings=SETTINGS, outputs=outputs, log=log) as synthesis:
-        assembly = Assembly(
-            cloud, target=Platform.LOCAL, settings=SETTINGS, outputs=outputs, log=log, synthesis=synthesis
-        )
-        assembly.write()
-        begun = synthesis.step.process
-    assert begun.returncode == 0
-    assert assembly.template["Outputs"]["BucketName"]
-    assert LOCAL_IMAGE in json.dumps(assembly.template)
-
-
-def test_a_synthesis_ends_with_its_block(tmp_path: Path, bare: dict[str, str]) -> None:
-    with Synthesis(bare, settings=SETTINGS, outputs=tmp_path / "outputs.json", log=tmp_path / "log") as synthesis:
-        assert synthesis.step.process.poll() is None
-    assert synthesis.step.process.returncode is not None

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from docs.commands_reference import ANSWERS
-from muster.infra.settings.settings_file import parse_settings
-from muster.infra.settings.stack_settings import Platform
-from muster.infra.settings.toml_text import toml_text
 from muster.local import LocalCloud
-from tests.plugins.stack import SETTINGS
+from tests.plugins.stack import SETTINGS, SETTINGS_TEXT
 from tests.support.command_server import CommandServer
 from tests.support.deployment import create_stack, synthesized
 from tests.support.workshop import fast_settings
@@ -37,7 +34,7 @@ def test_a_stack_is_deployed_left_alone_and_destroyed_and_is_what_the_tests_depl
     tmp_path_factory: pytest.TempPathFactory, commands: CommandServer
 ) -> None:
     folder = tmp_path_factory.mktemp("deploy-command")
-    (folder / "muster.toml").write_text(toml_text(parse_settings(SETTINGS, Platform.LOCAL).tables), encoding="utf-8")
+    (folder / "muster.toml").write_text(SETTINGS_TEXT, encoding="utf-8")
     with LocalCloud.start(folder / "cloud", fast_settings()) as cloud:
 
         def muster(command: str, *options: str) -> dict[str, Any]:

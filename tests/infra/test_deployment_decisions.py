@@ -5,8 +5,8 @@ from typing import Any
 
 from muster.contract.aws.partitions import Locality
 from muster.infra.deploy.bucket_requirements import BucketState, Requirements
+from muster.infra.deploy.deployed_template import resource_changes
 from muster.infra.deploy.key_policy import key_statements, missing_statements
-from muster.infra.deploy.resource_changes import resource_changes
 from muster.infra.deploy.settings_changes import setting_changes, version_change
 
 PLACE = Locality("aws-us-gov", "us-gov-west-1", "123456789012")

@@ -10,12 +10,10 @@ from moto.events.models import EventPattern
 from muster.contract.errors import SettingsError
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Clusters
-from muster.infra.deploy.pinned_settings import pinned_changes
-from muster.infra.deploy.settings_changes import setting_changes
+from muster.infra.deploy.settings_changes import pinned_changes, setting_changes
 from muster.infra.settings.cluster_tables import ClusterTable
-from muster.infra.settings.settings_file import parse_settings, parse_tables
+from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform
-from muster.infra.settings.toml_text import toml_text
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
 from muster.options.hyperpod.infra.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
@@ -67,9 +65,8 @@ def test_a_cluster_that_cannot_be_is_refused_by_its_place() -> None:
         assert field in refused_fields(tables), tables
 
 
-def test_clusters_survive_their_file_and_each_is_one_setting() -> None:
+def test_each_cluster_is_one_setting() -> None:
     tables = clusters(research=NETWORK, prod={"eks_cluster": "prod-eks"})
-    assert parse_tables(toml_text(tables)) == tables
     [change] = setting_changes(tables, clusters(prod={"eks_cluster": "prod-eks"}))
     assert (change.key, change.new) == ("hyperpod_clusters.research", None)
 

@@ -12,7 +12,6 @@ from muster.infra.deploy.cdk_tools import cdk_environment
 from muster.infra.deploy.kept_assemblies import KeptAssembly
 from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
-from muster.infra.settings.toml_text import toml_text
 from tests.plugins.stack import SETTINGS as STACK
 from tests.support.source_patch import ROOT
 
@@ -81,11 +80,9 @@ def test_those_that_were_used_last_are_kept(tmp_path: Path, package: Path, writt
 def synthesized(folder: Path, target: Platform, **variables: str) -> subprocess.CompletedProcess[bytes]:
     """The app as a deployment runs it."""
     folder.mkdir()
-    settings = folder / "muster.toml"
-    tables = STACK if target is Platform.LOCAL else {}
-    settings.write_text(toml_text(parse_settings(tables, target).tables), encoding="utf-8")
+    settings = parse_settings(STACK if target is Platform.LOCAL else {}, target)
     base = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
-    environment = cdk_environment(base, target, folder / "cdk.out", settings) | variables
+    environment = cdk_environment(base, target, folder, settings) | variables
     return subprocess.run([sys.executable, "-m", "muster.infra.app"], env=environment, cwd=ROOT, check=False)
 
 

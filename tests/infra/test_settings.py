@@ -1,11 +1,6 @@
 """Settings: what a file may say, and the message for what it may not."""
 
-import tomllib
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from muster.contract.errors import SettingsError
 from muster.contract.spec.replica_access import ReplicaAccess
@@ -13,7 +8,6 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.network_access import VpcConfig
 from muster.infra.settings.settings_file import parse_settings, parse_tables
 from muster.infra.settings.stack_settings import Platform, StackSettings, job_prefix_of
-from muster.infra.settings.toml_text import toml_text
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab"
 SPEC = {"replicas": 2, "trainer": "digits:train"}
@@ -208,18 +202,3 @@ def test_what_is_no_toml_is_refused_with_its_place() -> None:
     with pytest.raises(SettingsError, match="line 2") as refused:
         read("[stack]\nname = \n")
     assert "it is not TOML" in str(refused.value)
-
-
-VALUES = st.recursive(
-    st.text() | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.text(min_size=1), VALUES, max_size=3))
-def test_what_is_written_as_toml_is_read_as_it_was(keys: dict[str, Any]) -> None:
-    tables = {"runs": keys, "schedules": {"nightly": {"at": "rate(1 day)", "spec": keys}}}
-    document = tomllib.loads(toml_text(tables))
-    assert document.get("runs", {}) == keys
-    assert document["schedules"] == tables["schedules"]

@@ -1,5 +1,6 @@
 """The whole of Muster for tests: an embedded cloud with the stack in it, once per session."""
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,24 +17,23 @@ ROOT = Path(__file__).resolve().parents[2]
 # machine to come before it.
 REARM_SECONDS = 12
 
-# Far away: a run of its own accord would disturb the tests.
-SCHEDULES = {
-    "nightly": {
-        "at": "cron(0 3 1 1 ? 2199)",
-        "spec": {"replicas": 1, "entrypoint": ["python", "-c", "print('<time>')"]},
-    }
-}
-SETTINGS = {
-    "runs": {"rearm_seconds": REARM_SECONDS},
-    "replicas": {
-        "image": "muster-local/python:latest",
-        "instance_type": "ml.c5.xlarge",
-        "kms_key_arn": "arn:aws:kms:us-east-1:000000000000:key/1234abcd",
-        "vpc": {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]},
-        "tags": {"team": "research", "stage": "test"},
-    },
-    "schedules": SCHEDULES,
-}
+# The schedule is far away: a run of its own accord would disturb the tests.
+SETTINGS_TEXT = f"""
+[runs]
+rearm_seconds = {REARM_SECONDS}
+
+[replicas]
+image = "muster-local/python:latest"
+instance_type = "ml.c5.xlarge"
+kms_key_arn = "arn:aws:kms:us-east-1:000000000000:key/1234abcd"
+vpc = {{ subnets = ["subnet-1", "subnet-2"], security_group_ids = ["sg-1"] }}
+tags = {{ team = "research", stage = "test" }}
+
+[schedules.nightly]
+at = "cron(0 3 1 1 ? 2199)"
+spec = {{ replicas = 1, entrypoint = ["python", "-c", "print('<time>')"] }}
+"""
+SETTINGS = tomllib.loads(SETTINGS_TEXT)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 Node is not started. tests/infra/test_deploy_command.py compares what comes of it with what the CDK CLI deploys.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -14,10 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import WaiterError
 
-from muster.infra.deploy.cdk_tools import cdk_environment
+from muster.contract.document import digest
+from muster.infra.deploy.cdk_tools import ASSEMBLY, cdk_environment
 from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform, Tables
-from muster.infra.settings.toml_text import toml_text
 from muster.local import LocalCloud
 from tests.support.once import once
 from tests.support.template import ROOT
@@ -28,17 +27,15 @@ _BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
 
 def synthesized(factory: pytest.TempPathFactory, tables: Tables) -> Path:
     """The cloud assembly of a stack with these settings, for the embedded cloud: once for all workers of a session."""
-    text = toml_text(parse_settings(tables, Platform.LOCAL).tables)
+    settings = parse_settings(tables, Platform.LOCAL)
 
     def synthesize(folder: Path) -> None:
-        settings = folder / "muster.toml"
-        settings.write_text(text, encoding="utf-8")
         # Nothing of the caller's AWS is in the environment: every cloud gets the same assembly.
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
-        environment = cdk_environment(plain, Platform.LOCAL, folder / "cdk.out", settings)
+        environment = cdk_environment(plain, Platform.LOCAL, folder, settings)
         subprocess.run([sys.executable, "-m", "muster.infra.app"], cwd=ROOT, env=environment, check=True)
 
-    return once(factory, f"assembly-{hashlib.sha256(text.encode()).hexdigest()[:12]}", synthesize) / "cdk.out"
+    return once(factory, f"assembly-{digest(settings.tables)[:12]}", synthesize) / ASSEMBLY
 
 
 def create_stack(cloud: LocalCloud, assembly: Path) -> dict[str, str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from muster.infra.settings.stack_settings import Tables
-from muster.infra.settings.toml_text import toml_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,12 +28,12 @@ _PSEUDO = {
 }
 
 
-def app_environment(settings: Tables, outdir: Path, target: str = "aws") -> dict[str, str]:
+def app_environment(settings: Tables, outdir: Path) -> dict[str, str]:
     """The environment in which app.py writes its assembly to `outdir`; nothing of the caller's AWS settings."""
     outdir.mkdir(parents=True, exist_ok=True)
-    file = outdir / "muster.toml"
-    file.write_text(toml_text(settings), encoding="utf-8")
-    context = {"settings": str(file), "target": target}
+    file = outdir / "settings.json"
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    context = {"settings": str(file), "target": "aws"}
     base = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
     return {**base, "CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(context)}
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from muster.infra.deploy.pinned_settings import pinned_changes
+from muster.infra.deploy.settings_changes import pinned_changes
 
 ROLE, OTHER = (f"arn:aws:iam::123456789012:role/{name}" for name in ("one", "other"))
 NETWORK = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}

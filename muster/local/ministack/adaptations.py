@@ -19,22 +19,21 @@ from types import SimpleNamespace
 from typing import Any, NotRequired, TypedDict
 
 from ministack.core import iam_actions, lambda_runtime, responses
-from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, sns, stepfunctions
+from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, sns
 
 from muster.local.faults import LostNotice
 from muster.local.ministack import (
     arn_checks,
     dead_letter_delivery,
     function_updates,
-    lifecycle_resources,
+    object_lifecycle,
     policy_simulation,
     policy_variables,
-    task_timeouts,
 )
 from muster.local.ministack.code_cache import CodeCache
-from muster.local.ministack.ended_executions import TaskTokens
 from muster.local.ministack.function_processes import FunctionProcesses
 from muster.local.ministack.host import Account
+from muster.local.ministack.state_machines import StateMachines
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.option_services import option_services
 
@@ -67,30 +66,22 @@ class _LogEvent(TypedDict):
     eventId: NotRequired[str]
 
 
-class _StartExecution(TypedDict):
-    stateMachineArn: str
-    name: str
-    input: NotRequired[str]
-
-
 def adapt(code_cache: Path, account: Account) -> None:
     """Adapt MiniStack. Call it once, before anything is served."""
     lambda_runtime.zipfile = CodeCache(code_cache).zipfile_module()
     lambda_runtime.subprocess = _processes.subprocess_module()
     policy_variables.install()
     arn_checks.install(account)
-    task_timeouts.install()
-    TaskTokens().install()
+    StateMachines(account).install()
     function_updates.install()
     dead_letter_delivery.install()
     eventbridge._dispatch_to_lambda = _dispatch_with_retries
     sns._lambda_svc = _delivery_with_retries()
     eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)
     s3.now_iso = _whole_seconds(s3.now_iso)
-    lifecycle_resources.install()
+    object_lifecycle.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
-    stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
     iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
     iam_actions.extract_resource_arn = _with_log_streams(iam_actions.extract_resource_arn)
     policy_simulation.install()
@@ -251,30 +242,6 @@ def _let_invocations_wait() -> None:
 
     lambda_svc._acquire_execution_slot = waiting
     lambda_svc._release_execution_slot = releasing
-
-
-def _with_replayed_starts(
-    start_execution: Callable[[_StartExecution], _Response],
-) -> Callable[[_StartExecution], _Response]:
-    """Answer StartExecution of a running execution's name and input with that execution.
-
-    MiniStack refuses every name that was used before; on AWS the call is idempotent while the execution runs.
-    """
-
-    def start(request: _StartExecution) -> _Response:
-        status, headers, body = start_execution(request)
-        if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
-            return status, headers, body
-        machine = str(request["stateMachineArn"]).replace(":stateMachine:", ":execution:")
-        running = stepfunctions._executions.get(f"{machine}:{request['name']}")
-        if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
-            return status, headers, body
-        answer: _Response = responses.json_response(
-            {"executionArn": running["executionArn"], "startDate": running["startDate"]}
-        )
-        return answer
-
-    return start
 
 
 def _with_write_conditions(object_context: _ObjectContext) -> _ObjectContext:

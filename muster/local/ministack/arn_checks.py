@@ -8,17 +8,15 @@ from functools import wraps
 from typing import Any
 
 from ministack.core import iam_evaluator, responses
-from ministack.services import eventbridge, scheduler, stepfunctions, sts
+from ministack.services import eventbridge, scheduler, sts
 
 from muster.local.ministack.host import Account
 
-_UNCATCHABLE = "States.Runtime"
 _Response = tuple[int, dict[str, str], bytes]
 
 
 def install(account: Account) -> None:
-    """Check ARNs in state machines, rules, schedules and policies."""
-    stepfunctions._execute_task = _checked_task(stepfunctions._execute_task, account)
+    """Check ARNs in rules, schedules and policies."""
     eventbridge._validate_target_arn = _checked_target(eventbridge._validate_target_arn, account)
     scheduler._create_schedule = _checked_schedule(scheduler._create_schedule, account)
     iam_evaluator.validate_policy_document = _checked_policy(iam_evaluator.validate_policy_document, account)
@@ -36,24 +34,6 @@ def foreign(arn: str, account: Account) -> str | None:
     if parts[3] and parts[3] != account.region and parts[2] != "events":
         return f"the region is '{account.region}', not '{parts[3]}'"
     return None
-
-
-def _checked_task(execute: Callable[..., Any], account: Account) -> Callable[..., Any]:
-    """A state with an integration of another partition ends its execution; nothing catches it (aws/aws-cdk#4597)."""
-
-    @wraps(execute)
-    def executed(state: dict[str, Any], given: object, execution: object, context: dict[str, Any]) -> Any:
-        parts = str(state.get("Resource", "")).split(":")
-        if len(parts) > 1 and parts[1] != account.partition:
-            cause = (
-                f"An error occurred while executing the state '{context.get('State', {}).get('Name', '')}'. The "
-                "resource belongs to a different partition from the running execution. "
-                f"Expected '{account.partition}', was '{parts[1]}'."
-            )
-            raise stepfunctions._ExecutionError(_UNCATCHABLE, cause)
-        return execute(state, given, execution, context)
-
-    return executed
 
 
 def _checked_target(

@@ -24,14 +24,11 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
 
 # What the embedded cloud puts before every function (botocore), and what functions in Python import most.
 PRELOADED = ("botocore.handlers", "boto3", "pydantic", "aws_lambda_powertools")
 PURE = "muster.contract"
 """A package of which all modules are imported: the same in every process, whatever its environment."""
-SERVICES = ("events", "s3", "sagemaker", "stepfunctions")
-"""Those that functions call most: parsing their descriptions takes longer than all else that a client needs."""
 
 
 class Server:
@@ -106,7 +103,7 @@ class Server:
 
 
 def preload() -> None:
-    """Import and read what is the same in every process. What the code does not have is left out."""
+    """Import what is the same in every process. What the code does not have is left out."""
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -115,8 +112,6 @@ def preload() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{PURE}."):
             importlib.import_module(module.name)
         _build_models()
-    with contextlib.suppress(ImportError):
-        _read_descriptions()
 
 
 def _build_models() -> None:
@@ -128,28 +123,6 @@ def _build_models() -> None:
         models += model.__subclasses__()
         if not model.__pydantic_complete__:
             model.model_rebuild(raise_errors=False)
-
-
-def _read_descriptions() -> None:
-    """Let botocore read the description of each service once, and keep it for the clients of every process."""
-    from botocore import UNSIGNED  # noqa: PLC0415 - the code may have none
-    from botocore.config import Config  # noqa: PLC0415
-    from botocore.loaders import JSONFileLoader  # noqa: PLC0415
-    from botocore.session import Session  # noqa: PLC0415
-
-    read: Any = JSONFileLoader.load_file
-    kept: dict[str, Any] = {}
-
-    def load_file(self: JSONFileLoader, file_path: str) -> Any:
-        if file_path not in kept:
-            kept[file_path] = read(self, file_path)
-        return kept[file_path]
-
-    JSONFileLoader.load_file = load_file  # type: ignore[method-assign]
-    session = Session()
-    for service in SERVICES:
-        # Nothing is called, and nothing of this client is used again.
-        session.create_client(service, "us-east-1", config=Config(signature_version=UNSIGNED))
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from ministack.core import responses
 from ministack.services import cloudwatch_logs, eventbridge
 
 from muster.local.ministack import object_lifecycle
-from muster.local.region_partitions import partition_of
+from muster.local.ministack.partition_source import partition_of
 
 _T = TypeVar("_T")
 

@@ -8,17 +8,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
+import botocore.session
+from botocore.exceptions import UnknownRegionError
+
+from muster.contract.aws.partitions import dns_suffix
+
 _PACKAGE = "ministack"
 
 
-def read_for_partition(partition: str, domain: str) -> None:
-    """Let MiniStack be imported for `partition` with the `domain` of its endpoints. Call it before its first import."""
-    if partition != "aws":
-        sys.meta_path.insert(0, _Finder(partition, domain))
+@cache
+def partition_of(region: str) -> str:
+    """The partition of a region; `aws` for one that botocore does not know."""
+    try:
+        return str(botocore.session.get_session().get_partition_for_region(region))
+    except UnknownRegionError:
+        return "aws"
+
+
+def read_for_region(region: str) -> None:
+    """Let MiniStack be imported for the partition of `region`. Call it before its first import."""
+    if partition_of(region) != "aws":
+        sys.meta_path.insert(0, _Finder(partition_of(region), dns_suffix(region)))
 
 
 def in_partition(source: str, partition: str, domain: str) -> str:

@@ -67,9 +67,7 @@ class AdminApi:
         self._training = training
         self._cluster_jobs = cluster_jobs
         self._ahead = timedelta()
-        self._faults = books.faults
-        self._calls = books.calls
-        self._rates = books.rates
+        self._books = books
         routes = [
             Route("/status", self._status),
             Route("/faults", self._list_faults),
@@ -110,18 +108,18 @@ class AdminApi:
         return JSONResponse({"running_jobs": self._training.running(), "cluster_jobs": cluster_jobs})
 
     async def _list_faults(self, _request: Request) -> Response:
-        return JSONResponse([report.model_dump(mode="json") for report in self._faults.report()])
+        return JSONResponse([report.model_dump(mode="json") for report in self._books.faults.report()])
 
     async def _add_fault(self, request: Request) -> Response:
         fault = FAULT.validate_json(await request.body())
-        return JSONResponse(self._faults.add(fault).model_dump(mode="json"), 201)
+        return JSONResponse(self._books.faults.add(fault).model_dump(mode="json"), 201)
 
     async def _clear_faults(self, _request: Request) -> Response:
-        self._faults.clear()
+        self._books.faults.clear()
         return JSONResponse({})
 
     async def _remove_fault(self, request: Request) -> Response:
-        if not self._faults.remove(request.path_params["identifier"]):
+        if not self._books.faults.remove(request.path_params["identifier"]):
             raise HTTPException(404)
         return JSONResponse({})
 
@@ -136,21 +134,21 @@ class AdminApi:
         return JSONResponse({"gone": gone})
 
     async def _report_rates(self, _request: Request) -> Response:
-        return JSONResponse([rate.model_dump(mode="json") for rate in self._rates.report()])
+        return JSONResponse([rate.model_dump(mode="json") for rate in self._books.rates.report()])
 
     async def _set_rates(self, request: Request) -> Response:
-        self._rates.set(CALL_RATES.validate_json(await request.body()))
+        self._books.rates.set(CALL_RATES.validate_json(await request.body()))
         return JSONResponse({})
 
     async def _reset_rates(self, _request: Request) -> Response:
-        self._rates.reset()
+        self._books.rates.reset()
         return JSONResponse({})
 
     async def _report_calls(self, _request: Request) -> Response:
-        return JSONResponse([count.model_dump(mode="json") for count in self._calls.report()])
+        return JSONResponse([count.model_dump(mode="json") for count in self._books.calls.report()])
 
     async def _reset_calls(self, _request: Request) -> Response:
-        self._calls.reset()
+        self._books.calls.reset()
         return JSONResponse({})
 
 

@@ -24,20 +24,17 @@ from typing import TYPE_CHECKING
 from hypercorn.asyncio import serve
 from starlette.types import ASGIApp
 
-from muster.contract.aws.partitions import dns_suffix
 from muster.contract.training.clusters import Clusters
-from muster.local.certificate_authority import ServerCertificates, bundle_in, ensure_certificates
+from muster.local.certificate_authority import ServerCertificates, bundle_in, ensure_certificates, tls_config
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
 from muster.local.counted_calls import CallLog
-from muster.local.ministack.partition_source import read_for_partition
+from muster.local.ministack.partition_source import read_for_region
 from muster.local.process_environment import container_variables, endpoint_variables
 from muster.local.processes.process_pool import ProcessPool
-from muster.local.region_partitions import partition_of
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.option_services import Hosted, ServiceParts, option_services
 from muster.local.service.rate_limiter import RateLimiter
-from muster.local.service.server_config import tls_config
 from muster.options import offers
 
 if TYPE_CHECKING:
@@ -143,7 +140,7 @@ async def _serve(
     listener: socket.socket,
 ) -> None:
     # Not before now: MiniStack reads the environment while it is imported.
-    read_for_partition(partition_of(settings.region), dns_suffix(settings.region))
+    read_for_region(settings.region)
     from muster.local.ministack import adaptations  # noqa: PLC0415
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415
     from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
@@ -166,7 +163,7 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     if settings.end_with_parent:
         await _watch_parent(loop, stop)
-    config = tls_config(listener, certificates.server, certificates.key)
+    config = tls_config(listener, certificates)
     server = asyncio.create_task(serve(gateway, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]
     directory.write(state.model_copy(update={"clusters": clusters}))
     sys.stdout.write(READY + "\n")

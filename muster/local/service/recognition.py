@@ -14,8 +14,6 @@ import botocore.session
 from muster.local.counted_calls import Call
 from muster.local.service.http_request import EndpointRequest
 
-# Signing names whose botocore model has another name.
-_MODELS = {"execute-api": "apigatewaymanagementapi"}
 _SCOPE = re.compile(r"Credential=[^/]+/\d{8}/([^/]*)/([^/]+)/aws4_request")
 _PLACEHOLDER = re.compile(r"\{(\w+)(\+?)\}")
 _SMITHY = re.compile(r"/service/\w+/operation/(\w+)")  # the path of the CBOR protocol
@@ -91,10 +89,9 @@ def _routes(service: str, method: str) -> tuple[_Route, ...]:
 def _all_routes(service: str) -> tuple[_Route, ...]:
     """The REST routes of a service, from botocore's model of it."""
     session = botocore.session.get_session()
-    name = _MODELS.get(service, service)
-    if name not in session.get_available_services():
+    if service not in session.get_available_services():
         return ()
-    model = session.get_service_model(name)
+    model = session.get_service_model(service)
     routes = []
     for operation in model.operation_names:
         http = model.operation_model(operation).http

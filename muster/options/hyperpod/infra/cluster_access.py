@@ -19,7 +19,7 @@ from constructs import Construct
 
 from muster.contract.document import digest
 from muster.contract.training.clusters import Cluster
-from muster.infra.functions.function_row import FunctionRow
+from muster.infra.functions.function_table import FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.policy import Arns, Target, allow
 from muster.infra.settings.stack_settings import StackSettings

@@ -13,8 +13,7 @@ from aws_cdk import aws_sns as sns
 from muster.contract.run.notices import NOTICES
 from muster.contract.training.network_access import VpcConfig
 from muster.infra.functions.event_delivery import DeadLetters, RuleSettings
-from muster.infra.functions.function_row import FunctionRow
-from muster.infra.functions.function_table import COMPLETE_TASKS, EMIT, FAIL_TASKS, KEEP_RECORDS
+from muster.infra.functions.function_table import COMPLETE_TASKS, EMIT, FAIL_TASKS, KEEP_RECORDS, FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import TriggerContext
 from muster.infra.policy import Arns, Target, allow, pass_role, read

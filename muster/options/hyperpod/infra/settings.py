@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.errors import Problem
-from muster.infra.settings.settings_offers import SettingsOffer
+from muster.infra.settings.settings_file import SettingsOffer
 from muster.options.hyperpod.infra.cluster_preflight import cluster_problems, cluster_state
 from muster.options.hyperpod.infra.cluster_table import cluster_table_problems, local_cluster_tables
 

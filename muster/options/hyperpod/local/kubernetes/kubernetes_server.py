@@ -9,11 +9,10 @@ from pathlib import Path
 
 from hypercorn.asyncio import serve
 
-from muster.local.certificate_authority import create_certificates
+from muster.local.certificate_authority import create_certificates, tls_config
 from muster.local.counted_calls import CallLog
 from muster.local.ministack.host import Account
 from muster.local.service.fault_book import FaultBook
-from muster.local.service.server_config import tls_config
 from muster.options.hyperpod.local.eks import embedded_clusters
 from muster.options.hyperpod.local.kubernetes.application import VERSION, KubernetesApi
 from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
@@ -48,6 +47,6 @@ class KubernetesServer:
 
     def start(self) -> asyncio.Task[None]:
         """Serve the API in the loop that runs. Keep the task: the loop does not."""
-        config = tls_config(self._listener, self._certificates.server, self._certificates.key)
+        config = tls_config(self._listener, self._certificates)
         served = serve(self._api, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
         return asyncio.create_task(served)

@@ -1,8 +1,9 @@
-"""Executions that have ended stay so, and their task tokens with them.
+"""Step Functions: executions that have ended stay so, and their task tokens with them.
 
 MiniStack takes answers for executions that were stopped, continues the children of a stopped execution, lets a late
 error overwrite its end, waits for a token whose function has failed, and gives every try of a task the same token. On
-AWS a token ends with its task, and each try has a token of its own.
+AWS a token ends with its task, and each try has a token of its own. MiniStack also knows no time-outs that are
+expressions, calls integrations of every partition, and refuses a start that is repeated.
 """
 
 from __future__ import annotations
@@ -12,31 +13,43 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from ministack.core import responses
 from ministack.services import stepfunctions
+
+from muster.local.ministack.host import Account
 
 _Response = tuple[int, dict[str, str], bytes]
 _Handler = Callable[[Mapping[str, Any]], _Response]
 
 _TOKEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ABORTED, _QUERY, _UNCATCHABLE = "States.Aborted", "States.QueryEvaluationError", "States.Runtime"
+_SECONDS_MAX = 99_999_999  # Step Functions: TimeoutSeconds
 # Whose state runs in this thread, and on which token it waits.
 _execution: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("muster_execution", default=None)
 _context: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("muster_context", default=None)
 _waiting: contextvars.ContextVar[str] = contextvars.ContextVar("muster_token", default="")
 
 
-class TaskTokens:
-    """The tokens that were given, and the execution of each."""
+class _StartExecution(TypedDict):
+    stateMachineArn: str
+    name: str
+    input: NotRequired[str]
 
-    def __init__(self) -> None:
+
+class StateMachines:
+    """The task tokens that were given, and the execution of each."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._executions: dict[str, dict[str, Any]] = {}
         self._closed: set[str] = set()
 
     def install(self) -> None:
         """Let MiniStack's Step Functions ask here."""
-        stepfunctions._execute_task = self._noting_execution(stepfunctions._execute_task)
+        stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
+        stepfunctions._execute_task = self._executing(stepfunctions._execute_task)
         stepfunctions._invoke_with_callback = self._noting_token(stepfunctions._invoke_with_callback)
         stepfunctions._call_lambda = _failing_at_once(stepfunctions._call_lambda)
         stepfunctions._fail_execution = _once(stepfunctions._fail_execution)
@@ -44,19 +57,33 @@ class TaskTokens:
         stepfunctions._send_task_success = self._checked(stepfunctions._send_task_success)
         stepfunctions._send_task_failure = self._checked(stepfunctions._send_task_failure)
 
-    def _noting_execution(self, execute: Callable[..., Any]) -> Callable[..., Any]:
+    def _executing(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(execute)
-        def executed(state: object, given: object, execution: dict[str, Any], context: dict[str, Any]) -> Any:
+        def executed(state: dict[str, Any], given: object, execution: dict[str, Any], context: dict[str, Any]) -> Any:
             if not _alive(execution):
-                raise _aborted()
+                raise stepfunctions._ExecutionError(_ABORTED, "the execution was stopped")
             notes = _execution.set(execution), _context.set(context)
             try:
+                self._check_partition(state, context)
+                if isinstance(state.get("TimeoutSeconds"), str):
+                    state = {**state, "TimeoutSeconds": _seconds(state, given, context)}
                 return execute(state, given, execution, context)
             finally:
                 _execution.reset(notes[0])
                 _context.reset(notes[1])
 
         return executed
+
+    def _check_partition(self, state: Mapping[str, Any], context: Mapping[str, Any]) -> None:
+        """Another partition in a state ends its execution; nothing catches it (aws/aws-cdk#4597)."""
+        parts = str(state.get("Resource", "")).split(":")
+        if len(parts) > 1 and parts[1] != self._account.partition:
+            cause = (
+                f"An error occurred while executing the state '{context.get('State', {}).get('Name', '')}'. The "
+                "resource belongs to a different partition from the running execution. "
+                f"Expected '{self._account.partition}', was '{parts[1]}'."
+            )
+            raise stepfunctions._ExecutionError(_UNCATCHABLE, cause)
 
     def _noting_token(self, invoke: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(invoke)
@@ -86,7 +113,7 @@ class TaskTokens:
             for token, execution in list(self._executions.items()):
                 task = stepfunctions._task_tokens.get(token)
                 if task is not None and not _alive(execution):
-                    task["error"] = {"Error": "States.Aborted", "Cause": ""}
+                    task["error"] = {"Error": _ABORTED, "Cause": ""}
                     task["event"].set()
             return answer
 
@@ -144,9 +171,37 @@ def _once(fail: Callable[[dict[str, Any], str, str], None]) -> Callable[[dict[st
     return failed
 
 
-def _aborted() -> Exception:
-    error: Exception = stepfunctions._ExecutionError("States.Aborted", "the execution was stopped")
-    return error
+def _seconds(state: Mapping[str, Any], given: object, context: object) -> int:
+    """The time-out of a JSONata state. As on AWS, an error of it ends the execution: the task has not begun."""
+    seconds = stepfunctions._jsonata_state_field(state, "TimeoutSeconds", "number", given, context)
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= _SECONDS_MAX:
+        cause = f"TimeoutSeconds is no positive whole number: {seconds!r}"
+        raise stepfunctions._ExecutionError(_QUERY, cause)
+    return seconds
+
+
+def _with_replayed_starts(
+    start_execution: Callable[[_StartExecution], _Response],
+) -> Callable[[_StartExecution], _Response]:
+    """Answer StartExecution of a running execution's name and input with that execution.
+
+    MiniStack refuses every name that was used before; on AWS the call is idempotent while the execution runs.
+    """
+
+    def start(request: _StartExecution) -> _Response:
+        status, headers, body = start_execution(request)
+        if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
+            return status, headers, body
+        machine = str(request["stateMachineArn"]).replace(":stateMachine:", ":execution:")
+        running = stepfunctions._executions.get(f"{machine}:{request['name']}")
+        if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
+            return status, headers, body
+        answer: _Response = responses.json_response(
+            {"executionArn": running["executionArn"], "startDate": running["startDate"]}
+        )
+        return answer
+
+    return start
 
 
 def _refused(code: str, message: str) -> _Response:
