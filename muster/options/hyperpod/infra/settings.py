@@ -20,7 +20,8 @@ def _problems(settings: StackSettings) -> Iterator[Problem]:
 
 
 def _local_tables(environment: Mapping[str, str]) -> dict[str, Any]:
-    return {"hyperpod_clusters": local_cluster_tables(environment)}
+    tables = local_cluster_tables(environment)
+    return {"hyperpod_clusters": tables} if tables else {}
 
 
 def _preflight(account: Account, settings: StackSettings) -> Iterator[Problem]:
