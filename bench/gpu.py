@@ -67,14 +67,17 @@ def train(
     found: dict[str, Any] = {"alone": alone, "peak_alone": _peak(device), **_copies(model, device)}
     _reset_peak(device)
     outer = DiLoCo(context.rendezvous, model, inner, Algorithm(steps, delay=delay, codec=codec))
-    beside, blocked = [], []
+    apart, beside, blocked = [], [], []
     for number in range(ROUNDS * steps):
         seconds = _seconds(device, step)
         if steps - delay < number % steps <= steps - delay + _BESIDE:
             beside.append(seconds)
+        elif number % steps < steps - delay:
+            apart.append(seconds)
         blocked.append(_seconds(device, outer.step))
     found |= {
-        "beside": median(beside[_BESIDE:]),
+        # Of the same rounds: the clock of a GPU is not the same all the time.
+        "beside": median(beside[_BESIDE:]) / median(apart[steps - delay :]),
         "blocked": sum(blocked[steps:]) / (ROUNDS - 1),
         "longest": max(blocked[steps:]),
         "peak": _peak(device),
@@ -144,7 +147,7 @@ def _rows(codec: str) -> list[Row]:
     return [
         Row(f"{codec}: a round's calls of DiLoCo.step", found["blocked"] / alone, "of its steps", "<= 0.02", note=note),
         Row(f"{codec}: the longest of them", found["longest"] * 1e3, "ms"),
-        Row(f"{codec}: a step beside an exchange", found["beside"] / found["alone"], "x one alone", "<= 1.05"),
+        Row(f"{codec}: a step beside an exchange", found["beside"], "x one before it", "<= 1.05"),
         Row(f"{codec}: a step alone", found["alone"] * 1e3, "ms"),
         Row(f"{codec}: more GPU memory", (found["peak"] - found["peak_alone"]) / model, "of the model", "<= 0.1"),
         Row(f"{codec}: the model read from the GPU", found["read"] / found["read_plain"], "x a plain copy", "<= 2"),
