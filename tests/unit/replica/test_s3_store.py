@@ -317,12 +317,12 @@ def test_of_an_object_that_is_written_piece_by_piece_little_is_in_memory() -> No
 @pytest.mark.usefixtures("small_parts")
 def test_parts_that_s3_slows_down_are_tried_until_the_time_out(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_store, "PAUSE_SECONDS", 0.001)
-    s3.script(MULTIPART, *[SLOW_DOWN] * 2 * TRIES, MULTIPART)
+    s3.script(MULTIPART, *[SLOW_DOWN] * 3 * TRIES, MULTIPART)
     writer = S3ObjectStore("bucket", "prefix/", Pace(3_600)).writer("key")
     for _ in range(12):
         writer.write(b"x" * 2**20)
     writer.close()
-    assert s3.methods == ["POST", *["PUT"] * (2 * TRIES + 3), "POST"]
+    assert s3.methods == ["POST", *["PUT"] * (3 * TRIES + 3), "POST"]
 
 
 @pytest.mark.usefixtures("small_parts", "_either_client")
