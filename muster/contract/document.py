@@ -5,18 +5,19 @@ version that wrote it: a deployment meets the runs of the version before it, and
 So a stored document keeps the fields that its reader does not know, and has a form:
 
 - A field that an older version may ignore is added with a default, and the form stays.
-- Any other change makes a new form, of which there is none yet. A document of a newer form is refused by name: nothing
-  is guessed. A new member of an enumeration needs a new form too: an older version may read it as `unknown`, and would
-  write that back.
+- Any other change makes a new form, with a `FormStep` from the one before. A reader applies all steps that a document
+  lacks. A document of a newer form is refused by name: nothing is guessed. A new member of an enumeration needs a new
+  form too: an older version may read it as `unknown`, and would write that back.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -24,10 +25,22 @@ from pydantic.fields import FieldInfo
 
 from muster.contract.errors import DocumentError, NewerDocumentError
 
-_FORM = 1  # of all stored documents
+Fields = dict[str, object]
+"""A document as parsed JSON."""
+
 _PLACE_MAX, _WORDS_MAX = 120, 300  # of a field's path and of an error's words
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _VERSION_TEXT_MAX = 32  # of a version of Muster in a document that cannot be trusted yet
+
+
+class FormStep(NamedTuple):
+    """The step from one form of a document to the next one.
+
+    `since` is the first version of Muster that reads the new form; `upgrade` is pure and turns the old one into it.
+    """
+
+    since: str
+    upgrade: Callable[[Fields], Fields]
 
 
 class Document(BaseModel):
@@ -53,10 +66,14 @@ class StoredPart(Document):
 class StoredDocument(StoredPart):
     """A document that Muster stores and that another version of Muster may read or rewrite.
 
-    A document of a newer form has the field `readable_from`, the oldest version of Muster that reads it.
+    A class with `steps` also has the field `readable_from`, the oldest version of Muster that reads its form: older
+    versions can learn that from the document alone. Both defaults are those of `current_form`.
     """
 
-    version: int = Field(default=_FORM, ge=1, description="the form of the document")
+    steps: ClassVar[tuple[FormStep, ...]] = ()
+    """The steps from form 1 to the form that this version writes."""
+
+    version: int = Field(default=1, ge=1, description="the form of the document")
 
     @classmethod
     def from_json(cls, body: bytes | str, uri: str) -> Self:
@@ -66,28 +83,46 @@ class StoredDocument(StoredPart):
             NewerDocumentError: its form is newer than this version of Muster.
             DocumentError: it is not such a document.
         """
-        try:
+        # Almost every document has the current form. It is parsed once, because user code may have written it.
+        with suppress(ValidationError):
             found = cls.model_validate_json(body)
+            if found.version == len(cls.steps) + 1:
+                return found
+            del found
+        try:
+            fields = pydantic_core.from_json(body)
+        except ValueError as error:
+            raise DocumentError(uri, str(error)) from None
+        try:
+            if isinstance(fields, dict) and (upgraded := cls._upgraded(fields, uri)) is not fields:
+                body = json.dumps(upgraded)
+            # From text: a strict model takes a list for a tuple and a text for an enum only there.
+            return cls.model_validate_json(body)
         except ValidationError as error:
-            _refuse_newer_form(body, uri)
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the document"
             # Names of a document that user code wrote can have any length.
             raise DocumentError(uri, f"{ascii(where[:_PLACE_MAX])[1:-1]}: {first['msg'][:_WORDS_MAX]}") from None
-        if found.version > _FORM:
-            _refuse_newer_form(body, uri)
-        return found
 
+    @classmethod
+    def current_form(cls) -> Fields:
+        """The fields that state the form in what this version writes."""
+        needed = {"readable_from": cls.steps[-1].since} if cls.steps else {}
+        return {"version": len(cls.steps) + 1, **needed}
 
-def _refuse_newer_form(body: bytes | str, uri: str) -> None:
-    fields: Any = None
-    with suppress(ValueError):
-        fields = pydantic_core.from_json(body)
-    form = fields.get("version") if isinstance(fields, dict) else None
-    if isinstance(form, int) and form > _FORM:
-        needed = fields.get("readable_from")
-        known = isinstance(needed, str) and 0 < len(needed) <= _VERSION_TEXT_MAX and needed.isprintable()
-        raise NewerDocumentError(uri, form, _FORM, str(needed) if known else None) from None
+    @classmethod
+    def _upgraded(cls, fields: Fields, uri: str) -> Fields:
+        """The document in the current form; the same object where it has that form already."""
+        form, current = fields.get("version", 1), len(cls.steps) + 1
+        if not isinstance(form, int) or isinstance(form, bool) or form < 1 or form == current:
+            return fields  # the model says what is wrong with a version that is none
+        if form > current:
+            needed = fields.get("readable_from")
+            known = isinstance(needed, str) and 0 < len(needed) <= _VERSION_TEXT_MAX and needed.isprintable()
+            raise NewerDocumentError(uri, form, current, str(needed) if known else None)
+        for step in cls.steps[form - 1 :]:
+            fields = step.upgrade(fields)
+        return {**fields, **cls.current_form()}
 
 
 def written_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -1,4 +1,4 @@
-"""Documents of other versions of Muster: older ones are read, newer ones keep what this version does not know.
+"""Documents of other versions of Muster: older ones are upgraded, newer ones keep what this version does not know.
 
 `stored/` holds one sample of every form of every stored document, as Muster wrote it. Never regenerate one: documents
 that were stored then are read by today's code. A new document, or a new form, gets a new sample.
@@ -9,7 +9,7 @@ import pkgutil
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import muster.contract.run
 import muster.contract.spec
@@ -17,7 +17,7 @@ import muster.replica.rounds
 import muster.replica.store
 import muster.replica.wire
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.document import StoredDocument
+from muster.contract.document import FormStep, StoredDocument
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
@@ -60,8 +60,9 @@ def kinds() -> list[type[StoredDocument]]:
 KINDS = kinds()
 
 
-def sample(kind: type[StoredDocument]) -> dict[str, Any]:
-    path = SAMPLES / f"{kind.__name__.lstrip('_')}-1.json"
+def sample(kind: type[StoredDocument], form: int | None = None) -> dict[str, Any]:
+    """The sample of a form, the current one unless given."""
+    path = SAMPLES / f"{kind.__name__.lstrip('_')}-{form or kind.current_form()['version']}.json"
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -95,9 +96,13 @@ def written(document: StoredDocument) -> dict[str, Any]:
     return dict(json.loads(document.to_json()))
 
 
-def test_every_document_has_a_sample_that_today_s_code_reads() -> None:
+def test_every_form_of_a_document_has_a_sample_that_today_s_code_reads() -> None:
     assert len(KINDS) > 25
     for kind in KINDS:
+        form = kind.current_form()
+        for number in range(1, len(kind.steps) + 2):
+            after = written(read(kind, sample(kind, number)))
+            assert {name: after[name] for name in form} == form, f"{kind.__name__}: the class's defaults are its form's"
         assert changed(sample(kind), written(read(kind, sample(kind)))) == [], kind.__name__
 
 
@@ -118,7 +123,7 @@ def refusal(kind: type[StoredDocument], fields: dict[str, Any]) -> str:
 
 def test_a_document_in_a_newer_form_is_refused_and_says_which_version_reads_it() -> None:
     for kind in KINDS:
-        fields = {**sample(kind), "version": 2, "readable_from": "9.8.7"}
+        fields = {**sample(kind), "version": len(kind.steps) + 2, "readable_from": "9.8.7"}
         newer = refusal(kind, fields)
         assert newer.startswith(f"{NewerDocumentError.__name__}: s3://bucket/key "), (kind, newer)
         assert "Muster 9.8.7 or newer" in newer, kind
@@ -128,6 +133,26 @@ def test_a_document_in_a_newer_form_is_refused_and_says_which_version_reads_it()
         said = refusal(Record, {**sample(Record), "version": version})
         assert said.startswith(f"{DocumentError.__name__}: "), (version, said)
         assert "version: " in said, version
+
+
+class Third(StoredDocument):
+    """A document whose form has changed twice."""
+
+    steps: ClassVar[tuple[FormStep, ...]] = (
+        FormStep("0.2.0", lambda fields: {**fields, "seconds": fields["minutes"] * 60}),  # type: ignore[operator]
+        FormStep("0.3.0", lambda fields: {**fields, "label": str(fields.get("label", "none")).upper()}),
+    )
+    version: int = 3
+    readable_from: str = "0.3.0"
+    seconds: int
+    label: str
+
+
+def test_all_steps_that_a_document_lacks_are_applied_in_order() -> None:
+    assert read(Third, {"version": 2, "seconds": 7, "label": "a"}).label == "A"
+    assert read(Third, {"version": 3, "seconds": 7, "label": "a"}).label == "a"
+    upgraded = {"version": 3, "readable_from": "0.3.0", "seconds": 120, "label": "NONE", "minutes": 2, "other": 1}
+    assert written(read(Third, {"minutes": 2, "other": 1})) == upgraded
 
 
 def test_a_value_that_a_newer_version_has_added_is_unknown_and_no_error() -> None:
