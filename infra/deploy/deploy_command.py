@@ -15,7 +15,7 @@ import typer
 import muster
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
+from muster.client.cli.output import busy, print_answer, print_lines, require_terminal
 from muster.client.client_errors import UsageError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, SettingsError
@@ -141,7 +141,7 @@ def _with_name(tables: Mapping[str, Mapping[str, object]], name: str | None) -> 
 def _ask() -> None:
     require_terminal("add --yes to deploy, or --diff to see what would change")
     if not typer.confirm("Deploy this?", default=False):
-        print_text("Nothing was changed.")
+        print_lines(["Nothing was changed."])
         raise typer.Exit(1)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from muster.client.aws.connection import open_session
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import busy, print_answer, print_lines, print_text, require_terminal
+from muster.client.cli.output import busy, print_either, print_lines, require_terminal
 from muster.client.client_errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
 from muster.contract.errors import ConfigurationError, MusterError
@@ -107,18 +107,14 @@ def destroy(
         with busy("deleting the bucket"):
             delete_bucket(work, stack.profile)
     kept = None if delete_data is not None else work.bucket
-    if as_json:
-        print_answer(
-            DestructionAnswer(
-                stack=name,
-                region=place.region,
-                stopped_runs=tuple(stopped),
-                resources=sum(work.kinds.values()),
-                kept_bucket=kept,
-            )
-        )
-    else:
-        print_lines(_outcome(name, kept))
+    answer = DestructionAnswer(
+        stack=name,
+        region=place.region,
+        stopped_runs=tuple(stopped),
+        resources=sum(work.kinds.values()),
+        kept_bucket=kept,
+    )
+    print_either(answer, _outcome(name, kept), as_json=as_json)
 
 
 def _announcement(work: Destruction, unfinished: Unfinished, delete_data: str | None) -> Iterator[str]:
@@ -139,7 +135,7 @@ def _announcement(work: Destruction, unfinished: Unfinished, delete_data: str | 
 def _ask(name: str, *, as_json: bool) -> None:
     require_terminal("add --yes to delete the stack", as_json=as_json)
     if typer.prompt("Type the stack's name to delete it", default="", show_default=False) != name:
-        print_text("Nothing was deleted.")
+        print_lines(["Nothing was deleted."])
         raise typer.Exit(1)
 
 

@@ -15,7 +15,7 @@ import typer
 
 import muster
 from muster.client.cli.option_groups import Json, grouped
-from muster.client.cli.output import busy, print_answer, print_lines
+from muster.client.cli.output import busy, print_either
 from muster.infra.deploy.cdk_tools import ASSEMBLY, ASSETS_PREFIX, cdk_environment, require_node
 from muster.infra.deploy.command_runner import CommandRunner
 from muster.infra.deploy.deploy_answers import TemplateWritten
@@ -40,10 +40,7 @@ def template(
     chosen = parse_settings(file.tables, target, file.text, file.name)
     with busy("synthesizing the stack"):
         written = write_template(folder, chosen, target)
-    if as_json:
-        print_answer(written)
-    else:
-        print_lines(_lines(folder, written))
+    print_either(written, _lines(folder, written), as_json=as_json)
 
 
 def write_template(folder: Path, settings: StackSettings, target: Platform) -> TemplateWritten:

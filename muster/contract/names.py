@@ -124,7 +124,7 @@ def run_job_prefix(prefix: str, run: str) -> str:
 
 
 def is_of_earlier_execution(written_at: datetime, started_at: datetime) -> bool:
-    """Whether what was written at `written_at` is of an older execution of the same name than the one that started at
+    """Whether what was written at `written_at` belongs to an older execution than the one of that name that began at
     `started_at`.
 
     Step Functions frees a name 90 days after the end of its execution. A new one has the same ARN, and is refused

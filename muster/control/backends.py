@@ -19,8 +19,6 @@ from muster.control.jobs import Jobs
 from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from muster.control.aws.clients import Clients
     from muster.control.runtime.function_settings import FunctionEnvironment
 

@@ -16,7 +16,8 @@ from muster.contract.run.record import Decision, Next, Record
 from muster.control.attempt_end import Outcome, end_attempt, for_workflow, mark_loss
 from muster.control.rerun_decision import Facts, give_up
 from muster.control.runtime import clock
-from muster.control.stop import StopRequest
+from muster.control.runtime.function import RunRequest
+from muster.control.stop import Reason
 
 if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 _NO_TASK = "none"
 
 
-class LaunchFailure(StopRequest):
+class LaunchFailure(RunRequest):
     """What the workflow sends when an attempt could neither be launched nor checked, after all retries."""
 
     rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
     attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
+    reason: Reason
 
 
 def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:

@@ -32,11 +32,14 @@ LISTING_SECONDS = 60.0
 _EMPTY_CHECKS = 2
 
 
+# The workflow passes the cause of an error, which has up to 32,768 characters.
+Reason = Annotated[str, BeforeValidator(lambda value: str(value)[:REASON_MAX])]
+
+
 class StopRequest(RunRequest):
     """What the workflow sends when a run has lost its quorum."""
 
-    # The workflow passes the cause of an error, which has up to 32,768 characters.
-    reason: Annotated[str, BeforeValidator(lambda value: str(value)[:REASON_MAX])]
+    reason: Reason
 
 
 def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> bool:

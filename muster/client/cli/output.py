@@ -63,16 +63,11 @@ def columns(
 
 
 def print_either(answer: Document, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print `answer` as JSON, or else the lines that say the same; they are made only then."""
+    """Print `answer` as JSON, or else the lines that say the same."""
     if as_json:
         print_answer(answer)
     else:
         print_lines(lines)
-
-
-def print_text(text: str) -> None:
-    """Print a text of Muster's own, unwrapped."""
-    sys.stdout.write(text + "\n")
 
 
 def _lines(text: str) -> str:

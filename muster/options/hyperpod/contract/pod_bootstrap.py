@@ -1,8 +1,8 @@
 """The command of a pod's container. It works in an image that has Muster, and in one that has Python and boto3 alone.
 
 The channel `muster-package` of the pod's work names the replica package: it is fetched, checked against the digest in
-its name, makes a Python with what it needs, and becomes `POD_MODULE` there. Without it the image
-has Muster. What goes wrong before Muster's own code runs is reported as the pod's end, as far as its credentials reach.
+its name, makes a Python with what it needs, and becomes `POD_MODULE` there. Without it the image has Muster. What goes
+wrong before Muster's own code runs is reported as the pod's end, as far as its credentials reach.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import typer
 
 from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.option_groups import AccountOptions, Json, grouped
-from muster.client.cli.output import busy, line_width, print_answer, print_styled, print_text, visible
+from muster.client.cli.output import busy, line_width, print_answer, print_lines, print_styled, visible
 from muster.client.client_errors import RecipeWriteError, os_reason
 from muster.client.whole_file import write_whole
 from muster.contract.errors import MusterError
@@ -107,7 +107,7 @@ def resolve(
         from muster.options.recipes.client.recipe_tables import resolved_lines, summary_lines  # noqa: PLC0415
 
         _print(resolved_lines(found.explain(), line_width()))
-        print_text("")
+        print_lines([""])
         _print(summary_lines(found.name, found.digest, found.sources()))
         if found.recipes > 1:
             typer.echo(f"This is the recipe of rank {rank}. The others, up to rank {found.recipes - 1}: --rank.")

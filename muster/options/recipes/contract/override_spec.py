@@ -44,7 +44,7 @@ class SpecifiedValue(Document):
     description: str = ""
 
     def mistake(self, value: JsonValue) -> tuple[str, str] | None:
-        """What is allowed and what to do, if the value is wrong. The default and no value are always right."""
+        """What is allowed and what to do, if the value is wrong. The default is right, and so is none."""
         if value is None or same(value, self.default):
             return None
         words, types = _TYPES.get((self.type or "").lower(), ("", ()))

@@ -9,7 +9,7 @@ import typer
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, StackOptions, grouped
-from muster.client.cli.output import after_interrupt, busy, print_answer, print_lines
+from muster.client.cli.output import after_interrupt, busy, print_either, print_lines
 from muster.client.cli.spec_file import read_spec
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def verify(
     checks: list[Check] = []
     interrupted = _collect(verifier, checks, quiet=json)
     document = verifier.document(checks)
-    if json:
-        print_answer(document)
-    else:
-        print_lines(summary_lines(document))
+    print_either(document, summary_lines(document), as_json=json)
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not document.passed:
