@@ -70,6 +70,7 @@ class Member(StoredPart):
     resumed: Resumed | None = Field(
         default=None, description="the inner state with which the process has begun; None: that of a round"
     )
+    leaves: bool = Field(default=False, description="whether the process ends after it: the next round expects it not")
 
 
 class Exclusion(StoredPart):
@@ -175,6 +176,11 @@ class Commit(StoredDocument):
     def named(self) -> set[int]:
         """The ranks that contributed to the round, with usable data or not."""
         return {item.rank for item in self.members} | {item.rank for item in self.excluded}
+
+    @property
+    def expected(self) -> set[int]:
+        """The ranks that the next round expects: whoever contributed, less those who leave."""
+        return self.named - {member.rank for member in self.members if member.leaves}
 
     def of_rank(self, rank: int) -> Commit:
         """The commit of a replica that trains by itself (`sweep`), in which it is rank 0, with its rank in the run."""

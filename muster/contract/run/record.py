@@ -30,6 +30,9 @@ class Decision(StoredPart):
     next: Next
     attempt: int = Field(ge=1, description="the attempt that ended; for a rerun, the one to launch")
     lost: bool = Field(default=False, description="whether the replica failed and has no rerun left")
+    parked: bool = Field(
+        default=False, description="for a rerun: whether the seat waits until it is wanted, or for capacity"
+    )
     stops_run: bool = Field(default=False, description="whether the spec says that the run stops with it")
     delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the end to the launch")
     decided_at: Timestamp | None = None

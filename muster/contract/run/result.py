@@ -25,6 +25,7 @@ class ReplicaOutcome(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     NOT_LAUNCHED = "not-launched"
+    PARKED = "parked"  # its seat was not wanted, or found no capacity
     UNKNOWN = "unknown"  # its record cannot be read
 
 

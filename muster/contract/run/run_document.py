@@ -32,6 +32,12 @@ class RunDocument(StoredDocument):
     kwargs: dict[str, JsonValue]
     rendezvous_uri: str
     min_participants: int = Field(ge=1)
+    quorum: float | None = Field(
+        default=None, gt=0, le=1, description="the share of the expected replicas for which a round waits longer"
+    )
+    start: int | None = Field(
+        default=None, ge=1, description="how many replicas the first round expects; none for all of them"
+    )
     grace_seconds: float = Field(ge=0)
     timeout_seconds: float = Field(gt=0)
     snapshot_rounds: int = Field(default=10, ge=1)
@@ -113,6 +119,8 @@ class RunDocument(StoredDocument):
             kwargs=kwargs,
             rendezvous_uri=s3_uri(plan.place.bucket, plan.shared_layout.rendezvous),
             min_participants=plan.spec.min_participants,
+            quorum=plan.spec.rendezvous.quorum,
+            start=None if plan.spec.elastic is None else plan.spec.elastic.start,
             grace_seconds=plan.spec.rendezvous.grace_seconds,
             timeout_seconds=plan.spec.rendezvous.timeout_seconds,
             snapshot_rounds=plan.spec.rendezvous.snapshot_rounds,

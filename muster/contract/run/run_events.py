@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SOURCE = "muster"
 EVENT_VERSION = 1
 RUN_REQUESTED = "Run Requested"
+SCALE_REQUESTED = "Scale Requested"
 
 # PutEvents: an entry has at most 262,144 bytes; Muster's texts are cut far below that.
 TEXT_MAX = 1_024
@@ -98,6 +99,42 @@ class QuorumLost(RunEvent):
     reason: str = Field(description="which replica was lost, and why")
 
 
+class ReplicaParked(RunEvent):
+    """A replica has left: its seat is not wanted, or finds no capacity. It costs nothing until it is launched again."""
+
+    detail_type: ClassVar[str] = "Replica Parked"
+    identity: ClassVar[tuple[str, ...]] = ("run", "rank", "attempt")
+
+    rank: int = Field(description="which replica")
+    attempt: int = Field(description="the attempt that ended")
+    reason: str = Field(description="why it is parked")
+
+
+class RunScaled(RunEvent):
+    """Another number of replicas is wanted."""
+
+    detail_type: ClassVar[str] = "Run Scaled"
+    identity: ClassVar[tuple[str, ...]] = ("run", "revision")
+
+    revision: int = Field(description="of the run's seats: it grows with every change")
+    replicas: int = Field(description="how many are wanted from now on")
+    before: int = Field(description="how many were wanted before")
+    opened: str = Field(description="the ranks that are launched, such as `8-15`; empty for none")
+    closed: str = Field(description="the ranks that leave, such as `2,5`; empty for none")
+    by: str = Field(description="who asked: an event's id, or `schedule`")
+
+
+class ScaleRefused(RunEvent):
+    """Another number of replicas was asked for and refused; nothing changed."""
+
+    detail_type: ClassVar[str] = "Scale Refused"
+    identity: ClassVar[tuple[str, ...]] = ("run", "by")
+
+    replicas: int = Field(description="how many were asked for")
+    by: str = Field(description="who asked: an event's id, or `schedule`")
+    reason: str = Field(description="why it was refused, and what is allowed")
+
+
 class RunEnded(RunEvent):
     """The run is settled: its result is written, and its jobs are stopped."""
 
@@ -154,6 +191,13 @@ class RunRefused(Event):
     )
 
 
+class ScaleRequested(Document):
+    """The detail of an event that asks for another number of replicas of a run."""
+
+    run: str = Field(min_length=1, max_length=80, description="the run's name")
+    replicas: int = Field(ge=1, description="how many are wanted")
+
+
 class RunRequested(Document):
     """The detail of an event that requests a run; whatever may put events on the bus can send it."""
 
@@ -163,6 +207,7 @@ class RunRequested(Document):
 
 OUT: tuple[type[Event], ...] = (
     *(RunStarted, ReplicaLaunched, ReplicaRerun, QuorumLost),
+    *(ReplicaParked, RunScaled, ScaleRefused),
     *(RunSucceeded, RunFailed, RunStopped, RunContinued, RunRefused),
 )
 

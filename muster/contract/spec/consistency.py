@@ -33,6 +33,7 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
     yield from _program_problems(spec)
     yield from sweep_problems(spec)
     yield from _recipe_problems(spec)
+    yield from _elastic_problems(spec)
     yield from _membership_problems(spec)
     parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
     yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))
@@ -113,6 +114,24 @@ def _recipe_problems(spec: SpecFields) -> Iterator[Problem]:
     if len(spec.input_data_config) > most:
         allowed = f"at most {most} together with recipe, which uses one"
         yield Problem("input_data_config", f"{len(spec.input_data_config)} channels", "leave some out", allowed)
+
+
+def _elastic_problems(spec: SpecFields) -> Iterator[Problem]:
+    """What seats that come and go ask of the rest of the spec."""
+    elastic = spec.elastic
+    if elastic is None:
+        return
+    yield from elastic.problems(spec.replicas)
+    if not spec.has_trainer:
+        remedy = "write one number: only replicas with a trainer can join and leave"
+        yield StatedProblem("replicas", "min, start and max are set without trainer", remedy)
+    if spec.sweep:
+        yield StatedProblem("replicas", "min, start and max are set together with sweep", "write one number")
+    if spec.on_replica_failure is OnReplicaFailure.TERMINATE:
+        remedy = "leave it out, or write one number of replicas"
+        yield StatedProblem("on_replica_failure", "terminate is set where replicas come and go", remedy)
+    if spec.min_replicas != elastic.min:
+        yield Problem("min_replicas", str(spec.min_replicas), "leave it out", f"replicas.min ({elastic.min})")
 
 
 def _membership_problems(spec: SpecFields) -> Iterator[Problem]:

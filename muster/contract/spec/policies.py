@@ -34,6 +34,13 @@ class Rendezvous(Document):
         le=names.REPLICAS_MAX,
         description="contributions that make a round; default min_replicas",
     )
+    quorum: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="the share of the expected replicas for which a round waits longer, though it has "
+        "min_participants: as long as rounds usually take; 0.75 where replicas come and go",
+    )
     grace_seconds: float = Field(
         default=30.0,
         ge=0,

@@ -6,6 +6,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from muster.contract.errors import StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError, inconsistencies
+from muster.contract.spec.elastic import QUORUM, range_problems, with_seats
 from muster.contract.spec.rank_spec import spec_of_rank
 from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
@@ -23,8 +24,17 @@ class Spec(SpecFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_sweep(cls, value: object) -> object:
-        return with_sweep_defaults(value) if isinstance(value, dict) else value
+    def _defaults_of_sections(cls, value: object) -> object:
+        return with_seats(with_sweep_defaults(value)) if isinstance(value, dict) else value
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _seats(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        if problems := list(range_problems(value)):
+            raise InconsistentSpecError(problems)
+        return value["max"]
 
     @field_validator("recipe", mode="before")
     @classmethod
@@ -47,7 +57,11 @@ class Spec(SpecFields):
 
     def resolved(self) -> Spec:
         """The spec with every default written out, so that a later version's defaults change nothing in it."""
-        rendezvous = self.rendezvous.model_copy(update={"min_participants": self.min_participants})
+        share = self.rendezvous.quorum
+        if share is None and self.elastic is not None and self.rendezvous.min_participants is None:
+            share = QUORUM
+        waits = {"min_participants": self.min_participants, "quorum": share}
+        rendezvous = self.rendezvous.model_copy(update=waits)
         processes = self.processes or (AUTO if self.has_trainer else None)
         instance_type = self.instance_type or (None if self.instance_preferences else DEFAULT_INSTANCE_TYPE)
         return self.model_copy(

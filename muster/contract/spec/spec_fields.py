@@ -10,6 +10,7 @@ from muster.contract import names
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.backend import Backend
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
+from muster.contract.spec.elastic import Elastic
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
 from muster.contract.spec.policies import ContinuationPolicy, OnEarlyFinish, OnReplicaFailure, Rendezvous
@@ -69,7 +70,15 @@ class SpecFields(
         Field(max_length=names.RUN_MAX, pattern=r"^[a-zA-Z0-9](-?[a-zA-Z0-9])*$"),
         Wording("letters, digits and single hyphens between them"),
     ] = Field(default=None, description="the run's name")
-    replicas: int = Field(ge=1, le=names.REPLICAS_MAX, description="how many replicas train together")
+    replicas: int = Field(
+        ge=1,
+        le=names.REPLICAS_MAX,
+        description="how many replicas train together, or `{min: 2, start: 8, max: 32}`: a number that changes while "
+        "they train",
+    )
+    elastic: Elastic | None = Field(
+        default=None, description="how replicas come and go; its `min` and `start` may stand in `replicas`"
+    )
     trainer: Annotated[
         str | None,
         Field(max_length=256, pattern=r"^[a-zA-Z_]\w*(\.[a-zA-Z_]\w*)*:[a-zA-Z_]\w*$"),

@@ -1,0 +1,1 @@
+"""What the runtimes of elastic runs share: the document of seats."""

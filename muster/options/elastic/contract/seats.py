@@ -1,0 +1,94 @@
+"""The seats of an elastic run: how many are wanted, and which ranks are open. Pure.
+
+One document, written by compare-and-swap. A rank is *open* where its seat is wanted, and parked otherwise: the workflow
+of a parked seat waits for a task token, which is kept beside (`ParkedSeat`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field
+
+from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.timestamps import Timestamp
+from muster.contract.training.ranks import parse_ranks, show_ranks
+
+SCALINGS_KEPT = 50
+
+
+def seats_key(run: str) -> str:
+    """The key of a run's `Seats`."""
+    return f"control/{run}/seats.json"
+
+
+def parked_key(run: str, rank: int) -> str:
+    """The key of the task token of a parked seat."""
+    return f"control/{run}/parked/{rank}.json"
+
+
+class Scaling(StoredPart):
+    """One change of the number that is wanted."""
+
+    at: Timestamp
+    replicas: int = Field(ge=1, description="wanted from then on")
+    opened: str = Field(default="", description="the ranks that were opened; they launch one after another from `at`")
+    closed: str = Field(default="", description="the ranks that were closed")
+    by: str = Field(description="who asked: an event's id, or `schedule`; one request is carried out once")
+
+
+class Seats(StoredDocument):
+    """The seats of a run."""
+
+    run: str
+    revision: int = Field(default=1, ge=1, description="grows with every change")
+    wanted: int = Field(ge=1)
+    open: str = Field(description="the open ranks, such as `0-7`")
+    scalings: tuple[Scaling, ...] = Field(default=(), description="the last changes, oldest first")
+    ended: str | None = Field(default=None, description="why no seat is opened any more; none while seats may be")
+
+    @classmethod
+    def first(cls, run: str, start: int) -> Self:
+        """Those of a run that has not been scaled."""
+        return cls(run=run, wanted=start, open=show_ranks(range(start)))
+
+    @property
+    def open_ranks(self) -> set[int]:
+        """The ranks that are open."""
+        return ranks_in(self.open)
+
+    def scaled(self, scaling: Scaling) -> Self:
+        """These seats after `scaling`."""
+        ranks = (self.open_ranks | ranks_in(scaling.opened)) - ranks_in(scaling.closed)
+        return self.model_copy(
+            update={
+                "revision": self.revision + 1,
+                "wanted": scaling.replicas,
+                "open": show_ranks(sorted(ranks)),
+                "scalings": (*self.scalings, scaling)[-SCALINGS_KEPT:],
+            }
+        )
+
+
+class ParkedSeat(StoredDocument):
+    """A seat whose workflow waits."""
+
+    run: str
+    rank: int = Field(ge=0)
+    attempt: int = Field(ge=1, description="the attempt to launch once the seat is wanted")
+    token: str
+    armed_at: str = Field(description="as in the record: a later token replaces it")
+    reason: str = Field(description="why it waits")
+
+
+def ranks_in(text: str) -> set[int]:
+    """The ranks of a text such as `0-7,9`; none for an empty one."""
+    return {rank for part in parse_ranks(text) for rank in part} if text else set()
+
+
+def opened(seats: Seats, replicas: int, wanted: int, avoided: Sequence[int] = ()) -> list[int]:
+    """The ranks to open so that `wanted` are: the lowest ones, of `avoided` (lost replicas) none."""
+    ranks, out = seats.open_ranks, set(avoided)
+    free = [rank for rank in range(replicas) if rank not in ranks and rank not in out]
+    return free[: max(0, wanted - len(ranks - out))]
