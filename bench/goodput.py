@@ -233,7 +233,8 @@ class Fleet:
         raise StoppedError
 
     def _training(self) -> Training:
-        store, commits = self._world.store, []
+        store = self._world.store
+        commits: list[Commit] = []
         while store.exists(key := rendezvous_keys.commit(len(commits) + 1)):
             commits.append(Commit.from_json(store.written[key], key))
         return Training(commits, self._live, sum(commit.counted for commit in commits) * self._assumed.step)
