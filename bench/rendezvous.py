@@ -103,7 +103,7 @@ def _request_rows(replicas: int, requests: Iterable[Request]) -> list[Row]:
 
 
 def _kind(request: Request) -> str:
-    folder = (*request.key.split("/", 4), "", "")[3]  # a list names a bucket
+    folder = (request.key.split("/") + [""] * 4)[3]  # a list names the bucket alone
     data = folder in {"contributions", "reduced"}
     if data and request.status in {200, 206} and (request.method == "PUT" or request.sent > 4096):
         return request.method
