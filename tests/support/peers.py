@@ -156,7 +156,7 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
     Otherwise a slow replica could be left out of any round: the learnt window may be two seconds.
     """
 
-    def window(_longest: float, _least: int, recent: Sequence[Commit]) -> float:
+    def window(_quorum: Quorum, recent: Sequence[Commit]) -> float:
         at_hand = recent[-1].round + 1 if recent else 1
         return _BRIEF_SECONDS if at_hand == round_ else PATIENT_SECONDS
 

@@ -204,7 +204,8 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     pace = Pace(document.timeout_seconds, process.stops.asked)
     store = open_store(document.rendezvous_uri, pace)
     ahead = ReadAhead(store)
-    quorum = Quorum(document.replicas, document.min_participants, document.grace_seconds)
+    fewest, grace_seconds = document.min_participants, document.grace_seconds
+    quorum = Quorum(document.replicas, fewest, grace_seconds, document.quorum, document.start)
     context = RoundContext(
         store,
         document.rendezvous_name,

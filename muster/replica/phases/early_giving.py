@@ -16,7 +16,6 @@ from muster.contract.errors import MusterError
 from muster.contract.run.commit import Commit
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.grace import grace_window
-from muster.replica.rounds.quorum import needed_of
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.blocks import CONNECTIONS
@@ -59,15 +58,15 @@ class EarlyGiving:
         self.end()
         context, quorum = self._context, self._context.quorum
         previous = recent[-1] if recent else None
-        ranks, epochs, finished = set(range(quorum.replicas)), (1,) * quorum.replicas, 0
+        ranks, epochs, finished = set(quorum.first), (1,) * len(quorum.first), 0
         if previous is not None:
-            ranks = previous.named
+            ranks = previous.expected
             epochs = previous.epochs
             finished = len(previous.finished_in(context.trained_by))
         others = [rendezvous_keys.contribution(round_, rank, epochs[rank]) for rank in sorted(ranks - {self._rank})]
-        needed = needed_of(quorum.min_participants, finished)
+        needed = quorum.wanted(len(ranks), finished)
         if len(others) >= needed:
-            window = grace_window(quorum.grace_seconds, quorum.min_participants, recent)
+            window = grace_window(quorum, recent)
             self._at_hand = at_hand = _Round(round_, needed, others, window, context.clock.monotonic())
             Background[None]().begin(lambda: self._watch(at_hand))
 

@@ -57,7 +57,7 @@ class Agreement:
         self._round = mine.round
         self._blocks = Blocks(mine.header.count, context.codec, mine.header.exact)
         quorum = context.quorum
-        grace = grace_window(quorum.grace_seconds, quorum.min_participants, seen.commits)
+        grace = grace_window(quorum, seen.commits)
         self._seen = seen
         self._previous = seen.commits[-1] if seen.commits else None
         self._tally = QuorumTally(quorum, grace, self._previous)
@@ -294,7 +294,7 @@ class Agreement:
         """Leave out what its own replica finds suspect, and then outliers, as far as the quorum allows."""
         tally = self._tally
         self._exclude(tally.suspects)
-        self._exclude(outliers(tally.members, self._context.outlier_factor, tally.needed))
+        self._exclude(outliers(tally.members, self._context.outlier_factor, tally.wanted))
 
     def _exclude(self, exclusions: Iterable[Exclusion]) -> None:
         for item in exclusions:

@@ -169,7 +169,9 @@ def make_contribution(
         declined=declined,
         state=update.state,
         suspect=update.suspect,
-        member=_member(claim, answers, parts if declined is None else None, counts=declined is None),
+        member=_member(
+            claim, answers, parts if declined is None else None, counts=declined is None, leaves=update.leaves
+        ),
     )
     put_header(body, header)
     return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers))
@@ -229,7 +231,7 @@ def _norm(answers: Sequence[_Encoded]) -> float | None:
     return norm_of(squares) if len(squares) == len(answers) else None
 
 
-def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool) -> Member:
+def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool, leaves: bool) -> Member:
     return Member(
         rank=claim.rank,
         attempt=claim.attempt,
@@ -244,6 +246,7 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         parts=parts,
         norm=_norm(answers),
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
+        leaves=leaves,
     )
 
 

@@ -31,6 +31,7 @@ class LocalUpdate:
         exact: so many elements at the end of the whole pseudo-gradient are statistics, which are sent as float32.
         seconds: for which this process's trainer has worked on the samples; None: not known.
         suspect: why the round is made without it if that is possible; the same in all processes of the replica.
+        leaves: whether this process ends, and the next round does not expect it.
     """
 
     gradient: Floats
@@ -42,6 +43,7 @@ class LocalUpdate:
     exact: int = 0
     seconds: float | None = None
     suspect: str | None = None
+    leaves: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from statistics import median
 
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit
-from muster.replica.rounds.quorum import needed_of
+from muster.replica.rounds.quorum import Quorum
 
 ROUNDS_SEEN = 16  # enough for a quantile, few enough to follow a change
 ROUNDS_MIN = 3  # with fewer the longest window applies
@@ -25,15 +25,14 @@ ROUND_FRACTION = 0.1
 GRACE_MIN_SECONDS = 2.0
 
 
-def grace_window(longest_seconds: float, least: int, recent: Sequence[Commit]) -> float:
-    """Seconds for which `least` participants wait for the other expected ones.
+def grace_window(quorum: Quorum, recent: Sequence[Commit]) -> float:
+    """Seconds for which a quorum waits for the other expected ones.
 
     Args:
-        longest_seconds: the upper bound (rendezvous.grace_seconds), and the window of the first rounds.
-        least: the number that makes a quorum.
+        quorum: has the upper bound (rendezvous.grace_seconds), which is the window of the first rounds.
         recent: the last rounds' commits, oldest first.
     """
-    waits = sorted(_waits(least, recent[-ROUNDS_SEEN:]))
+    longest_seconds, waits = quorum.grace_seconds, sorted(_waits(quorum, recent[-ROUNDS_SEEN:]))
     if len(waits) < ROUNDS_MIN:
         return longest_seconds
     usual = waits[min(len(waits) - 1, int(QUANTILE * len(waits)))]
@@ -41,13 +40,15 @@ def grace_window(longest_seconds: float, least: int, recent: Sequence[Commit]) -
     return min(longest_seconds, learnt)
 
 
-def _waits(least: int, recent: Sequence[Commit]) -> list[float]:
+def _waits(quorum: Quorum, recent: Sequence[Commit]) -> list[float]:
     """How long each round waited after its quorum was reached, or should have waited."""
     waits = []
     for index, commit in enumerate(recent):
         if any(_came_back(rank, recent[:index], recent[index + 1 :]) for rank in commit.absent):
             waits.append(FACTOR * commit.grace_seconds)
-        elif len(commit.arrivals) >= (needed := needed_of(least, len(commit.finished))):
+            continue
+        needed = quorum.wanted(len(commit.named) + len(commit.absent), len(commit.finished))
+        if len(commit.arrivals) >= needed:
             waits.append(commit.arrivals[-1] - commit.arrivals[needed - 1])
     return waits
 

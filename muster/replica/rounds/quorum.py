@@ -4,6 +4,9 @@ Expected are the members of the last round and every rank claimed since (by a re
 left out and rejoins), once its process has loaded the run's state. A dead replica therefore delays the others by one
 grace window, once. A replica that has finished is not expected, and counts towards the quorum: it has done its part.
 
+Where seats come and go, a number says little: a run may also want a share of the expected. With less than that a round
+waits as long as rounds usually take, and then does with the fewest that it may have.
+
 All contributions to a round start from the same parameters. If some start from others, those of the majority count.
 """
 
@@ -13,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
+from math import ceil, inf
 from statistics import median
 
 from muster.contract.run.commit import Commit, Exclusion, Finish, Member
@@ -29,11 +32,40 @@ class QuorumDecision(Enum):
 
 @dataclass(frozen=True)
 class Quorum:
-    """How many replicas must contribute, and for how long a quorum then waits for the others at most."""
+    """How many replicas must contribute, and for how long a quorum then waits for the others at most.
+
+    Attributes:
+        replicas: the seats of the run; each has a rank.
+        min_participants: fewer contributions make no round.
+        share: of the expected replicas; with fewer a round waits longer. None: `min_participants` are enough.
+        start: in an elastic run, whose seats come and go, for how many the first round waits; None: all are taken.
+    """
 
     replicas: int
     min_participants: int
     grace_seconds: float
+    share: float | None = None
+    start: int | None = None
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether seats may be empty for as long as the run lasts."""
+        return self.start is not None
+
+    @property
+    def first(self) -> range:
+        """The ranks that the first round expects."""
+        return range(self.replicas if self.start is None else self.start)
+
+    def wanted(self, expected: int, finished: int) -> int:
+        """For how many contributions of the `expected` ones a round waits longer than a grace window."""
+        share = 0 if self.share is None else ceil(round(self.share * expected, 6))
+        return max(share, needed_of(self.min_participants, finished))
+
+    def patience_seconds(self, previous: Commit | None) -> float:
+        """For how long a round waits at most for the wanted share: as rounds usually take, but no less than a grace."""
+        usual = 0.0 if previous is None or previous.pace is None else previous.pace.round_seconds
+        return max(self.grace_seconds, usual)
 
 
 def needed_of(min_participants: int, finished: int) -> int:
@@ -64,17 +96,17 @@ class QuorumTally:
     def __init__(self, quorum: Quorum, grace_seconds: float, previous: Commit | None) -> None:
         self._quorum = quorum
         self.grace_seconds = grace_seconds
-        self._since: float | None = None
+        self._patience_seconds = quorum.patience_seconds(previous)
+        self._since: float | None = None  # when the fewest members were there
+        self._wanted_since: float | None = None
         self._members: dict[int, Member] = {}
         self._excluded: dict[int, str] = {}
         self._states: dict[int, str] = {}
         self._suspects: dict[int, str] = {}
         self._finished: dict[int, Finish] = {}
-        self.epochs = [0] * quorum.replicas if previous is None else list(previous.epochs)
-        if previous is None:
-            self._expected = set(range(quorum.replicas))
-        else:
-            self._expected = previous.named
+        known = () if previous is None else previous.epochs
+        self.epochs = [*known, *[0] * (quorum.replicas - len(known))]
+        self._expected = set(quorum.first) if previous is None else previous.expected
 
     def claimed(self, rank: int, epoch: int, *, loads: bool = False) -> None:
         """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected.
@@ -134,7 +166,7 @@ class QuorumTally:
     def suspects(self) -> tuple[Exclusion, ...]:
         """The members that the round is made without, by rank: as many as the quorum leaves."""
         ranks = [member.rank for member in self.members if member.rank in self._suspects]
-        spare = max(0, len(self.members) - self.needed)
+        spare = max(0, len(self.members) - self.wanted)
         return tuple(Exclusion(rank=rank, reason=self._suspects[rank]) for rank in ranks[:spare])
 
     @property
@@ -166,13 +198,19 @@ class QuorumTally:
 
     @property
     def needed(self) -> int:
-        """How many contributions make this round."""
+        """How many contributions make this round, at least."""
         return needed_of(self._quorum.min_participants, len(self._finished))
 
     @property
+    def wanted(self) -> int:
+        """How many contributions make it without a longer wait for more."""
+        return self._quorum.wanted(len(self._expected), len(self._finished))
+
+    @property
     def open_ranks(self) -> list[int]:
-        """The ranks that have not contributed."""
-        return [r for r in range(self._quorum.replicas) if r not in self._members and r not in self._excluded]
+        """The ranks that have not contributed; of an elastic run those that are expected: most seats may be empty."""
+        ranks = sorted(self._expected) if self._quorum.is_elastic else range(self._quorum.replicas)
+        return [r for r in ranks if r not in self._members and r not in self._excluded]
 
     @property
     def absent(self) -> tuple[int, ...]:
@@ -181,18 +219,27 @@ class QuorumTally:
 
     @property
     def closes_at(self) -> float:
-        """When the grace window ends, once `decide` has seen a quorum; infinity before."""
-        return inf if self._since is None else self._since + self.grace_seconds
+        """When the wait ends, once `decide` has seen a quorum; infinity before."""
+        if self._wanted_since is not None:
+            return self._wanted_since + self.grace_seconds
+        return inf if self._since is None else self._since + self._patience_seconds
 
     def decide(self, now: float, *, timed_out: bool = False) -> QuorumDecision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
         present = len(self.members)
+        if present < self.wanted:
+            self._wanted_since = None
         if present < self.needed:
             self._since = None
+            if self._quorum.is_elastic and not self.exclusions:
+                # Another seat may be taken.
+                return QuorumDecision.WAIT
             coming = sum(rank not in self._finished for rank in self.open_ranks)
             # Who comes may decide between two states.
             tied = max(Counter(self._states.values()).values(), default=0) if coming and self.state is None else 0
             return QuorumDecision.HOPELESS if present + tied + coming < self.needed else QuorumDecision.WAIT
         if self._since is None:
             self._since = now
+        if self._wanted_since is None and present >= self.wanted:
+            self._wanted_since = now
         return QuorumDecision.COMMIT if timed_out or not self.absent or now >= self.closes_at else QuorumDecision.WAIT

@@ -116,7 +116,7 @@ class Rounds:
         """
         commit = look(self.context, self.seat.claim, round_)
         if commit is None:
-            self._contribute(round_, update)
+            self._contribute(round_, replace(update, leaves=self.context.quorum.is_elastic))
         else:
             self._save_without_giving(commit, update)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from muster.contract.run.commit import Commit, Exclusion, Finish
 from muster.contract.run.notices import Notice, NoticeKind
+from muster.contract.run.training_pace import Pace
 from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds import agreement
 from muster.replica.rounds.claims import (
@@ -169,6 +170,68 @@ def test_who_claims_a_rank_anew_is_waited_for_and_its_predecessor_does_not_count
     assert seen.decide(0.0) is WAIT
 
 
+# --- a share of the expected, and seats that come and go ------------------------------------------------------------
+
+
+def elastic(previous: Commit | None, *present: int, seats: int = 8, least: int = 2) -> QuorumTally:
+    """Of an elastic run that begins with four seats and wants three in four of the expected."""
+    seen = QuorumTally(Quorum(seats, least, GRACE, 0.75, 4), GRACE, previous)
+    for rank in present:
+        seen.contributed(member(rank))
+    return seen
+
+
+def test_without_its_share_a_round_waits_as_long_as_rounds_usually_take_and_then_does_with_the_fewest() -> None:
+    pace = Pace(rounds=8, round_seconds=50.0, longest_seconds=90.0, samples_per_second=1.0)
+    for before, patience in ((committed([0, 1, 2, 3]).model_copy(update={"pace": pace}), 50.0), (None, GRACE)):
+        seen = elastic(before, 0)
+        assert seen.decide(1e9) is WAIT
+        seen.contributed(member(1))
+        assert [seen.decide(now) for now in (100.0, 99.9 + patience, 100.0 + patience)] == [WAIT, WAIT, COMMIT]
+        assert seen.decide(100.0, timed_out=True) is COMMIT
+        # The grace begins with the share.
+        seen.contributed(member(2))
+        assert (seen.wanted, seen.decide(149.0), seen.closes_at) == (3, WAIT, 149.0 + GRACE)
+        # A successor has not contributed, and is wanted as well.
+        seen.claimed(2, 2)
+        assert (seen.decide(149.5), seen.closes_at) == (COMMIT if patience < 49 else WAIT, 100.0 + patience)
+
+
+def test_the_share_is_of_those_who_are_expected_and_the_fewest_less_who_has_finished() -> None:
+    quorum = Quorum(10_000, 2, GRACE, 0.55, 20)
+    assert [quorum.wanted(expected, 0) for expected in (20, 21, 1, 0)] == [11, 12, 2, 2]
+    assert [quorum.wanted(expected, 1) for expected in (20, 1, 0)] == [11, 1, 1]
+    seen = finished(elastic(committed([0, 1, 2, 3]), 0), 3)
+    assert (seen.wanted, seen.needed, seen.absent) == (3, 1, (1, 2))
+    seen.claimed(7, 1)
+    assert (seen.wanted, seen.absent) == (3, (1, 2, 7))
+
+
+def test_who_leaves_is_not_expected_and_an_empty_seat_is_neither_waited_for_nor_given_up() -> None:
+    leaving = commit_of([member(0), member(1), member(2, leaves=True)])
+    seen = elastic(leaving, 0, least=1)
+    assert (seen.open_ranks, seen.absent, seen.decide(0.0)) == ([1], (1,), WAIT)
+    seen.contributed(member(1))
+    assert seen.decide(0.0) is COMMIT
+    # All others have left: a seat may be taken again, by whomever.
+    alone = elastic(commit_of([member(0), member(1, leaves=True)]), 0)
+    assert (alone.open_ranks, alone.decide(1e9, timed_out=True)) == ([], WAIT)
+    alone.claimed(6, 1, loads=True)
+    assert alone.decide(0.0) is WAIT
+    alone.claimed(6, 2)
+    alone.contributed(member(6, epoch=2))
+    assert (ranks(alone), alone.decide(0.0)) == ([0, 6], COMMIT)
+    # Of those who are there one cannot be averaged: nothing that they wait for would change that.
+    hopeless = elastic(committed([0, 1]), 0)
+    hopeless.exclude(1, "NaN")
+    assert hopeless.decide(0.0) is HOPELESS
+    # The first round waits for the seats that are wanted from the start, and for who comes besides.
+    first = elastic(None, 0, 1, 2)
+    assert (first.open_ranks, first.decide(0.0)) == ([3], WAIT)
+    first.claimed(5, 1)
+    assert first.absent == (3, 5)
+
+
 # --- the window in which a quorum waits -----------------------------------------------------------------------------
 
 LONGEST = 600.0
@@ -218,7 +281,9 @@ def test_the_window_is_a_multiple_of_what_rounds_needed_after_their_quorum_withi
         ("a clock that is an hour slow", LONGEST, 2, steady(7.0, skew=-3_600.0), FACTOR * 7.0),
         ("a clock that is an hour fast", LONGEST, 2, steady(7.0, skew=3_600.0), FACTOR * 7.0),
     ]
-    found = {name: (grace_window(longest, least, rounds), window) for name, longest, least, rounds, window in rows}
+    found = {
+        name: (grace_window(Quorum(4, least, longest), rounds), window) for name, longest, least, rounds, window in rows
+    }
     assert {name: both for name, both in found.items() if both[0] != both[1]} == {}
 
 
@@ -227,21 +292,21 @@ def test_one_slow_round_in_many_does_not_widen_the_window_and_many_do() -> None:
     for slow, needed in ((range(4, 5), 3.0), (range(8, 12), 100.0)):
         for index in slow:
             usual[index] = round_of(index + 1, [0.0, 0.0, 0.0, 100.0])
-        assert grace_window(LONGEST, 2, usual) == FACTOR * needed
+        assert grace_window(Quorum(4, 2, LONGEST), usual) == FACTOR * needed
 
 
 def test_a_straggler_that_was_given_up_and_came_back_widens_the_window() -> None:
     rounds = steady(1.0, 6)
     for number in (2, 4):
         rounds[number - 1] = round_of(number, [0.0, 1.0, 1.0], absent=(3,))
-    assert grace_window(LONGEST, 2, rounds) == FACTOR * FACTOR * 5.0
+    assert grace_window(Quorum(4, 2, LONGEST), rounds) == FACTOR * FACTOR * 5.0
     # One that died and was replaced does not.
     rounds = [
         *steady(1.0, 6),
         round_of(7, [0.0, 1.0, 1.0], absent=(3,)),
         round_of(8, [0.0, 1.0, 1.0, 2.0], incarnations=(1, 1, 1, 2)),
     ]
-    assert grace_window(LONGEST, 2, rounds) == FACTOR * 1.0
+    assert grace_window(Quorum(4, 2, LONGEST), rounds) == FACTOR * 1.0
 
 
 @given(
@@ -251,7 +316,7 @@ def test_a_straggler_that_was_given_up_and_came_back_widens_the_window() -> None
 )
 def test_the_window_lies_within_its_bound(arrivals: list[list[float]], least: int, longest: float) -> None:
     rounds = [round_of(number, each) for number, each in enumerate(arrivals, start=1)]
-    assert 0 <= grace_window(longest, least, rounds) <= longest
+    assert 0 <= grace_window(Quorum(4, least, longest), rounds) <= longest
 
 
 def test_the_round_is_committed_when_its_window_closes_and_no_poll_later(tmp_path: Path) -> None:
