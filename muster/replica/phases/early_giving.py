@@ -16,6 +16,7 @@ from muster.contract.errors import MusterError
 from muster.contract.run.commit import Commit
 from muster.replica.rounds.background import Background
 from muster.replica.rounds.grace import grace_window
+from muster.replica.rounds.quorum import worth_waiting
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.blocks import CONNECTIONS
@@ -66,7 +67,7 @@ class EarlyGiving:
         others = [rendezvous_keys.contribution(round_, rank, epochs[rank]) for rank in sorted(ranks - {self._rank})]
         needed = quorum.wanted(len(ranks), finished)
         if len(others) >= needed:
-            window = grace_window(quorum, recent)
+            window = min(grace_window(quorum, recent), worth_waiting(previous, 1, len(others)))
             self._at_hand = at_hand = _Round(round_, needed, others, window, context.clock.monotonic())
             Background[None]().begin(lambda: self._watch(at_hand))
 

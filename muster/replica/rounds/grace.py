@@ -11,7 +11,7 @@ from statistics import median
 
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit
-from muster.replica.rounds.quorum import Quorum
+from muster.replica.rounds.quorum import WAIT_MIN_SECONDS, Quorum
 
 ROUNDS_SEEN = 16  # enough for a quantile, few enough to follow a change
 ROUNDS_MIN = 3  # with fewer the longest window applies
@@ -21,8 +21,6 @@ FACTOR = 2.0
 # A lost contribution costs its sender a whole round, but a short wait costs the others little: a tenth of a round is
 # cheap.
 ROUND_FRACTION = 0.1
-# S3's creation times are in whole seconds: a wait of zero may have been a second.
-GRACE_MIN_SECONDS = 2.0
 
 
 def grace_window(quorum: Quorum, recent: Sequence[Commit]) -> float:
@@ -36,7 +34,7 @@ def grace_window(quorum: Quorum, recent: Sequence[Commit]) -> float:
     if len(waits) < ROUNDS_MIN:
         return longest_seconds
     usual = waits[min(len(waits) - 1, int(QUANTILE * len(waits)))]
-    learnt = max(FACTOR * usual, ROUND_FRACTION * _round_seconds(recent), GRACE_MIN_SECONDS)
+    learnt = max(FACTOR * usual, ROUND_FRACTION * _round_seconds(recent), WAIT_MIN_SECONDS)
     return min(longest_seconds, learnt)
 
 

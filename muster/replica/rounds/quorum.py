@@ -21,6 +21,11 @@ from statistics import median
 
 from muster.contract.run.commit import Commit, Exclusion, Finish, Member
 
+# S3's creation times are in whole seconds, so no shorter wait is known to have been in vain.
+WAIT_MIN_SECONDS = 2.0
+# Of those who are absent when all others are there, at most so many are only late: the others are lost.
+ARRIVES_SHARE = 0.5
+
 
 class QuorumDecision(Enum):
     """What to do about a round."""
@@ -64,13 +69,27 @@ class Quorum:
 
     def patience_seconds(self, previous: Commit | None) -> float:
         """For how long a round waits at most for the wanted share: as rounds usually take, but no less than a grace."""
-        usual = 0.0 if previous is None or previous.pace is None else previous.pace.round_seconds
-        return max(self.grace_seconds, usual)
+        return max(self.grace_seconds, usual_seconds(previous))
 
 
 def needed_of(min_participants: int, finished: int) -> int:
     """How many contributions make a round after `finished` replicas have finished."""
     return max(1, min_participants - finished)
+
+
+def usual_seconds(previous: Commit | None) -> float:
+    """How long rounds took lately, by the commit of the last one; 0 where it is not known."""
+    return 0.0 if previous is None or previous.pace is None else previous.pace.round_seconds
+
+
+def worth_waiting(previous: Commit | None, absent: int, present: int) -> float:
+    """For how many seconds it is worth while to wait for `absent` replicas.
+
+    Whoever is left out loses what it has trained in a round, and whoever waits trains nothing meanwhile. Infinity where
+    it is not known how long rounds take.
+    """
+    usual = usual_seconds(previous)
+    return max(WAIT_MIN_SECONDS, ARRIVES_SHARE * usual * absent / present) if usual and present else inf
 
 
 def outliers(members: Sequence[Member], factor: float, needed: int) -> tuple[Exclusion, ...]:
@@ -94,7 +113,7 @@ class QuorumTally:
     """What one replica has seen of a round so far."""
 
     def __init__(self, quorum: Quorum, grace_seconds: float, previous: Commit | None) -> None:
-        self._quorum = quorum
+        self._quorum, self._previous = quorum, previous
         self.grace_seconds = grace_seconds
         self._patience_seconds = quorum.patience_seconds(previous)
         self._since: float | None = None  # when the fewest members were there
@@ -104,6 +123,7 @@ class QuorumTally:
         self._states: dict[int, str] = {}
         self._suspects: dict[int, str] = {}
         self._finished: dict[int, Finish] = {}
+        self._loading: set[int] = set()
         known = () if previous is None else previous.epochs
         self.epochs = [*known, *[0] * (quorum.replicas - len(known))]
         self._expected = set(quorum.first) if previous is None else previous.expected
@@ -111,12 +131,15 @@ class QuorumTally:
     def claimed(self, rank: int, epoch: int, *, loads: bool = False) -> None:
         """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected.
 
-        It is not expected because of a claim that says that it still `loads`.
+        A claim that says that it still `loads` also says that its predecessor is gone: neither is waited for.
         """
         if epoch <= self.epochs[rank]:
             return
         self.epochs[rank] = epoch
-        if not loads:
+        if loads:
+            self._loading.add(rank)
+        else:
+            self._loading.discard(rank)
             self._expected.add(rank)
         self._finished.pop(rank, None)
         self._members.pop(rank, None)
@@ -214,15 +237,19 @@ class QuorumTally:
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """The ranks that are expected and have not contributed."""
-        return tuple(rank for rank in self.open_ranks if rank in self._expected)
+        """The ranks that are expected and have not contributed, but for those whose new process still loads."""
+        return tuple(rank for rank in self.open_ranks if rank in self._expected - self._loading)
 
     @property
     def closes_at(self) -> float:
         """When the wait ends, once `decide` has seen a quorum; infinity before."""
         if self._wanted_since is not None:
-            return self._wanted_since + self.grace_seconds
+            return self._wanted_since + min(self.grace_seconds, self._worth_waiting())
         return inf if self._since is None else self._since + self._patience_seconds
+
+    def _worth_waiting(self) -> float:
+        """For how many seconds those who are there wait at most: together no longer than the absent ones would lose."""
+        return worth_waiting(self._previous, len(self.absent), len(self.members))
 
     def decide(self, now: float, *, timed_out: bool = False) -> QuorumDecision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""

@@ -25,8 +25,8 @@ from muster.replica.rounds.claims import (
     succeed_claim,
 )
 from muster.replica.rounds.exchange import LocalUpdate
-from muster.replica.rounds.grace import FACTOR, GRACE_MIN_SECONDS, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
-from muster.replica.rounds.quorum import Quorum, QuorumDecision, QuorumTally
+from muster.replica.rounds.grace import FACTOR, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
+from muster.replica.rounds.quorum import WAIT_MIN_SECONDS, Quorum, QuorumDecision, QuorumTally
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions
 from muster.replica.store.local_store import LocalStore
@@ -88,6 +88,26 @@ def test_a_quorum_waits_for_the_others_as_long_as_the_grace_lasts() -> None:
     # The grace begins with the quorum and not before.
     seen.contributed(member(1))
     assert [seen.decide(now) for now in (100.0, 109.9, 110.0)] == [WAIT, WAIT, COMMIT]
+
+
+def test_those_who_are_there_wait_no_longer_than_the_absent_would_lose() -> None:
+    """Of 30 s rounds three others wait at most five seconds for one, which is half of what it would lose."""
+    pace = Pace(rounds=1, round_seconds=30.0, longest_seconds=30.0, samples_per_second=1.0)
+    before = committed([0, 1, 2, 3]).model_copy(update={"pace": pace})
+    for present, window in (((0, 1, 2), 5.0), ((0, 1), 15.0)):
+        seen = QuorumTally(Quorum(4, 2, 60.0), 60.0, before)
+        for rank in present:
+            seen.contributed(member(rank))
+        assert (seen.decide(5.0), seen.closes_at) == (WAIT, 5.0 + window)
+
+
+def test_a_lost_process_is_not_waited_for_once_its_successor_loads() -> None:
+    seen = tally(committed([0, 1, 2]), 0, 1)
+    assert (seen.decide(0.0), seen.absent) == (WAIT, (2,))
+    seen.claimed(2, 2, loads=True)
+    assert (seen.decide(0.0), seen.absent, seen.open_ranks) == (COMMIT, (), [2, 3])
+    seen.claimed(2, 3)
+    assert (seen.decide(0.0), seen.absent) == (WAIT, (2,))
 
 
 def test_an_excluded_rank_is_not_waited_for_and_too_many_of_them_leave_no_hope() -> None:
@@ -182,8 +202,8 @@ def elastic(previous: Commit | None, *present: int, seats: int = 8, least: int =
 
 
 def test_without_its_share_a_round_waits_as_long_as_rounds_usually_take_and_then_does_with_the_fewest() -> None:
-    pace = Pace(rounds=8, round_seconds=50.0, longest_seconds=90.0, samples_per_second=1.0)
-    for before, patience in ((committed([0, 1, 2, 3]).model_copy(update={"pace": pace}), 50.0), (None, GRACE)):
+    pace = Pace(rounds=8, round_seconds=100.0, longest_seconds=120.0, samples_per_second=1.0)
+    for before, patience in ((committed([0, 1, 2, 3]).model_copy(update={"pace": pace}), 100.0), (None, GRACE)):
         seen = elastic(before, 0)
         assert seen.decide(1e9) is WAIT
         seen.contributed(member(1))
@@ -274,7 +294,7 @@ def test_the_window_is_a_multiple_of_what_rounds_needed_after_their_quorum_withi
         ("a quorum of two", LONGEST, 2, steady(7.0), FACTOR * 7.0),
         ("a quorum of one", LONGEST, 1, steady(7.0), FACTOR * 8.0),
         ("no longer than the run allows", 10.0, 2, steady(7.0), 10.0),
-        ("no shorter than the resolution of the store's clock", LONGEST, 2, steady(0.0), GRACE_MIN_SECONDS),
+        ("no shorter than the resolution of the store's clock", LONGEST, 2, steady(0.0), WAIT_MIN_SECONDS),
         ("unless the run says so", 0.5, 2, steady(0.0), 0.5),
         ("a share of long rounds", LONGEST, 2, steady(0.0, seconds=300.0), ROUND_FRACTION * 300.0),
         ("a smaller quorum after an early finish", LONGEST, 3, EARLY, FACTOR * 7.0),
