@@ -25,7 +25,8 @@ class Context:
     """This replica's rank, from 0 to `world_size - 1`; a rerun keeps it. It selects the replica's part of the data."""
 
     world_size: int
-    """The number of replicas in the run, such as 8. It stays the same when replicas fail."""
+    """The number of replicas in the run, such as 8. It stays the same when replicas fail. Of an elastic run it is the
+    number of seats, `replicas.max`: `members` are those who train."""
 
     attempt: int
     """The number of this replica's training job: 1 at first, 2 after one rerun. A continuation keeps counting."""
@@ -57,6 +58,13 @@ class Context:
 
     model_dir: Path
     """Uploaded as model.tar.gz when the job ends. `/opt/ml/model` in a container."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks that train the model now, ascending: who contributed to the last round and has not said that it
+        leaves. A replica that joins is among them after its first round. Before the first round: who begins the run.
+        """
+        return self.rendezvous.members
 
     def alive(self) -> None:
         """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""

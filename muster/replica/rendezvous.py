@@ -69,8 +69,14 @@ class Rendezvous:
 
     @property
     def world_size(self) -> int:
-        """The number of replicas in the run."""
+        """The number of replicas in the run; of an elastic run that of its seats."""
         return self.context.quorum.replicas
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks that the next round expects by the last commit that this process has seen, ascending."""
+        newest = self.rounds.seen.newest
+        return tuple(self.context.quorum.first) if newest is None else tuple(sorted(newest.expected))
 
     @property
     def context(self) -> RoundContext:

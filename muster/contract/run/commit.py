@@ -128,7 +128,9 @@ class Commit(StoredDocument):
         default=False,
         description="an amendment leaves fewer contributions than a round needs: the round changes no parameters",
     )
-    epochs: tuple[int, ...] = Field(description="the latest known claim of each rank, 0 for none")
+    epochs: tuple[int, ...] = Field(
+        description="the latest known claim of each rank, 0 for none; of an elastic run up to the last that has one"
+    )
     state: str | None = Field(
         default=None,
         pattern=STATE,
@@ -192,6 +194,10 @@ class Commit(StoredDocument):
     def counted_claim(self, rank: int) -> int | None:
         """The claim under which `rank` has given what counts in the round; None if it has no part in the mean."""
         return None if self.void else next((member.epoch for member in self.members if member.rank == rank), None)
+
+    def epoch_of(self, rank: int) -> int:
+        """The latest known claim of `rank`, 0 for none."""
+        return self.epochs[rank] if rank < len(self.epochs) else 0
 
     def names(self, rank: int) -> bool:
         """Whether `rank` contributed to the round, with usable data or not."""

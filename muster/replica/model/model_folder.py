@@ -14,7 +14,7 @@ from muster.contract.layout import MODEL_FOLDER, model_evaluation_name, model_ma
 from muster.contract.run.model import FILES_MAX, ModelEvaluation, ModelFile, ModelManifest
 from muster.contract.spec.metric_sinks import METRIC_NAME_WORDS
 from muster.replica.model.final_model import Evaluate, FinalModel
-from muster.replica.model.model_writers import become_writer, check_writer, others_train_on
+from muster.replica.model.model_writers import become_writer, check_writer, is_last_model, others_train_on
 from muster.replica.model.safetensors_layout import index_of, weight_files
 from muster.replica.model.weights_writer import ModelDestination, OpenFile, TensorSource, WeightsWriter
 from muster.replica.parts.link import by_first, jointly
@@ -78,9 +78,13 @@ class ModelFolder:
         if all(self.results.exists(name) for name in needed):
             return None
         commit = read_last_revision(self.context, self.round) if self.round else None
-        if others_train_on(self.context, self.claim.rank, commit):
+        context, claim = self.context, self.claim
+        if context.quorum.is_elastic and context.on_early_finish is not None:
+            number = become_writer(context, claim, self.round)
+            return number if number is not None and is_last_model(context, claim.rank, commit) else None
+        if others_train_on(context, claim.rank, commit):
             return None
-        return become_writer(self.context, self.claim, self.round)
+        return become_writer(context, claim, self.round)
 
     def _write(self, wishes: Wishes, number: int) -> None:
         context, final = self.context, wishes.final_model

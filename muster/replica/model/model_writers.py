@@ -4,6 +4,9 @@ The last replicas to finish: while a member of the last round trains on, there m
 its rank up before it looks, so the last one to do so sees that all others have. If several see that, the first entry in
 the list of writers decides. A writer that dies is followed by the process that claims its rank next, or by another
 replica that finishes later. Members that are gone for good are not waited for: they took no part in the last round.
+
+In an elastic run a member of the last round may be gone for good as well: its seat was closed. There the first one to
+finish enters the list, and writes once all others have finished, or have been silent as long as a round takes.
 """
 
 from __future__ import annotations
@@ -12,11 +15,30 @@ from muster.contract.run.commit import Commit
 from muster.replica.replica_errors import FencedError
 from muster.replica.rounds.claims import Claim, is_superseded, newer_holder
 from muster.replica.rounds.commit_store import stored_document
-from muster.replica.rounds.round_context import RoundContext
+from muster.replica.rounds.round_context import POLL_MAX_SECONDS, RoundContext, log
 from muster.replica.store.transport import create_once
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.blocks import CONNECTIONS
 from muster.replica.wire.headers import ModelWriter
+
+
+def is_last_model(context: RoundContext, rank: int, commit: Commit | None) -> bool:
+    """Whether the model after the last round of this replica, of which `commit` is, is to be written in an elastic run.
+
+    Not if another round is committed while this waits for those who have not finished. Nor does it wait if it is asked
+    to stop.
+    """
+    clock, began, round_ = context.clock, context.clock.monotonic(), 0 if commit is None else commit.round
+    patience_seconds = context.quorum.patience_seconds(commit)
+    while others_train_on(context, rank, commit) and not context.stops.asked.is_set():
+        if context.store.exists(rendezvous_keys.commit(round_ + 1)):
+            return False
+        waited = clock.monotonic() - began
+        if waited >= patience_seconds:
+            log.warning("round=%d event=model-without-others seconds=%d", round_, waited)
+            break
+        clock.wait(context.stops.asked, min(POLL_MAX_SECONDS, patience_seconds - waited))
+    return True
 
 
 def others_train_on(context: RoundContext, rank: int, commit: Commit | None) -> bool:
@@ -25,11 +47,11 @@ def others_train_on(context: RoundContext, rank: int, commit: Commit | None) -> 
         return False  # replicas do not report it: the first one writes
 
     def trains(other: int) -> bool:
-        holder = newer_holder(context.store, other, commit.epochs[other] if commit else 0)
+        holder = newer_holder(context.store, other, commit.epoch_of(other) if commit else 0)
         # A continuation calls the trainers again.
         return holder is None or holder.finish is None or holder.finish.run != context.trained_by
 
-    members = range(context.quorum.replicas) if commit is None else [member.rank for member in commit.members]
+    members = context.quorum.first if commit is None else [one.rank for one in commit.members if not one.leaves]
     others = [other for other in members if other != rank]
     # Those of a large run usually find one at once: only the last replicas ask for all.
     batches = (others[first : first + CONNECTIONS] for first in range(0, len(others), CONNECTIONS))

@@ -13,7 +13,7 @@ from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.contract.run.training_pace import pace_of
 from muster.replica.replica_errors import DivergedError, RendezvousError
-from muster.replica.rounds.claims import Claim, Holder, check_claim, newer_holder
+from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
@@ -170,6 +170,8 @@ class Agreement:
         first look of a process that may be the last finds all that a commit needs, so that it commits with its next
         request: it looks for all claims beside the contributions, and for its own. Others would look in vain.
         """
+        if self._context.quorum.is_elastic:
+            self._note_announced()
         known = [(rank, self._tally.epochs[rank]) for rank in self._tally.open_ranks]
         own = self._own_checks()
         # More requests than connections would take the time of two looks, also for all those that look in vain.
@@ -197,6 +199,12 @@ class Agreement:
         self._held = {rank for (rank, _), holder in zip(known, holders, strict=True) if holder is None}
         self._held.add(self._claim.rank)
         self._looks += 2
+
+    def _note_announced(self) -> None:
+        """One listing shows the new claims of all ranks."""
+        for claim in announced(self._context.store, self._round - 1):
+            if claim.rank != self._claim.rank and claim.rank < self._context.quorum.replicas:
+                self._tally.claimed(claim.rank, claim.epoch, loads=claim.loads)
 
     def _look_in_turn(self, known: list[tuple[int, int]]) -> None:
         """Look for contributions by ranks and epochs, and for a newer claim only where there is none."""
@@ -324,7 +332,7 @@ class Agreement:
             arrivals=tuple(round(at - arrivals[0], 3) for at in arrivals),
             grace_seconds=round(self._tally.grace_seconds, 3),
             finished=self._tally.finished,
-            epochs=tuple(self._tally.epochs),
+            epochs=self._tally.known_epochs,
             state=self._tally.confirmed_state,
             fragments=self._context.fragments,
             shards=shards_for(self._blocks, members),
@@ -334,7 +342,7 @@ class Agreement:
             last=max(members, key=lambda member: (self._arrived[member.rank], self._look_of[member.rank])).rank,
         )
         rounds = [earlier.timed for earlier in (*self._seen.commits, commit)]
-        pace = pace_of(rounds, self._context.quorum.replicas, self._context.rounds_before)
+        pace = pace_of(rounds, len(commit.epochs), self._context.rounds_before)
         before = 0.0 if self._round == 1 else None if previous is None else previous.samples
         samples = None if before is None else before + commit.counted
         return commit.model_copy(update={"pace": pace, "samples": samples, "time_use": self._time_use(commit)})

@@ -3,6 +3,10 @@
 A process that has finished makes one more claim, with which it gives the rank up. So the others learn of it where they
 look anyway, and a rerun supersedes it like any other claim.
 
+In an elastic run most seats may be empty, so the others do not look at the claims of every rank. Each claim is also
+announced, below the last round that its process has seen: one listing shows all that are new. A process whose
+announcement came too late for a round is left out of it, and renews its claim.
+
 The processes of a replica share one claim. Their first process makes it, renews it and gives it up, and the others have
 it from the first one. Not their launcher, because what a later claim says (the round, how training ended) is known to
 those who train, and because a launcher that waits for no store can always pass a signal on. The claim does not outlive
@@ -11,6 +15,7 @@ the group: when the first process ends, the launcher ends the others.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,6 +32,7 @@ from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.headers import ClaimDocument
 
 EPOCH_MAX = 999_999  # six digits in a key
+_ANNOUNCED = re.compile(r"announced/[0-9]{8}/([0-9]{5})-([0-9]{6})(-loads)?")
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def claim_rank(store: Store, run: str, rank: int, attempt: int, last: Commit | N
     Raises:
         FencedError: a newer attempt holds the rank.
     """
-    epoch, loads = (0, False) if last is None else (last.epochs[rank], True)
+    epoch, loads = (0, False) if last is None else (last.epoch_of(rank), True)
     holder = _read_claim(store, rank, epoch) if epoch else None
     nonce = uuid.uuid4().hex
     while True:
@@ -98,6 +104,18 @@ def succeed_claim(store: Store, run: str, claim: Claim, finish: Finish | None = 
         if found is None or found.nonce != nonce:
             raise FencedError(claim.rank, claim.attempt, claim.incarnation)
     return Claim(claim.rank, claim.attempt, claim.incarnation, claim.epoch + 1)
+
+
+def announce(store: Store, claim: Claim, round_: int) -> None:
+    """Let the others find `claim`, which is made, when they make the round after `round_`."""
+    create_once(store, rendezvous_keys.announced(round_, claim.rank, claim.epoch, claim.loads), b"")
+
+
+def announced(store: Store, round_: int) -> list[Claim]:
+    """The claims that were announced after `round_`, as far as the names of objects say: of no attempt."""
+    folder = rendezvous_keys.announced_after(round_)
+    found = (_ANNOUNCED.fullmatch(key) for key in store.keys(folder, rendezvous_keys.announced_after(round_ + 1)))
+    return [Claim(int(one[1]), 0, 0, int(one[2]), loads=one[3] is not None) for one in found if one is not None]
 
 
 @dataclass(frozen=True)

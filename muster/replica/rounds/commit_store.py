@@ -46,7 +46,10 @@ def read_commit(context: RoundContext, round_: int, revision: int = 0) -> Commit
     in_order = ranks == sorted(set(ranks)) and ranks[-1] < context.quorum.replicas
     known = all(finish.rank < context.quorum.replicas for finish in commit.finished)
     fits = known and (commit.run, commit.round, commit.revision) == (context.run, round_, revision)
-    if not in_order or not fits or len(commit.epochs) != context.quorum.replicas:
+    seats = len(commit.epochs)
+    # Of an elastic run it names no rank above the last one that has been claimed.
+    named = ranks[-1] < seats < context.quorum.replicas if context.quorum.is_elastic else False
+    if not in_order or not fits or not (named or seats == context.quorum.replicas):
         message = f"{context.store.uri(key)} is not a commit of round {round_} of the run {context.run}."
         raise RendezvousError(message)
     return commit

@@ -63,7 +63,7 @@ def join(
     rounds.seen.join(context, state.round)
     rounds.catch_up(joined)
     loaded()
-    rounds.seat.ready()
+    rounds.seat.ready(state.round)
     give_back()
     log.info("event=joined round=%d replayed=%d", state.round, state.round - began)
     return joined

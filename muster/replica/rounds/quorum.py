@@ -128,6 +128,12 @@ class QuorumTally:
         self.epochs = [*known, *[0] * (quorum.replicas - len(known))]
         self._expected = set(quorum.first) if previous is None else previous.expected
 
+    @property
+    def known_epochs(self) -> tuple[int, ...]:
+        """The latest known claim of each rank; of an elastic run up to the last rank that has one."""
+        ranks = max((rank for rank, epoch in enumerate(self.epochs) if epoch), default=0) + 1
+        return tuple(self.epochs[:ranks] if self._quorum.is_elastic else self.epochs)
+
     def claimed(self, rank: int, epoch: int, *, loads: bool = False) -> None:
         """A newer process holds `rank`: its predecessor's contribution no longer counts, and its own is expected.
 

@@ -70,7 +70,7 @@ class Rounds:
         if exchange is None or exchange.left_out:
             with self.statistics.times.stage(Activity.LOADING):
                 self.catch_up(state)
-                self.seat.renew()
+                self.seat.renew(state.round)
             log.warning("event=left-out now=%d", state.round)
         give_back()
         return exchange

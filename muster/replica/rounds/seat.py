@@ -6,7 +6,7 @@ from functools import partial
 
 from muster.contract.run.commit import Finish
 from muster.replica.replica_errors import HistoryGoneError
-from muster.replica.rounds.claims import Claim, claim_rank, shared_claim, succeed_claim
+from muster.replica.rounds.claims import Claim, announce, claim_rank, shared_claim, succeed_claim
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import last_committed
@@ -45,16 +45,16 @@ class Seat:
         """The number of the present claim."""
         return self.claim.epoch
 
-    def ready(self) -> None:
-        """This process has loaded the run's state: the others wait for it from now on. Raises as `renew`.
+    def ready(self, round_: int) -> None:
+        """This process has loaded the run's state after `round_`: the others wait for it now. Raises as `renew`.
 
         All processes of the replica call this.
         """
         if self.claim.loads:
-            self.renew()
+            self.renew(round_)
 
-    def renew(self) -> None:
-        """Claim the rank again after a round without this process: the others then expect it again.
+    def renew(self, round_: int) -> None:
+        """Claim the rank again after `round_`, made without this process: the others then expect it again.
 
         All processes of the replica call this, after the same round.
 
@@ -63,8 +63,13 @@ class Seat:
             BoardError: the first process of the group cannot be reached.
         """
         context, old = self._context, self.claim
+
+        def renewed() -> Claim:
+            claim = succeed_claim(context.store, context.run, old)
+            _let_find(context, claim, round_)
+            return claim
+
         # The epoch makes the name new: a renewal has a later one than the claim before.
-        renewed = partial(succeed_claim, context.store, context.run, old)
         self.claim = shared_claim(context.board, context.group, str(old.epoch + 1), renewed)
 
     def give_up(self, finish: Finish) -> None:
@@ -84,5 +89,11 @@ def _claimed(context: RoundContext, rank: int, attempt: int) -> Claim:
         raise HistoryGoneError(context.store.uri(rendezvous_keys.COMMITS), found)
     commit = read_commit(context, last) if last else None
     claim = claim_rank(context.store, context.run, rank, attempt, commit)
+    _let_find(context, claim, last)
     log.info("event=seated rank=%d attempt=%d incarnation=%d epoch=%d", rank, attempt, claim.incarnation, claim.epoch)
     return claim
+
+
+def _let_find(context: RoundContext, claim: Claim, round_: int) -> None:
+    if context.quorum.is_elastic:
+        announce(context.store, claim, round_)

@@ -31,6 +31,8 @@ class SeenRounds:
         """When the last commit was seen, in seconds of the process's clock."""
         self.latency = 0.0
         """How long the look before the last contribution took, in seconds."""
+        self.newest: Commit | None = None
+        """The last commit that was seen."""
         self.last: Commit | None = None
         """The commit of the run's last round, once there is one."""
 
@@ -104,6 +106,7 @@ class SeenRounds:
         """
         context = self._context
         self._commits.append(commit)
+        self.newest = commit
         self._progress.committed(commit.round)
         if context.on_early_finish is OnEarlyFinish.STOP and commit.finished_in(context.trained_by):
             self.last = commit

@@ -50,6 +50,8 @@ SHARD_BYTES_MAX = 64 * 2**20
 # request that is paid for.
 READ_BYTES_MIN = 8 * 2**20
 ELEMENT_BYTES = 4
+# Of an elastic run's seats most may be empty: of so many each member writes a shard.
+SEATS_MAX = 64
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
 
 
@@ -68,7 +70,9 @@ class Snapshots:
         """The number of shards of a round's snapshot: depends on the run and the model alone."""
         elements = self.cut.count * _arrays(round_)
         least = -(-elements * ELEMENT_BYTES // SHARD_BYTES_MAX)
-        return max(least, Blocks(elements).shards(self.context.quorum.replicas))
+        quorum = self.context.quorum
+        writers = min(quorum.replicas, SEATS_MAX) if quorum.is_elastic else quorum.replicas
+        return max(least, Blocks(elements).shards(writers))
 
     def put(self, state: GlobalState, shards: range | list[int], source: str = SHARED) -> None:
         """Write some shards of `state`, the same in all processes of the replica; existing ones are left as they are.

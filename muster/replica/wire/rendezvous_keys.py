@@ -25,6 +25,16 @@ def claim(rank: int, epoch: int) -> str:
     return f"claims/{rank:05d}/{epoch:06d}.json"
 
 
+def announced_after(round_: int) -> str:
+    """The claims that were made in an elastic run by processes that had seen `round_` last."""
+    return f"announced/{round_:08d}/"
+
+
+def announced(round_: int, rank: int, epoch: int, loads: bool) -> str:
+    """That there is a claim; `loads` as in the claim."""
+    return f"{announced_after(round_)}{rank:05d}-{epoch:06d}{'-loads' if loads else ''}"
+
+
 def contributions_of(rank: int) -> str:
     """The contributions of a rank's processes to all rounds."""
     return f"{CONTRIBUTIONS}{rank:05d}/"

@@ -242,7 +242,7 @@ def test_a_group_holds_one_claim_and_renews_it_once(tmp_path: Path) -> None:
     seats = [run.open(group=member, board=board).seat for member in members]
     assert {seat.claim.epoch for seat in seats} == {1}
     for seat in seats:
-        seat.renew()
+        seat.renew(0)
     assert {seat.claim for seat in seats} == {seats[0].claim}
     assert seats[0].claim.epoch == 2
     # A new container has a new board, and fences the whole group.

@@ -112,7 +112,7 @@ class OwnRounds:
         """After a round without this process: if it was the last one, the others wait for this process from now on."""
         self._is_behind = self.rendezvous.context.store.exists(rendezvous_keys.commit(self.round + 1))
         if not self._is_behind:
-            self.rendezvous.seat.renew()
+            self.rendezvous.seat.renew(self.round)
 
     def _join(self) -> None:
         if self.rendezvous.departure.training is not None:

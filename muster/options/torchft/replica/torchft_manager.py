@@ -128,7 +128,7 @@ class Manager(FrontEnd):
         rendezvous.departure.training = self._trained
         stored = partial(StoredTensors, model, is_first=True, adapter=final_model.adapter)
         rendezvous.departure.leave_with(Wishes(final_model, stored), self.shutdown)
-        rendezvous.seat.ready()
+        rendezvous.seat.ready(self._round)
         rendezvous.statistics.times.ready()
 
     @property
@@ -304,7 +304,7 @@ class Manager(FrontEnd):
         self._load_again()
         self._catch_up()
         self._weights.clear()
-        self._rendezvous.seat.renew()
+        self._rendezvous.seat.renew(self._round)
         log.warning("event=left-out now=%d", self._round)
 
     def _load_latest(self) -> tuple[int, StateDict]:
