@@ -54,7 +54,7 @@ from muster.infra.settings.stack_settings import (
     StackSettings,
     snap_start_problems,
 )
-from muster.infra.stack_option import Notices, stack_options
+from muster.infra.stack_option import Notices, notices_of, stack_options
 from muster.infra.workflow.state_machine import Workflow
 
 
@@ -155,19 +155,20 @@ class MusterStack(Stack):
             self, "Inbox", name=inbox_topic_name(settings.stack.name), display_name="Muster: specs in the inbox"
         ).topic
         added = stack_options(settings)
-        notices = {one.notices: _topic(self, one.notices) for one in added}
+        notices = {one: _topic(self, one) for one in notices_of(added)}
         bucket = _bucket(self, settings.bucket, inbox, notices)
         replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket, notices=notices).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters")
-        parts = [(one, one.build(self, settings, bucket, notices[one.notices], dead_letters)) for one in added]
+        made = [one.resources for one in added if one.resources is not None]
+        parts = [one.build(self, settings, bucket, notices[one.notices], dead_letters) for one in made]
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
             bus=bus,
             log_retention_days=settings.watch.log_retention_days,
             kms_key_arn=settings.stack.kms_key_arn,
-            network=next((part.network for _, part in parts if part.network is not None), None),
+            network=next((part.network for part in parts if part.network is not None), None),
             snap_start=settings.runs.snap_start,
             bucket_name=settings.bucket.name or "",
             environment={
@@ -177,7 +178,7 @@ class MusterStack(Stack):
                 **_queue_limit(settings),
             },
         )
-        resources = FunctionResources(bucket, replica_role, inbox, parts)
+        resources = FunctionResources(bucket, replica_role, inbox, added, parts)
         functions = ControlFunctions(self, settings, handlers, resources)
         state_machine = Workflow(
             self, "Workflow", settings, definition=files.definition, functions=functions.in_workflow
@@ -246,7 +247,7 @@ def bucket_template(settings: StackSettings) -> dict[str, Any]:
             return sns.Topic.from_topic_arn(stack, construct_id, arn)
 
         inbox = topic("Inbox", inbox_topic_name(name))
-        kinds = [one.notices for one in stack_options(settings)]
+        kinds = notices_of(stack_options(settings))
         notices = {one: topic(one.name.capitalize(), one.topic_name(name)) for one in kinds}
         RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable(), notices=notices)
         template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template

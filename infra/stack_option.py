@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,13 +70,19 @@ class StackPart(Protocol):
 
 
 @dataclass(frozen=True)
+class Resources:
+    """The part of a stack that an option makes before the functions; `build` gets the topic of its notices."""
+
+    notices: Notices
+    build: Callable[[Stack, StackSettings, s3.IBucket, sns.ITopic, DeadLetters], StackPart]
+
+
+@dataclass(frozen=True)
 class StackOption:
     """An option's constructs."""
 
     is_asked_for: Callable[[StackSettings], bool]
-    notices: Notices
-    build: Callable[[Stack, StackSettings, s3.IBucket, sns.ITopic, DeadLetters], StackPart]
-    """Makes its part; the topic is that of its notices."""
+    resources: Resources | None = None
     grants: Mapping[str, Grant] = field(default_factory=dict)
     """By the names of functions."""
     rows: Mapping[str, FunctionRow] = field(default_factory=dict)
@@ -86,3 +92,8 @@ class StackOption:
 def stack_options(settings: StackSettings) -> list[StackOption]:
     """The options for which `settings` ask."""
     return [one for one in offers("infra.constructs", StackOption) if one.is_asked_for(settings)]
+
+
+def notices_of(options: Iterable[StackOption]) -> list[Notices]:
+    """The notices of options."""
+    return [one.resources.notices for one in options if one.resources is not None]

@@ -64,6 +64,8 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
     count("RunStarted")
     announce_run_started(_plane.bus, plan)
     _timers.set(plan.run, plan.spec.timers())
+    if plan.spec.elastic is not None and _settings.scale_function_arn is not None:
+        _timers.scale(plan.run, plan.spec.elastic.scale, _settings.scale_function_arn)
     return {
         "accepted": True,
         "queued": False,

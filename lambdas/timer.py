@@ -6,7 +6,7 @@ from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
 from muster.control.timer import Fired, TimerRequest, fire
 
-_plane = ControlPlane.from_environment("s3", "sagemaker")
+_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions")
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -16,7 +16,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str]:
     request = TimerRequest.model_validate(event)
     budget = _plane.allow(time_left(context))
     logger.append_keys(run_id=request.run)
-    fired = fire(_plane.runs.find(request.run), request.timer, budget)
+    fired = fire(_plane, _plane.runs.find(request.run), request.timer, budget)
     logger.info("timer", extra={"timer": request.timer.value, "fired": fired.value})
     if fired is Fired.STOPPED:
         count("RunStopping")

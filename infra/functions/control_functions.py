@@ -33,7 +33,8 @@ class FunctionResources:
     bucket: s3.IBucket
     replica_role: iam.IRole
     inbox: sns.ITopic
-    parts: Sequence[tuple[StackOption, StackPart]] = ()
+    options: Sequence[StackOption] = ()
+    parts: Sequence[StackPart] = ()
     """What options add."""
 
 
@@ -51,8 +52,8 @@ class ControlFunctions:
         self._settings = settings
         self._handlers = handlers
         self._inbox = resources.inbox
-        self._parts = [part for _, part in resources.parts]
-        self._rows = [*_rows([option for option, _ in resources.parts])]
+        self._parts = resources.parts
+        self._rows = [*_rows(resources.options)]
         self._scopes = {row.name: Construct(stack, row.name.capitalize()) for row in self._rows}
         self._made: dict[str, HandlerFunction] = {}
         self.people = self._people_topic(settings.notify.email)
@@ -172,18 +173,19 @@ class ControlFunctions:
         return topic
 
     def _allow_timers(self) -> None:
-        """A role under which EventBridge Scheduler calls the function timer; plan passes it to each schedule."""
-        timer = self._made["timer"].called
-        call = iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[timer.function_arn])
+        """A role under which EventBridge Scheduler calls functions for runs; plan passes it to each schedule."""
+        called = {row.name: self._made[row.name].called.function_arn for row in self._rows if row.on_schedule}
+        call = iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[*called.values()])
         role = iam.Role(
             self._scopes["timer"],
             "Scheduler",
-            description="Muster: calls the function timer when a timer of a run is due",
+            description="Muster: calls functions when a schedule of a run is due",
             assumed_by=service_of_account("scheduler.amazonaws.com", self._stack.account),
             inline_policies={"Timer": iam.PolicyDocument(statements=[call])},
         )
         self._arns[Target.TIMER_ROLE] = [role.role_arn]
-        self._variables |= {"MUSTER_TIMER_FUNCTION_ARN": timer.function_arn, "MUSTER_TIMER_ROLE_ARN": role.role_arn}
+        self._variables |= {f"MUSTER_{name.upper()}_FUNCTION_ARN": arn for name, arn in called.items()}
+        self._variables["MUSTER_TIMER_ROLE_ARN"] = role.role_arn
 
     def _allow_continuations(self) -> None:
         """Let the functions that end a run start its continuation, and stop it for a cancel.
@@ -214,7 +216,8 @@ def _made_by(
 
 def _rows(options: Sequence[StackOption]) -> Iterator[FunctionRow]:
     """The functions of a stack, each with what `options` grant it."""
-    for row in FUNCTIONS:
+    own = {name: row for option in options for name, row in option.rows.items()}
+    for row in (one for first in FUNCTIONS for one in (first, *([own[first.name]] if first.name in own else ()))):
         grants = [option.grants[row.name] for option in options if row.name in option.grants]
         makers = [row.triggers, *(grant.triggers for grant in grants)]
         yield replace(
@@ -224,7 +227,6 @@ def _rows(options: Sequence[StackOption]) -> Iterator[FunctionRow]:
             triggers=partial(_made_by, makers),
             in_network=row.in_network or bool(grants),
         )
-        yield from (option.rows[row.name] for option in options if row.name in option.rows)
 
 
 def _object_arns(stack: Stack, uris: Iterable[str]) -> list[str]:

@@ -35,7 +35,8 @@ class FunctionRow:
     `variables` names the environment variables that it has besides those of all functions. `in_workflow` means that
     the workflow's definition calls it, `starts_continuations` that it may start the run that continues another one,
     `cancels_runs` that it ends cancelled runs, and their continuations with them. `in_network` means that it is in
-    the VPC of a stack that has one. `snap_start` means that it starts from a snapshot in a stack that has them.
+    the VPC of a stack that has one. `on_schedule` means that the schedules of runs call it. `snap_start` means that it
+    starts from a snapshot in a stack that has them.
     """
 
     name: str
@@ -49,6 +50,7 @@ class FunctionRow:
     starts_continuations: bool = False
     cancels_runs: bool = False
     in_network: bool = False
+    on_schedule: bool = False
     snap_start: bool = False
 
     @property
@@ -62,7 +64,7 @@ class FunctionRow:
 COMPLETE_TASKS = allow(Target.ANY, "states:SendTaskSuccess")
 FAIL_TASKS = allow(Target.ANY, "states:SendTaskFailure")
 EMIT = allow(Target.BUS, "events:PutEvents")
-_WATCH_AND_STOP_JOBS = allow(
+WATCH_AND_STOP_JOBS = allow(
     Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
 )
 # The last lines of attempts that failed, for the result and the page.
@@ -98,7 +100,7 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         read_and_write("ended/*"),  # what a list shows of it
         write("control/*/report.html"),
         allow(Target.RESULTS_KEY, "kms:Decrypt"),
-        _WATCH_AND_STOP_JOBS,
+        WATCH_AND_STOP_JOBS,
         _LIST_JOBS,
         *_READ_JOB_LOGS,
         *_LEAVE_QUEUE,
@@ -171,7 +173,7 @@ FUNCTIONS = (
         statements=(
             # It creates jobs under the launcher role (launcher_role.py), and looks after them under its own.
             *KEEP_RECORDS,
-            _WATCH_AND_STOP_JOBS,
+            WATCH_AND_STOP_JOBS,
             COMPLETE_TASKS,
             FAIL_TASKS,
             EMIT,
@@ -186,7 +188,7 @@ FUNCTIONS = (
         triggers=job_events,
         statements=(
             *KEEP_RECORDS,
-            _WATCH_AND_STOP_JOBS,
+            WATCH_AND_STOP_JOBS,
             COMPLETE_TASKS,
             FAIL_TASKS,
             EMIT,
@@ -261,12 +263,12 @@ FUNCTIONS = (
         description="Muster: stops a run that missed its launch gate or its deadline",
         timeout_seconds=LAMBDA_SECONDS_MAX,  # as stop: it does the same work
         memory_mb=1024,
-        # Called by EventBridge Scheduler, once per timer that plan has created.
+        on_schedule=True,  # called by EventBridge Scheduler, once per timer that plan has created
         statements=(
             read(*_READ_RUN),
             write("control/*/stopping.json"),
             list_under("control/*"),
-            _WATCH_AND_STOP_JOBS,
+            WATCH_AND_STOP_JOBS,
         ),
     ),
 )

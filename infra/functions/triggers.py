@@ -74,8 +74,7 @@ def sweep_schedule(context: TriggerContext) -> list[RuleSettings]:
 
 def run_requests(context: TriggerContext) -> list[RuleSettings]:
     """Start is called by events on the stack's bus and by the deployment's schedules."""
-    pattern = events.EventPattern(detail_type=[RUN_REQUESTED])
-    requests = RuleSettings("Requests", "Muster: requests to start a run", pattern, bus=context.bus)
+    requests = on_own_bus(context, "Requests", "Muster: requests to start a run", RUN_REQUESTED)
     return [requests, *(_scheduled_run(*item) for item in sorted(context.settings.schedules.items()))]
 
 
@@ -88,6 +87,12 @@ def _scheduled_run(name: str, schedule: ScheduledRun) -> RuleSettings:
         schedule=events.Schedule.expression(schedule.at),
         message=events.RuleTargetInput.from_object({"schedule": request}),
     )
+
+
+def on_own_bus(context: TriggerContext, construct_id: str, description: str, detail_type: str) -> RuleSettings:
+    """A rule for events on the stack's bus, whoever has put them there."""
+    pattern = events.EventPattern(detail_type=[detail_type])
+    return RuleSettings(construct_id, description, pattern, bus=context.bus)
 
 
 def run_ends(context: TriggerContext) -> list[RuleSettings]:

@@ -12,6 +12,8 @@ What each request to S3 makes certain, in this order:
 4. The fence is read, after the record exists and before the job does: a settlement that found no record of the attempt
    raised its fence before, so the attempt launches nothing that the result does not know.
 5. The fence is read once more after the job was created: the call that raised it in between may not have found the job.
+
+The seats of an elastic run are read beside the fence, in the same order (`muster.control.seat_keeper`).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from muster.control.documents import Seen
 from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
+from muster.control.seat_keeper import seat_keeper
 
 
 class AttemptRequest(TokenRequest):
@@ -56,6 +59,7 @@ class Launch(StrEnum):
     REFUSED = "refused: the run is stopping"
     EARLY = "too early for the rerun"
     SUPERSEDED = "superseded"
+    HELD = "held: its seat is parked"
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,16 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     """Launch or adopt the attempt's job. Complete the token at once where there is nothing to wait for."""
     seen = replica.record()
     stopping = replica.run.is_stopping
+    seats = seat_keeper(replica.run.plan.spec)
+    if seats is not None and not stopping and (held := seats.hold(plane, replica, request, seen.record)) is not None:
+        return held
     armed = _arm(replica, request, seen, stopping=stopping)
     record = armed.record
     if record is None or _is_settled(request, record):
         return _answer(plane, replica, request, armed)
     # Once more, now that the record exists: a run that was settled in between found none, so its result says that this
     # attempt was not launched, and it must not be.
-    stopping = stopping or replica.run.is_stopping
+    stopping = stopping or replica.run.is_stopping or (seats is not None and seats.is_closed(replica))
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
@@ -187,7 +194,7 @@ def _launch(
     if job is not None:
         return _adopt(replica, current, job)
     if stopping:
-        return _not_created(current, FailureClass.STOPPED_BY_MUSTER, "the run was stopped before the launch")
+        return _not_created(current, FailureClass.STOPPED_BY_MUSTER, "it was stopped before the launch")
     # While the rerun was delayed, the other replicas may have reached the ceiling.
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
@@ -266,3 +273,5 @@ def _obey_fence(replica: ActiveReplica, name: str) -> None:
     """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
     if replica.run.is_stopping:
         replica.jobs.stop(name)
+    elif (seats := seat_keeper(replica.run.plan.spec)) is not None:
+        seats.let_leave(replica)

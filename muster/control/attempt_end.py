@@ -16,10 +16,11 @@ from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
 from muster.control.described_job import with_details
 from muster.control.documents import Seen
-from muster.control.reporting.announcements import announce_rerun
+from muster.control.reporting.announcements import announce_parked, announce_rerun
 from muster.control.rerun_decision import Facts, can_do_without, decide_end
 from muster.control.runtime import clock
 from muster.control.runtime.function import count
+from muster.control.seat_keeper import seat_keeper
 
 if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
@@ -70,7 +71,9 @@ def end_attempt(
         # Before all that may fail: a later call finds the decision, and neither counts nor announces it.
         if record.decision.next in _METRICS:
             count(_METRICS[record.decision.next])
-        if record.decision.next is Next.RERUN:
+        if record.decision.parked:
+            announce_parked(plane.bus, record)
+        elif record.decision.next is Next.RERUN:
             announce_rerun(plane.bus, record, job_prefix=plane.settings.job_prefix)
     replica.write_entry(record)
     if record.current.attempt != ended.attempt or record.decision is None:
@@ -88,6 +91,9 @@ def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, to
         message = f"the record of replica {record.rank} holds no decision"
         raise ValueError(message)
     _write_marks(replica, record.current, record.decision)
+    seats = seat_keeper(replica.run.plan.spec) if record.decision.next is Next.DONE else None
+    if seats is not None:
+        seats.end(plane, replica.run, replica.rank)
     decision = for_workflow(replica.run, record.decision)
     plane.tokens.complete(token or record.token, record.run, record.rank, decision)
     return Outcome(decision, fresh=False)
@@ -102,7 +108,9 @@ def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
         # SageMaker does not report who stopped a job.
         ended = ended.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
     ceiling = reached_ceiling_with(replica, ended) if failed and not stopping else None
-    return ended, Facts(replica.spec, stopping, ceiling, clock.now())
+    seats = seat_keeper(replica.run.plan.spec)
+    closed = seats is not None and failed and not stopping and seats.is_closed(replica)
+    return ended, Facts(replica.spec, stopping, ceiling, clock.now(), seats, closed=closed)
 
 
 def _write_marks(replica: ActiveReplica, ended: Attempt, decided: Decision) -> None:
@@ -121,12 +129,15 @@ def mark_loss(replica: ActiveReplica, decided: Decision) -> None:
 def for_workflow(run: ActiveRun, decided: Decision) -> Decision:
     """The decision, or STOP where the run has lost its quorum with this replica, or the spec says that it stops.
 
+    Of an elastic run, the seats that are not wanted count as those that were lost do.
+
     Each lost replica writes its mark before it counts the marks, so of several lost at the same time the last one
     counts all of them.
     """
     if not decided.lost:
         return decided
-    lost = run.documents.layout.lost
-    if not decided.stops_run and can_do_without(run.plan.spec, run.documents.store.count(lost)):
+    seats = seat_keeper(run.plan.spec)
+    missing = run.documents.store.count(run.documents.layout.lost) if seats is None else seats.missing(run)
+    if not decided.stops_run and can_do_without(run.plan.spec, missing):
         return decided
     return decided.model_copy(update={"next": Next.STOP})

@@ -23,6 +23,7 @@ from muster.contract.training.source_delivery import is_source_key, source_key
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 from muster.control.replica_package import ReplicaPackage, keep
+from muster.control.seat_keeper import seat_keeper
 
 if TYPE_CHECKING:
     from muster.contract.run.plan import Lineage
@@ -71,6 +72,8 @@ def make_plan(plane: ControlPlane, deployment: Deployment, request: PlanRequest)
         raise RunNameTakenError(plan.run, plan.execution_arn)
     if plan.lineage is not None:
         store.create(plan.layout.lineage, plan.lineage.to_json())
+    if (seats := seat_keeper(plan.spec)) is not None:
+        seats.prepare(store, plan)
     for key, document in RunDocument.every(plan).items():
         store.create(key, document.to_json())
     return plan

@@ -35,6 +35,7 @@ from muster.control.cost_ceiling import note_end, note_launch, with_bill
 from muster.control.documents import Seen
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
+from muster.control.seat_keeper import seat_keeper
 
 JOB_EVENT = "SageMaker Training Job State Change"
 """The type of EventBridge's events about training jobs."""
@@ -219,9 +220,12 @@ def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it. Stop
     # finds it where the record had a status of it before: it reads the records after it has raised the fence.
     was_known = updated.before is not None and updated.before.current.has_proven_job
-    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and not was_known and replica.run.is_stopping:
-        replica.jobs.stop(event.TrainingJobName)
-        what += ", stopped: the run is stopping"
+    if event.TrainingJobStatus == JobStatus.IN_PROGRESS and not was_known:
+        if replica.run.is_stopping:
+            replica.jobs.stop(event.TrainingJobName)
+            what += ", stopped: the run is stopping"
+        elif (seats := seat_keeper(replica.run.plan.spec)) is not None:
+            seats.let_leave(replica)
     return what
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -16,6 +17,9 @@ from muster.contract.spec.policies import OnReplicaFailure
 from muster.contract.spec.retry_budget import JITTER, Budget
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from muster.control.seat_keeper import SeatKeeper
 
 _HOUR = timedelta(hours=1)
 REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
@@ -32,6 +36,10 @@ class Facts:
     ceiling: str | None
     """The reason against reruns, where the run's cost ceiling is reached; None where it is not."""
     now: Timestamp
+    seats: SeatKeeper | None = None
+    """Of a run whose replicas come and go."""
+    closed: bool = False
+    """Whether the replica's seat is not wanted any more."""
 
 
 def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | None:
@@ -44,7 +52,10 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
     if not ended.was_created and record.current.has_proven_job:
         # Another call created the job, which was deleted before this one looked for it.
         ended = ended.model_copy(update={"secondary": "", "billable_seconds": None})
-    attempts = (*record.attempts[:-1], record.current.merged(ended))
+    current = record.current.merged(ended)
+    if current.failure_class is not None and (facts.closed or record.leaves == current.attempt):
+        current = current.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
+    attempts = (*record.attempts[:-1], current)
     decision = judge(record.rank, attempts, facts).model_copy(update={"decided_at": facts.now})
     return record.model_copy(update={"attempts": attempts, "decision": decision})
 
@@ -83,6 +94,9 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         return Decision(next=Next.DONE, attempt=current.attempt)
     if facts.stopping:
         return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
+    seats = facts.seats if current.attempt < ATTEMPT_MAX else None
+    if seats is not None and (parked := seats.parks(spec, attempts, facts.now)) is not None:
+        return parked
     rule, types = rule_of_end(current), spec.alternatives
     if rule is not None and spec.watch.then(rule) == "stop":
         lost = _lost(rank, current, f"watch.{rule}.then is stop")
@@ -102,7 +116,7 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
     return Decision(
         next=Next.RERUN,
         attempt=current.attempt + 1,
-        delay_seconds=0 if untried else _jittered(budget.delay(spent // types), current.job),
+        delay_seconds=0 if untried else jittered(budget.delay(spent // types), current.job),
         reason=str(failure_class),
     )
 
@@ -119,7 +133,7 @@ def _lost(rank: int, attempt: Attempt, why: str) -> Decision:
 
 
 def can_do_without(spec: Spec, replicas_lost: int) -> bool:
-    """Whether the run continues without the lost replicas; `spec` is the run's."""
+    """Whether the run continues without so many replicas; `spec` is the run's."""
     return spec.on_replica_failure is OnReplicaFailure.CONTINUE and spec.replicas - replicas_lost >= spec.quorum
 
 
@@ -129,7 +143,7 @@ def ends_within_hour(attempts: tuple[Attempt, ...]) -> int:
     return sum(max(ends) - end <= _HOUR for end in ends)
 
 
-def _jittered(delay: int, seed: str) -> int:
+def jittered(delay: int, seed: str) -> int:
     """`delay` and up to a quarter of it, so that replicas that ended together are not rerun together.
 
     Full jitter could make a wait shorter than the spec allows. The same end gives the same wait.

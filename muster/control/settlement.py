@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from muster.contract.run.commit import Commit, last_round
 from muster.contract.run.failure_words import failure_words
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
+from muster.contract.run.record import Next
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_cost import held_seconds, usd_of_ended
 from muster.contract.spec.hook import OWN_LOOP
@@ -38,6 +39,7 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import OutOfTimeError, in_parallel
+from muster.control.seat_keeper import seat_keeper
 
 # Seconds. A search that is given up before its own limit says nothing about the manifest. Settling in its own function
 # always begins with more than this, so a run with thousands of slow manifests is settled too.
@@ -60,6 +62,8 @@ class _Search(NamedTuple):
     details: TimeBudget
     written: frozenset[str] | None = None
     """The keys of all objects of the run's output, where they are few and most replicas may have no manifest."""
+    parked: Collection[int] = ()
+    """The ranks of an elastic run whose seats are parked."""
 
 
 def settle(run: ActiveRun, budget: TimeBudget) -> Result:
@@ -79,7 +83,9 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
     fence = run.documents.fence()
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
     details = TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4))
-    search = _Search(budget, may_wait, details, _written_outputs(run))
+    seats = seat_keeper(run.plan.spec)
+    parked = () if seats is None else seats.parked(run)
+    search = _Search(budget, may_wait, details, _written_outputs(run), parked)
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     # The replicas of a sweep have rounds and models of their own, which their manifests name.
     apart = run.plan.spec.trains_apart
@@ -147,9 +153,10 @@ def is_overdue(fence: Fence | None) -> bool:
 def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) -> tuple[Verdict, str]:
     """The verdict and its reason. Pure."""
     succeeded = sum(replica.outcome is ReplicaOutcome.SUCCEEDED for replica in replicas)
-    count = f"{succeeded} of {spec.replicas} replicas succeeded"
+    seats = spec.replicas - sum(replica.outcome is ReplicaOutcome.PARKED for replica in replicas)
+    count = f"{succeeded} of {seats} replicas succeeded"
     # A late stop changes nothing where all replicas succeeded; nor does a failure of Muster after all had ended.
-    late = succeeded == spec.replicas or _came_after_the_ends(fence, replicas)
+    late = succeeded == seats >= spec.quorum or _came_after_the_ends(fence, replicas)
     if fence is not None and not late:
         return fence.verdict, fence.reason
     if succeeded >= spec.quorum:
@@ -165,7 +172,7 @@ def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) ->
 
 def _came_after_the_ends(fence: Fence | None, replicas: Sequence[ReplicaResult]) -> bool:
     """Whether Muster failed when every replica had ended by itself: what they achieved is the verdict."""
-    by_themselves = {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED}
+    by_themselves = {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.FAILED, ReplicaOutcome.PARKED}
     failed = fence is not None and fence.cause is FenceCause.EXECUTION_FAILED
     return failed and all(replica.outcome in by_themselves for replica in replicas)
 
@@ -181,12 +188,15 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
         # One damaged record must not prevent the result of the run.
         return ReplicaResult(rank=rank, outcome=ReplicaOutcome.UNKNOWN, problem=str(error))
     if record is None:
-        return ReplicaResult(rank=rank, outcome=ReplicaOutcome.NOT_LAUNCHED, usd=0.0)
+        absent = ReplicaOutcome.PARKED if rank in search.parked else ReplicaOutcome.NOT_LAUNCHED
+        return ReplicaResult(rank=rank, outcome=absent, usd=0.0)
     replica.run.settled[rank] = record
     current = record.current
     if record.decision is None:
         current = _look(replica, current, stopping=fence is not None)
-    outcome = _outcome(current, fence)
+    decision = record.decision
+    waits = decision is not None and decision.next is Next.RERUN and (decision.parked or rank in search.parked)
+    outcome = ReplicaOutcome.PARKED if waits else _outcome(current, fence)
     attempts = (*record.attempts[:-1], current)
     if not search.details.is_spent:
         attempts = tuple(with_details(replica, attempt) for attempt in attempts)

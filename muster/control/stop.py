@@ -20,6 +20,7 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest, count
 from muster.control.runtime.parallel import in_another_order, in_parallel
+from muster.control.seat_keeper import seat_keeper
 from muster.control.service_events import service_events
 
 # Between two checks of the records. StopTrainingJob: SIGTERM, then 120 seconds until SIGKILL; after that the artifacts
@@ -61,7 +62,7 @@ def stop_run(plane: ControlPlane, request: StopRequest, budget: TimeBudget) -> b
     if standing == fence:
         count("QuorumLost")
         plane.bus.emit(QuorumLost(at=fence.at, run=request.run, reason=fence.reason))
-    stop_jobs(run, budget)
+    _stop(plane, run, budget)
     others = other_backends(run.plan.spec)
     # Nearly all runs have training jobs alone: then no option is looked for.
     for service in service_events() if others else ():
@@ -74,7 +75,7 @@ class StillRunningError(Exception):
     """Jobs of the run were still active when the time budget was spent; the function will be called again."""
 
 
-def raise_fence_and_stop(run: ActiveRun, fence: Fence, budget: TimeBudget) -> None:
+def raise_fence_and_stop(plane: ControlPlane, run: ActiveRun, fence: Fence, budget: TimeBudget) -> None:
     """Raise the fence, so that no job starts any more, and ask every job of the run to stop.
 
     Raises:
@@ -82,6 +83,13 @@ def raise_fence_and_stop(run: ActiveRun, fence: Fence, budget: TimeBudget) -> No
         Exception: the first error of a replica, after all of them have been asked.
     """
     run.documents.raise_fence(fence)
+    _stop(plane, run, budget)
+
+
+def _stop(plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
+    """Stop the jobs of a fenced run whose workflow goes on, and end its seats that wait."""
+    if (seats := seat_keeper(run.plan.spec)) is not None:
+        seats.release(plane, run, "the run is stopping")
     stop_jobs(run, budget)
 
 
@@ -93,10 +101,11 @@ def stop_jobs(run: ActiveRun, budget: TimeBudget) -> None:
         Exception: the first error of a replica, after all of them have been asked.
     """
     # A second call would otherwise read the records of all that the first has stopped, while it stops none.
-    in_parallel(_stop_replica, in_another_order(run.replicas), budget)
+    in_parallel(stop_replica, in_another_order(run.replicas), budget)
 
 
-def _stop_replica(replica: ActiveReplica) -> None:
+def stop_replica(replica: ActiveReplica) -> None:
+    """Ask the replica's job to stop, if it has one that has not ended."""
     record = replica.record().record
     if record is None or record.decision is not None:
         return

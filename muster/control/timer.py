@@ -12,6 +12,7 @@ from muster.contract.run.record import Next, Record
 from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest
@@ -37,7 +38,7 @@ class Fired(StrEnum):
     STOPPED = "the run is stopped"
 
 
-def fire(run: ActiveRun | None, timer: Timer, budget: TimeBudget) -> Fired:
+def fire(plane: ControlPlane, run: ActiveRun | None, timer: Timer, budget: TimeBudget) -> Fired:
     """Stop the run if it missed the limit of `timer`. A retry completes a call that failed after it raised the fence.
 
     Raises:
@@ -55,7 +56,7 @@ def fire(run: ActiveRun | None, timer: Timer, budget: TimeBudget) -> Fired:
         fence = Fence(verdict=Verdict.FAILED, cause=cause, reason=reason, at=clock.now())
     elif fence.cause is not cause:
         return Fired.OVER
-    raise_fence_and_stop(run, fence, budget)
+    raise_fence_and_stop(plane, run, fence, budget)
     return Fired.STOPPED
 
 

@@ -210,7 +210,7 @@ def launch_with_limits(harness: ControlHarness) -> None:
 
 
 def fired(timer: Timer) -> Callable[[ControlHarness, None], object]:
-    return lambda harness, _: fire(harness.plane.runs.require(RUN), timer, budget())
+    return lambda harness, _: fire(harness.plane, harness.plane.runs.require(RUN), timer, budget())
 
 
 def leave(harness: ControlHarness, _: str) -> None:
@@ -466,7 +466,7 @@ def rerun_and_succeed(harness: ControlHarness, attempt: int, react: int, other: 
     with ahead(react):
         harness.deliver()
     with ahead(other):
-        assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+        assert fire(harness.plane, run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
     for job in (harness.job(attempt=2), harness.job(1)):
         harness.cloud.training.complete(job)
     with ahead(react):

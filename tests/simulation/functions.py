@@ -28,6 +28,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel
 
 import muster.control
+import muster.options.elastic.control
 import muster.options.hyperpod.control
 from muster.client.aws import recorded_runs
 from muster.client.runs import run_list, run_progress
@@ -66,6 +67,7 @@ TIMEOUTS = {
     "start": 240,
     "notify": 240,
     "timer": 900,
+    "scale": 900,
 }
 """In seconds, as infra/functions/function_table.py has them; tests/infra compares the two."""
 RETRY_SECONDS = (60.0, 120.0)
@@ -87,6 +89,7 @@ _ENVIRONMENT = {
     "MUSTER_LAUNCHES_PER_SECOND": "10",
     "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
     "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
+    "MUSTER_SCALE_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:scale",
     "MUSTER_STATE_MACHINE_ARN": MACHINE_ARN,
     "MUSTER_LAUNCHER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/launcher",
     "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",
@@ -549,7 +552,7 @@ def installed(world: World) -> Iterator[None]:
 @cache
 def _modules(*_: object) -> tuple[Any, ...]:
     """The modules of the control plane that log, count or draw: all are imported now."""
-    parts = [muster.control, muster.options.hyperpod.control]
+    parts = [muster.control, muster.options.elastic.control, muster.options.hyperpod.control]
     for part in parts:
         for one in pkgutil.walk_packages(part.__path__, f"{part.__name__}."):
             importlib.import_module(one.name)

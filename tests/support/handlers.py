@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "MUSTER_LAUNCHES_PER_SECOND": "10",
     "MUSTER_TIMER_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:timer",
     "MUSTER_TIMER_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/timer",
+    "MUSTER_SCALE_FUNCTION_ARN": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:scale",
     "MUSTER_STATE_MACHINE_ARN": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:muster",
     "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE,
     "MUSTER_TOPIC_ARN": f"arn:aws:sns:{REGION}:{ACCOUNT}:people",

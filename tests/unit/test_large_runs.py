@@ -64,11 +64,10 @@ def test_a_year_of_re_arms_fits_into_a_history_beside_all_reruns(period: int) ->
     launch = replica_machine(REARM)["States"]["Launch the job and wait for its end"]
     seconds = Jsonata(launch["TimeoutSeconds"].removeprefix("{% ").removesuffix(" %}"))
     frame, began, age, events = seconds.create_frame(), datetime(2026, 1, 1, tzinfo=UTC), 0, 0
-    frame.bind("rearm_seconds", period)
     while age < 365 * DAY:
         now = timestamps.text(began + timedelta(seconds=age))
         context = {"State": {"EnteredTime": now}, "Execution": {"StartTime": timestamps.text(began)}}
-        frame.bind("states", {"context": context})
+        frame.bind("states", {"context": context, "input": {"rearm_seconds": period}})
         age += seconds.evaluate(None, frame)
         events += 6
     assert events < HISTORY_MAX - RERUN_EVENTS_MAX - 600, "what is tried again for hours takes some as well"

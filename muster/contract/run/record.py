@@ -58,6 +58,9 @@ class Record(StoredDocument):
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     decision: Decision | None = None
     wait: Wait | None = Field(default=None, description="of a job on a cluster; none while no look waits")
+    leaves: int | None = Field(
+        default=None, ge=1, description="the attempt that was asked to leave, because its seat was closed"
+    )
 
     @property
     def current(self) -> Attempt:

@@ -98,14 +98,20 @@ def caught_error(state: Mapping[str, str | int]) -> str | None:
 
 
 def workflow_state(run: str, rank: int, decision: Decision) -> dict[str, str | int]:
-    """The complete state with which a replica's workflow continues: the output replaces the input."""
+    """The complete state with which a replica's workflow continues: the output replaces the input.
+
+    A parked seat waits in the task of its next attempt, which holds its token: what was a delay is when it looks again.
+    """
+    delay = remaining_delay(decision)
+    looks_again = {"rearm_seconds": delay} if decision.parked and delay else {}
     return {
         "run": run,
         "rank": rank,
         "attempt": decision.attempt,
         "next": decision.next.value,
-        "delay_seconds": min(remaining_delay(decision), WAIT_PIECE_SECONDS),
+        "delay_seconds": 0 if decision.parked else min(delay, WAIT_PIECE_SECONDS),
         "reason": decision.reason,
+        **looks_again,
     }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from muster.contract.document import canonical_json
+from muster.contract.spec.elastic import ScaleStep
 from muster.contract.spec.run_limits import Timer
 from muster.control.aws.aws_errors import tolerated
 from muster.control.runtime import clock
@@ -20,7 +21,7 @@ class SchedulerClient(Protocol):
 
 
 class Timers:
-    """The timers of runs. They call the function `function_arn` with the role `role_arn`."""
+    """The timers of runs. They call the function `function_arn`, or another one, with the role `role_arn`."""
 
     def __init__(self, scheduler: SchedulerClient, function_arn: str, role_arn: str, prefix: str) -> None:
         self._scheduler = scheduler
@@ -32,19 +33,26 @@ class Timers:
         """Schedule each timer to fire after this many seconds. A timer that is already set does not change."""
         now = clock.utc_now()
         for timer, seconds in timers.items():
-            self._set(run, timer, now + timedelta(seconds=seconds))
+            self._set(f"{run}-{timer}", now + timedelta(seconds=seconds), self._function_arn, run=run, timer=timer)
 
-    def _set(self, run: str, timer: Timer, at: datetime) -> None:
+    def scale(self, run: str, steps: Sequence[ScaleStep], function_arn: str) -> None:
+        """Schedule the times at which an elastic run gets another number of replicas: `function_arn` scales it."""
+        now = clock.utc_now()
+        for number, step in enumerate(steps):
+            at, by = now + timedelta(seconds=step.after_seconds), f"schedule-{number}"
+            self._set(f"{run}-scale-{number}", at, function_arn, run=run, replicas=step.replicas, by=by)
+
+    def _set(self, name: str, at: datetime, function_arn: str, **request: str | int) -> None:
         with tolerated("ConflictException"):
             self._scheduler.create_schedule(
                 # At most 64 characters; unique in its group, which is the default one.
-                Name=f"{self._prefix}-{run}-{timer}",
+                Name=f"{self._prefix}-{name}",
                 ScheduleExpression=f"at({at:%Y-%m-%dT%H:%M:%S})",
                 FlexibleTimeWindow={"Mode": "OFF"},
                 ActionAfterCompletion="DELETE",
                 Target={
-                    "Arn": self._function_arn,
+                    "Arn": function_arn,
                     "RoleArn": self._role_arn,
-                    "Input": canonical_json({"run": run, "timer": timer}).decode(),
+                    "Input": canonical_json(request).decode(),
                 },
             )

@@ -77,6 +77,18 @@ def announce_rerun(bus: Bus, record: Record, *, job_prefix: str) -> None:
     )
 
 
+def announce_parked(bus: Bus, record: Record) -> None:
+    """Replica Parked: the seat of the current attempt, which has ended, waits."""
+    ended, decision = record.current, record.decision
+    if decision is None or decision.decided_at is None:
+        return
+    bus.emit(
+        run_events.ReplicaParked(
+            at=decision.decided_at, run=record.run, rank=record.rank, attempt=ended.attempt, reason=decision.reason
+        )
+    )
+
+
 def announce_run_ended(bus: Bus, run: ActiveRun, result: Result) -> None:
     """Run Succeeded, Run Failed or Run Stopped."""
     bus.emit(run_events.run_ended(result, run.documents.store.uri(run.documents.layout.result)))

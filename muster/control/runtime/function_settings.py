@@ -43,6 +43,7 @@ class PlanEnvironment(FunctionEnvironment):
     timer_function_arn: _Arn
     timer_role_arn: _Arn
     pod_role_arn: _Arn | None = None  # without clusters there is none
+    scale_function_arn: _Arn | None = None
 
 
 class AttemptEnvironment(FunctionEnvironment):
@@ -55,6 +56,12 @@ class ExecutionsEnvironment(FunctionEnvironment):
     """The additional environment of sweep and start."""
 
     state_machine_arn: _Arn
+
+
+class ScaleEnvironment(FunctionEnvironment):
+    """The additional environment of the function that scales runs."""
+
+    launches_per_second: Annotated[int, Field(ge=1)]
 
 
 class NotifyEnvironment(FunctionEnvironment):

@@ -107,7 +107,7 @@ def test_a_foreign_job_is_not_stopped(harness: ControlHarness) -> None:
     harness.cloud.calls.inject(throttle("ListTags"))
     with pytest.raises(ClientError):
         harness.arm()  # The record is written; whose job it is, this call did not learn.
-    raise_fence_and_stop(run, CANCELLED, budget())
+    raise_fence_and_stop(harness.plane, run, CANCELLED, budget())
     verify_stopped(run, budget(300))
     assert harness.cloud.training.names("InProgress") == ["muster-other-r0-a1", harness.job()]
 
@@ -118,10 +118,10 @@ def test_one_replica_that_cannot_be_stopped_keeps_no_other(harness: ControlHarne
         throttle("StopTrainingJob", when=lambda call: call.parameters["TrainingJobName"] == first)
     )
     with pytest.raises(ClientError, match="ThrottlingException"):
-        raise_fence_and_stop(run, CANCELLED, budget())
+        raise_fence_and_stop(harness.plane, run, CANCELLED, budget())
     assert harness.cloud.training.names("Stopping") == [harness.job(1), harness.job(2)]
     # The call is made again, and completes what was missed.
-    raise_fence_and_stop(run, CANCELLED, budget())
+    raise_fence_and_stop(harness.plane, run, CANCELLED, budget())
     assert harness.cloud.training.names("InProgress") == []
 
 
@@ -137,7 +137,7 @@ def test_while_the_records_show_jobs_that_stop_sagemaker_is_not_asked(harness: C
     """ListTrainingJobs: an account has about two calls a second, and a listing of 1,000 jobs takes ten."""
     run = launched(harness, 150)
     harness.deliver()
-    raise_fence_and_stop(run, CANCELLED, budget())
+    raise_fence_and_stop(harness.plane, run, CANCELLED, budget())
     harness.cloud.calls.reset()
     verify_stopped(run, budget(300))
     seconds, counts = harness.cloud.clock.monotonic(), harness.cloud.calls.counts()
@@ -167,11 +167,11 @@ def test_a_gate_counts_replicas_that_train_or_have_succeeded_and_none_that_is_lo
     complete(harness)
     # The event of this was lost.
     harness.cloud.training.train(harness.job(1))
-    assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+    assert fire(harness.plane, run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
     assert run.documents.fence() is None
-    assert fire(harness.plan("ungated"), Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+    assert fire(harness.plane, harness.plan("ungated"), Timer.LAUNCH_GATE, budget()) is Fired.PASSED
     fail(harness, rank=1)
-    assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
+    assert fire(harness.plane, run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
 
 
 def test_a_gate_is_answered_once_it_is_certain_and_in_time(harness: ControlHarness) -> None:
@@ -192,7 +192,7 @@ def test_a_gate_is_answered_once_it_is_certain_and_in_time(harness: ControlHarne
     for run in many:
         calls.log.clear()
         with suppress(OutOfTimeError):
-            fire(run, Timer.LAUNCH_GATE, budget(600))
+            fire(harness.plane, run, Timer.LAUNCH_GATE, budget(600))
     assert looks[0] < 20
     assert looks[1] < 40
 
@@ -208,10 +208,10 @@ def test_a_look_that_fails_stops_no_run_and_hides_no_answer(harness: ControlHarn
         fails.when = lambda call, unseen=unseen: call.parameters["TrainingJobName"] == unseen  # type: ignore[misc]
         harness.cloud.calls.inject(fails)
         if needed == 1:
-            assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+            assert fire(harness.plane, run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
         else:  # also to stop a job is to look at it
             with pytest.raises(ClientError, match="AccessDenied"):
-                fire(run, Timer.LAUNCH_GATE, budget())
+                fire(harness.plane, run, Timer.LAUNCH_GATE, budget())
         assert (run.documents.fence() is not None) == (needed == 3)
 
 
@@ -223,7 +223,7 @@ def test_a_gate_counts_no_job_of_another(harness: ControlHarness) -> None:
     with pytest.raises(ClientError):
         harness.arm()
     harness.cloud.training.train(harness.job())
-    assert fire(run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
+    assert fire(harness.plane, run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
 
 
 def test_a_timer_raises_the_fence_and_what_its_first_call_does_not_stop_the_next_one_does(row: Row) -> None:
@@ -237,10 +237,10 @@ def test_a_timer_raises_the_fence_and_what_its_first_call_does_not_stop_the_next
             run = launch_two(harness)
             harness.cloud.calls.inject(throttle("StopTrainingJob", 2))
             with pytest.raises(ClientError, match="ThrottlingException"):
-                fire(run, timer, budget())
+                fire(harness.plane, run, timer, budget())
             fence = found(run.documents.fence())
             assert (fence.verdict, fence.cause, fence.reason) == (Verdict.FAILED, cause, reason)
-            assert fire(run, timer, budget()) is Fired.STOPPED
+            assert fire(harness.plane, run, timer, budget()) is Fired.STOPPED
             assert harness.cloud.training.names("Stopping") == [harness.job(0), harness.job(1)]
             assert run.documents.fence() == fence
 
@@ -252,6 +252,6 @@ def test_a_timer_of_a_run_that_stops_for_another_cause_is_over_or_never_was_does
     stopping.documents.raise_fence(QUORUM_LOST.model_copy(update={"reason": "deadline: no"}))
     result = Result(run="over", verdict=Verdict.SUCCEEDED, reason="", settled_at="t", replicas=(), reruns=0)
     over.documents.store.create(over.documents.layout.result, result.to_json())
-    assert [fire(run, Timer.DEADLINE, budget()) for run in (stopping, over, None)] == [Fired.OVER] * 3
+    assert [fire(harness.plane, run, Timer.DEADLINE, budget()) for run in (stopping, over, None)] == [Fired.OVER] * 3
     assert harness.cloud.training.names("InProgress") == [harness.job(0), harness.job(1)]
     assert over.documents.fence() is None

@@ -6,11 +6,13 @@ of a parked seat waits for a task token, which is kept beside (`ParkedSeat`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from datetime import timedelta
 from typing import Self
 
 from pydantic import Field
 
+from muster.contract import timestamps
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import parse_ranks, show_ranks
@@ -23,9 +25,14 @@ def seats_key(run: str) -> str:
     return f"control/{run}/seats.json"
 
 
+def parked_prefix(run: str) -> str:
+    """The prefix of the task tokens of a run's parked seats."""
+    return f"control/{run}/parked/"
+
+
 def parked_key(run: str, rank: int) -> str:
     """The key of the task token of a parked seat."""
-    return f"control/{run}/parked/{rank}.json"
+    return f"{parked_prefix(run)}{rank}.json"
 
 
 class Scaling(StoredPart):
@@ -36,6 +43,14 @@ class Scaling(StoredPart):
     opened: str = Field(default="", description="the ranks that were opened; they launch one after another from `at`")
     closed: str = Field(default="", description="the ranks that were closed")
     by: str = Field(description="who asked: an event's id, or `schedule`; one request is carried out once")
+    revision: int = Field(ge=1, description="of the seats after it")
+    before: int = Field(ge=1, description="how many were wanted before")
+    per_second: int = Field(ge=1, description="how many of the opened ranks are launched in a second")
+
+    def slot(self, rank: int) -> Timestamp:
+        """When `rank`, one of those that were opened, may be launched."""
+        place = sorted(ranks_in(self.opened)).index(rank)
+        return timestamps.text(timestamps.parse(self.at) + timedelta(seconds=place / self.per_second))
 
 
 class Seats(StoredDocument):
@@ -58,12 +73,22 @@ class Seats(StoredDocument):
         """The ranks that are open."""
         return ranks_in(self.open)
 
+    def opening(self, rank: int) -> Scaling | None:
+        """The change that has opened a rank; None where it is open since the launch, or for a long time."""
+        return next((one for one in reversed(self.scalings) if rank in ranks_in(one.opened)), None)
+
+    def ended_by(self, reason: str) -> Self:
+        """These seats once none is opened any more; the first reason stays."""
+        if self.ended is not None:
+            return self
+        return self.model_copy(update={"revision": self.revision + 1, "ended": reason})
+
     def scaled(self, scaling: Scaling) -> Self:
         """These seats after `scaling`."""
         ranks = (self.open_ranks | ranks_in(scaling.opened)) - ranks_in(scaling.closed)
         return self.model_copy(
             update={
-                "revision": self.revision + 1,
+                "revision": scaling.revision,
                 "wanted": scaling.replicas,
                 "open": show_ranks(sorted(ranks)),
                 "scalings": (*self.scalings, scaling)[-SCALINGS_KEPT:],
@@ -80,6 +105,9 @@ class ParkedSeat(StoredDocument):
     token: str
     armed_at: str = Field(description="as in the record: a later token replaces it")
     reason: str = Field(description="why it waits")
+    until: Timestamp | None = Field(
+        default=None, description="when a seat without capacity looks again; none while it is not wanted"
+    )
 
 
 def ranks_in(text: str) -> set[int]:
@@ -87,7 +115,7 @@ def ranks_in(text: str) -> set[int]:
     return {rank for part in parse_ranks(text) for rank in part} if text else set()
 
 
-def opened(seats: Seats, replicas: int, wanted: int, avoided: Sequence[int] = ()) -> list[int]:
+def opened(seats: Seats, replicas: int, wanted: int, avoided: Collection[int] = ()) -> list[int]:
     """The ranks to open so that `wanted` are: the lowest ones, of `avoided` (lost replicas) none."""
     ranks, out = seats.open_ranks, set(avoided)
     free = [rank for rank in range(replicas) if rank not in ranks and rank not in out]

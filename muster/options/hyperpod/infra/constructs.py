@@ -18,7 +18,7 @@ from muster.infra.functions.handler_function import HandlerFunction, HandlerSett
 from muster.infra.functions.triggers import TriggerContext
 from muster.infra.policy import Arns, Target, allow, pass_role, read
 from muster.infra.settings.stack_settings import StackSettings
-from muster.infra.stack_option import Grant, Notices, StackOption
+from muster.infra.stack_option import Grant, Notices, Resources, StackOption
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL
 from muster.options.hyperpod.infra.cluster_access import CalledBy, ClusterAccess, Rule
 from muster.options.hyperpod.infra.cluster_table import network_of
@@ -58,7 +58,7 @@ _RULES = {
     "plan": (_cluster_jobs("list"), _service_accounts("create", "get")),
     # A job that is not found is told from a cluster without its kind of jobs by a list.
     "attempt": (_cluster_jobs("create", "delete", "get", "list"), _pods("list")),
-    **dict.fromkeys(("react", "look", "timer"), _LOOK_AFTER),
+    **dict.fromkeys(("react", "look", "scale", "timer"), _LOOK_AFTER),
     **dict.fromkeys(("settle", "stop", "sweep"), _CLEAR_UP),
 }
 """What each function may do in the namespaces of the clusters."""
@@ -143,19 +143,22 @@ class ClusterPart:
     def connect(self, functions: Mapping[str, HandlerFunction], handlers: HandlerSettings, arns: Arns) -> None:
         """Let the queue call look, and the functions into the clusters."""
         self._queue.call(functions["look"].called)
-        callers = {name: CalledBy(functions[name].function, rules) for name, rules in _RULES.items()}
+        # Without the option of elastic runs nothing scales.
+        rules_of = {name: rules for name, rules in _RULES.items() if name in functions}
+        callers = {name: CalledBy(functions[name].function, rules) for name, rules in rules_of.items()}
         ClusterAccess(self._stack, self._settings, callers, handlers, arns)
 
 
 OFFER = StackOption(
     is_asked_for=lambda settings: bool(settings.hyperpod_clusters),
-    notices=Notices("notices", "Muster: notices of replicas on clusters", NOTICES, ".json", _NOTICE_DAYS),
-    build=ClusterPart,
+    resources=Resources(
+        Notices("notices", "Muster: notices of replicas on clusters", NOTICES, ".json", _NOTICE_DAYS), ClusterPart
+    ),
     grants={
         "plan": Grant(_GIVE_PODS_RIGHTS, ("MUSTER_POD_ROLE_ARN", *_CLUSTERS)),
         "attempt": Grant((_SEE_CLUSTERS,), _CLUSTERS),
         "react": Grant((_SEE_CLUSTERS,), _CLUSTERS, _cluster_events),
-        "timer": Grant((_SEE_CLUSTERS,), _CLUSTERS),
+        **dict.fromkeys(("scale", "timer"), Grant((_SEE_CLUSTERS,), _CLUSTERS)),
         **dict.fromkeys(("settle", "stop", "sweep"), Grant(_TAKE_PODS_RIGHTS, _CLUSTERS)),
     },
     rows={"react": _LOOK},

@@ -288,7 +288,7 @@ def test_a_job_that_another_takes_the_name_of_is_not_adopted(harness: ControlHar
     assert harness.arm() is Launch.CONCLUDED
     assert harness.record().current.secondary == "Deleted"
     # Nor is it stopped with the run.
-    raise_fence_and_stop(run, QUORUM_LOST, budget())
+    raise_fence_and_stop(harness.plane, run, QUORUM_LOST, budget())
     verify_stopped(run, budget())
     assert "deletionTimestamp" not in harness.cluster.job(JOB)["metadata"]
 
@@ -362,7 +362,7 @@ def test_stop_deletes_the_jobs_and_the_children_learn_of_it(harness: ControlHarn
 def test_a_job_that_ended_by_itself_is_not_deleted_by_a_stop(harness: ControlHarness) -> None:
     run = launched(harness)
     harness.cluster.complete(JOB)
-    raise_fence_and_stop(run, CANCELLED, budget())
+    raise_fence_and_stop(harness.plane, run, CANCELLED, budget())
     harness.cloud.clock.advance(5)
     assert harness.cluster.jobs("Completed") == [JOB]
     harness.heed(harness.notice(NoticeKind.END))
@@ -419,7 +419,7 @@ def test_a_mixed_run_has_jobs_of_both_kinds(harness: ControlHarness) -> None:
     assert harness.arm(1) is Launch.CREATED
     assert harness.cloud.training.names() == [JOB]
     assert harness.cluster.jobs() == ["muster-one-r1-a1"]
-    raise_fence_and_stop(run, CANCELLED, budget())
+    raise_fence_and_stop(harness.plane, run, CANCELLED, budget())
     verify_stopped(run, budget())
     assert harness.cloud.training.names("Stopped") == [JOB]
     assert harness.cluster.jobs() == []

@@ -1,0 +1,99 @@
+"""What follows for a seat from the documents of its run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
+from math import ceil
+
+from muster.contract import timestamps
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.attempt import Attempt, shortages
+from muster.contract.run.record import Decision, Next, Record
+from muster.contract.spec.spec import Spec
+from muster.contract.timestamps import Timestamp
+from muster.control.rerun_decision import jittered
+from muster.options.elastic.contract.seats import Seats
+
+_TRAINS = {"Training", "Uploading"}
+_SHORT_SECONDS = 60
+"""A rest of a wait that the workflow waits out by itself: so functions whose clocks differ agree in the end."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Why an attempt's token is kept, and until when, where the seat then looks again."""
+
+    reason: str
+    until: Timestamp | None = None
+
+
+def place(seats: Seats, rank: int, decided: Decision | None, now: Timestamp) -> Held | Decision | None:
+    """Whether the attempt that was `decided`, the first one without a decision, is held; None where it is launched.
+
+    A decision is what its workflow gets instead.
+    """
+    attempt, parked = (1, False) if decided is None else (decided.attempt, decided.parked)
+    opening = seats.opening(rank)
+    is_open = rank in seats.open_ranks
+    if seats.ended is not None and (not is_open or parked or (decided is None and opening is not None)):
+        return Decision(next=Next.FAIL, attempt=attempt, reason=seats.ended)
+    if not is_open:
+        return Held("its seat is not wanted")
+    due = now if opening is None else opening.slot(rank)
+    if decided is not None and parked and decided.decided_at is not None:
+        again = timestamps.text(timestamps.parse(decided.decided_at) + timedelta(seconds=decided.delay_seconds))
+        if timestamps.seconds_between(now, again) > _SHORT_SECONDS:
+            return Held("there is no capacity", again)
+        due = max(due, again)
+    wait = timestamps.seconds_between(now, due)
+    if wait <= 0:
+        return None
+    # The workflow waits for what is short, in pieces.
+    return Decision(next=Next.RERUN, attempt=attempt, delay_seconds=ceil(wait), decided_at=now, reason="it is early")
+
+
+def parked_after(spec: Spec, attempts: Sequence[Attempt], now: Timestamp) -> Decision | None:
+    """What follows the last of `attempts` where its seat was closed, or has found neither capacity nor quota.
+
+    A seat that looks for capacity costs nothing, so no budget ends its search.
+    """
+    current, elastic = attempts[-1], spec.elastic
+    if elastic is None:
+        return None
+    following = current.attempt + 1
+    if current.failure_class is FailureClass.STOPPED_BY_MUSTER:
+        return Decision(next=Next.RERUN, attempt=following, parked=True, reason="its seat is not wanted")
+    if not current.is_shortage or current.failure_class is None:
+        return None
+    if shortages(attempts) % spec.alternatives:
+        return Decision(next=Next.RERUN, attempt=following, reason=str(current.failure_class))
+    streak = [*takewhile(lambda one: one.is_shortage, reversed(attempts))]
+    since = streak[-1].ended_at or now
+    budget, tried = spec.budget(current.failure_class), len(streak) // spec.alternatives - 1
+    if timestamps.seconds_between(since, now) <= elastic.park_after_seconds and tried < budget.max_reruns:
+        delay = jittered(budget.delay(tried), current.job)
+        return Decision(next=Next.RERUN, attempt=following, delay_seconds=delay, reason=str(current.failure_class))
+    delay = jittered(elastic.retry_parked_seconds, current.job)
+    reason = f"no {current.failure_class} since {since}: {current.reason}"
+    return Decision(next=Next.RERUN, attempt=following, parked=True, delay_seconds=delay, reason=reason)
+
+
+def leavers(spec: Spec, records: Iterable[tuple[int, Record | None]], count: int) -> list[int]:
+    """Which of the open ranks are closed, so that `count` fewer are wanted.
+
+    First those that do not train, then the dearest, then the youngest, then the highest.
+    """
+
+    def order(one: tuple[int, Record | None]) -> tuple[bool, float, str, int]:
+        rank, record = one
+        current = None if record is None else record.current
+        trains = record is not None and record.decision is None and record.current.secondary in _TRAINS
+        kind = None if current is None else current.instance_type
+        price = 0.0 if kind is None else spec.prices.usd_per_hour.get(kind, 0.0)
+        return not trains, price, (current and current.launched_at) or "", rank
+
+    chosen = sorted(records, key=order, reverse=True)[: max(0, count)]
+    return sorted(rank for rank, _ in chosen)

@@ -1,0 +1,164 @@
+"""Scale: a run gets another number of replicas.
+
+The seats are changed first, by compare-and-swap. What follows from them can be done again, and twice: workflows of open
+seats that wait go on, and jobs of closed seats are stopped. A repeated request does only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from muster.contract.errors import MusterError
+from muster.contract.names import REPLICAS_MAX
+from muster.contract.run.record import Record
+from muster.contract.run.run_events import TEXT_MAX, RunScaled, ScaleRefused, ScaleRequested
+from muster.contract.spec.elastic import scale_problems
+from muster.contract.training.ranks import show_ranks
+from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.control_plane import ControlPlane
+from muster.control.runtime import clock
+from muster.control.runtime.clock import TimeBudget
+from muster.control.runtime.function import RunRequest
+from muster.control.runtime.parallel import in_another_order, in_parallel
+from muster.options.elastic.contract.seats import Scaling, Seats, opened, seats_key
+from muster.options.elastic.control.decisions import leavers
+from muster.options.elastic.control.parking import leave, wake
+from muster.options.elastic.control.seat_documents import elastic_of, first_seats, lost_ranks, seats_of
+
+
+class ScaleRequest(RunRequest):
+    """How many replicas a run is to have, and who asks: an event of the bus, or a one-time schedule."""
+
+    replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)]
+    by: Annotated[str, Field(min_length=1, max_length=256)]
+
+    @classmethod
+    def of(cls, event: Mapping[str, object]) -> Self:
+        """The request of what calls the function."""
+        if "detail" not in event:
+            return cls.model_validate(event)
+        detail = ScaleRequested.model_validate(event["detail"])
+        return cls.model_validate({"run": detail.run, "replicas": detail.replicas, "by": event.get("id")})
+
+
+class ScaleRefusedError(MusterError):
+    """Nothing was changed."""
+
+
+def scale(plane: ControlPlane, request: ScaleRequest, per_second: int, budget: TimeBudget) -> str:
+    """Let a run have `request.replicas` replicas; what was done, in words. `per_second`: how many are launched.
+
+    Raises:
+        OutOfTimeError: the seats are changed, and the budget was too short for what follows; a later call does the rest.
+        Exception: the first error of a replica, after all that follows was tried.
+    """
+    try:
+        run = _elastic_run(plane, request)
+        scaling = _scaled(run, request, per_second)
+    except ScaleRefusedError as refused:
+        reason = str(refused)[:TEXT_MAX]
+        plane.bus.emit(
+            ScaleRefused(at=clock.now(), run=request.run, replicas=request.replicas, by=request.by, reason=reason)
+        )
+        return f"refused: {reason}"
+    if scaling is not None:
+        plane.bus.emit(
+            RunScaled(
+                at=scaling.at,
+                run=request.run,
+                revision=scaling.revision,
+                replicas=scaling.replicas,
+                before=scaling.before,
+                opened=scaling.opened,
+                closed=scaling.closed,
+                by=scaling.by,
+            )
+        )
+    _follow(plane, run, budget)
+    return "scaled" if scaling is not None else "as many as were wanted"
+
+
+def _elastic_run(plane: ControlPlane, request: ScaleRequest) -> ActiveRun:
+    run = plane.runs.find(request.run)
+    if run is None:
+        message = "there is no such run"
+        raise ScaleRefusedError(message)
+    if run.plan.spec.elastic is None:
+        message = "it has a fixed number of replicas: launch a run with `replicas: {min, start, max}`"
+        raise ScaleRefusedError(message)
+    return run
+
+
+def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling | None:
+    """Change the seats; the change, also of an earlier call. None where nothing changes.
+
+    Raises:
+        ScaleRefusedError: nothing was changed.
+    """
+    spec, found = run.plan.spec, seats_of(run)
+    if (known := _of_request(found, request)) is not None:
+        return known
+    if problems := list(scale_problems(elastic_of(spec), spec.replicas, request.replicas)):
+        raise ScaleRefusedError("; ".join(map(str, problems)))
+    if run.is_stopping or run.documents.result() is not None:
+        message = "the run has ended, or is being stopped"
+        raise ScaleRefusedError(message)
+    lost = lost_ranks(run)
+    ranks = found.open_ranks - lost
+    records = _records(run, ranks) if len(ranks) > request.replicas else {}
+
+    def change(before: Seats | None) -> Seats:
+        seats = before or first_seats(run)
+        if seats.ended is not None:
+            message = f"the run ends: {seats.ended}"
+            raise ScaleRefusedError(message)
+        if _of_request(seats, request) is not None:
+            return seats
+        ranks = seats.open_ranks - lost
+        # What was opened since the records were read does not train.
+        down = leavers(spec, [(rank, records.get(rank)) for rank in ranks], len(ranks) - request.replicas)
+        up = opened(seats, spec.replicas, request.replicas, lost)
+        if not up and not down and request.replicas == seats.wanted:
+            return seats
+        return seats.scaled(
+            Scaling(
+                at=clock.now(),
+                replicas=request.replicas,
+                opened=show_ranks(up),
+                closed=show_ranks(down),
+                by=request.by,
+                revision=seats.revision + 1,
+                before=seats.wanted,
+                per_second=per_second,
+            )
+        )
+
+    return _of_request(run.documents.store.change(Seats, seats_key(run.plan.run), change), request)
+
+
+def _of_request(seats: Seats, request: ScaleRequest) -> Scaling | None:
+    """What a request has changed."""
+    return next((one for one in seats.scalings if one.by == request.by), None)
+
+
+def _records(run: ActiveRun, ranks: set[int]) -> dict[int, Record]:
+    read = in_parallel(lambda rank: (rank, run.documents.record(rank).record), sorted(ranks))
+    return {rank: record for rank, record in read if record is not None}
+
+
+def _follow(plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
+    """Do what follows from the seats."""
+    seats = seats_of(run)
+    wake(plane, run, seats, budget)
+    closed = [replica for replica in run.replicas if replica.rank not in seats.open_ranks]
+    in_parallel(_let_leave, in_another_order(closed), budget)
+
+
+def _let_leave(replica: ActiveReplica) -> None:
+    record = replica.record().record
+    # Another call may have opened the seat since.
+    if record is not None and record.decision is None and replica.rank not in seats_of(replica.run).open_ranks:
+        leave(replica)

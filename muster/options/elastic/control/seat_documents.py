@@ -1,0 +1,53 @@
+"""Reading the seats of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.contract.errors import ConfigurationError
+from muster.contract.training.ranks import show_ranks
+from muster.options.elastic.contract.seats import Seats, seats_key
+
+if TYPE_CHECKING:
+    from muster.contract.run.plan import Plan
+    from muster.contract.spec.elastic import Elastic
+    from muster.contract.spec.spec import Spec
+    from muster.control.active_run import ActiveRun
+    from muster.control.aws.store import DocumentStore
+
+
+def elastic_of(spec: Spec) -> Elastic:
+    """The section `elastic` of an elastic run's spec."""
+    if spec.elastic is None:
+        message = "the run has a fixed number of replicas"
+        raise ConfigurationError(message)
+    return spec.elastic
+
+
+def first_seats(run: ActiveRun) -> Seats:
+    """The seats of a run whose document is not written."""
+    return Seats.first(run.plan.run, elastic_of(run.plan.spec).start)
+
+
+def seats_of(run: ActiveRun) -> Seats:
+    """The seats as they stand now."""
+    return run.documents.store.document(Seats, seats_key(run.plan.run)) or first_seats(run)
+
+
+def lost_ranks(run: ActiveRun) -> set[int]:
+    """The ranks of lost replicas."""
+    prefix = run.documents.layout.lost
+    return {int(key.removeprefix(prefix)) for key in run.documents.store.keys(prefix)}
+
+
+def planned(store: DocumentStore, plan: Plan) -> Seats:
+    """The seats with which a run begins: those of the run that it continues, as far as it has them."""
+    elastic, replicas = elastic_of(plan.spec), plan.spec.replicas
+    seats = Seats.first(plan.run, elastic.start)
+    before = None if plan.lineage is None else store.document(Seats, seats_key(plan.lineage.parent))
+    if before is None:
+        return seats
+    ranks = sorted(before.open_ranks & set(range(replicas)))
+    wanted = max(elastic.min, min(before.wanted, replicas))
+    missing = [rank for rank in range(replicas) if rank not in ranks][: max(0, wanted - len(ranks))]
+    return seats.model_copy(update={"wanted": wanted, "open": show_ranks(sorted([*ranks, *missing]))})
