@@ -64,10 +64,10 @@ class TrainedData(StoredPart):
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
-        if len({piece.use for piece in self.pieces}) < len(self.pieces):
-            raise ValueError("a use is named twice")
-        if any(piece.end not in {TO_THE_END} and piece.end < piece.begin for piece in self.pieces):
-            raise ValueError("a piece ends before it begins")
+        is_twice = len({piece.use for piece in self.pieces}) < len(self.pieces)
+        if is_twice or any(TO_THE_END < piece.end < piece.begin for piece in self.pieces):
+            message = "a use is named twice, or a piece ends before it begins"
+            raise ValueError(message)
         return self
 
 
@@ -97,14 +97,11 @@ class DataProgress(StoredPart):
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
-        before = self.low
-        for first, stop in self.counted:
-            if not before < first < stop:
-                raise ValueError("the ranges of counted uses are not ascending")
-            before = stop
+        borders = [self.low, *(use for span in self.counted for use in span)]
         uses = [item.use for item in self.begun]
-        if uses != sorted(set(uses)) or any(map(self.has_counted, uses)):
-            raise ValueError("uses in part are not ascending, or have counted")
+        if any(sorted(set(found)) != found for found in (borders, uses)) or any(map(self.has_counted, uses)):
+            message = "uses that have counted are not ascending, or have counted in part as well"
+            raise ValueError(message)
         return self
 
     @property

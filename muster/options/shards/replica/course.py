@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -200,7 +200,7 @@ class Streams(Generic[T]):
 
 
 def _from(items: Iterable[T], begin: Items) -> Iterator[T]:
-    if begin and hasattr(items, "__getitem__") and hasattr(items, "__len__"):
+    if isinstance(items, Sequence):
         return (items[at] for at in range(begin, len(items)))
     return islice(items, begin, None)
 

@@ -90,9 +90,9 @@ class DataShards:
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Iterator[Any]:
         """See `Shards`."""
-        if collate is None:
-            from torch.utils.data import default_collate as collate  # noqa: PLC0415 - imports PyTorch
-        return map(collate, self.batches(load, batch_size, ahead=ahead))
+        from torch.utils.data import default_collate  # noqa: PLC0415 - imports PyTorch
+
+        return map(collate or default_collate, self.batches(load, batch_size, ahead=ahead))
 
     def _numbers(self, length: int, shuffle: bool) -> Callable[[Use, Items], Iterator[tuple[int, bool]]]:
         """For each use the numbers of its examples, of `length` ones: every total-th, so that sorted data are mixed."""
