@@ -2,13 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any, Protocol, TypeVar
 
+from numpy.typing import NDArray
+
+from muster.options import offers
 from muster.replica.group.board import InnerGroup
 from muster.replica.rendezvous import Rendezvous
+from muster.replica.replica_errors import ParametersError
 from muster.replica.statistics.metrics import Metrics
+
+T = TypeVar("T")
+
+
+class Shards(Protocol):
+    """The run's data set, in shards that are numbered from 0. Every item of it is trained once an epoch.
+
+        shards = context.shards(total=64, epochs=3)
+        outer = DiLoCo(context.rendezvous, model, optimizer, Algorithm(sync_every=500))
+        for batch in shards.loader(dataset, batch_size=32, num_workers=4):
+            train_one_step(model, optimizer, batch)
+            outer.step(samples=len(batch))
+        outer.finish()
+
+    The rounds say what was trained. After each, this replica goes on with what is left, wherever others have joined,
+    left or failed; what it has trained in a round that did not count is trained again, perhaps by another replica. The
+    loop ends on all replicas after the same round, once all epochs have counted, or when the trainer should return.
+    Towards the end some replicas train what another one trains as well: one of the two counts.
+
+    A step belongs to all that the loop has yielded before. One loop reads at a time; the next one goes on where it was
+    left. In a replica of several processes each gets its share of every batch.
+    """
+
+    total: int
+    """The number of shards: several for each replica and round are too many, fewer than replicas too few."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the first shard that has not counted, from 0."""
+
+    @property
+    def done(self) -> int:
+        """How many shards of this epoch have counted."""
+
+    def items(self, load: Callable[[int], Iterable[T]]) -> Iterator[T]:
+        """The items of the shards.
+
+        Args:
+            load: what a shard has: a list, or anything that can be iterated over; the same items whenever it is called.
+        """
+
+    def batches(self, load: Callable[[int], Iterable[T]], batch_size: int, *, ahead: int = 0) -> Iterator[list[T]]:
+        """Lists of so many items, for each process; a thread reads `ahead` items ahead. `load`: as in `items`."""
+
+    def arrays(
+        self, *arrays: NDArray[Any], batch_size: int, shuffle: bool = True
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Batches of arrays whose first axis is the examples'; each shard has every `total`-th of them.
+
+        Args:
+            shuffle: whether a shard's examples have another order in every epoch, as the shards have in any case.
+        """
+
+    def loader(self, dataset: Any, *, batch_size: int, shuffle: bool = True, **options: Any) -> Iterator[Any]:
+        """Batches of PyTorch's DataLoader of a data set with a length, such as Hugging Face's; see `arrays`.
+
+        Args:
+            options: the DataLoader's, such as `num_workers`. What workers have read ahead counts when it is yielded.
+        """
+
+    def stream(
+        self,
+        load: Callable[[int], Iterable[Any]],
+        *,
+        batch_size: int,
+        ahead: int = 64,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Iterator[Any]:
+        """Batches of what can only be read in order, such as tar files in S3; see `batches`.
+
+        Every process of a replica reads all of a shard, and keeps its share.
+
+        Args:
+            collate: makes a batch of a list of items; PyTorch's own by default.
+        """
+
+
+@dataclass(frozen=True)
+class OffersShards:
+    """What divides a data set among replicas: the seam `replica.shards`."""
+
+    of: Callable[[Context, int, int | None, int], Shards]
 
 
 @dataclass(frozen=True)
@@ -69,6 +157,22 @@ class Context:
     def alive(self) -> None:
         """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""
         self.rendezvous.statistics.progress.alive()
+
+    def shards(self, total: int, *, epochs: int | None = None, seed: int = 0) -> Shards:
+        """Divide the data set of the run among its replicas, which may join, leave and fail.
+
+        Args:
+            total: into how many shards it is divided, the same on all replicas and in all continuations.
+            epochs: how often it is trained; None: without end.
+            seed: of the order of shards and examples, the same on all replicas.
+
+        Raises:
+            ParametersError: a number that is not allowed, another one than the run's, or it was called before.
+        """
+        for offer in offers("replica.shards", OffersShards):
+            return offer.of(self, total, epochs, seed)
+        message = "context.shards is not part of this installation of Muster."
+        raise ParametersError(message)
 
     def expect(self, *, rounds: int | None = None, unit: str | None = None) -> None:
         """Say how long the training is, and what its samples are: `muster status` and the page then show when it ends.

@@ -9,6 +9,7 @@ from pathlib import Path
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.replica.model.departure import Departure
 from muster.replica.parts.link import Link
+from muster.replica.rounds.phase_data import PhaseData
 from muster.replica.rounds.round import Rounds
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.seat import Seat
@@ -50,6 +51,7 @@ class Rendezvous:
         self.rounds, self.outside = rounds, outside
         self.seat, self.statistics = rounds.seat, rounds.statistics
         self.departure = Departure(rounds, outside.results)
+        self.data = PhaseData(rounds.seen)
 
     @classmethod
     def open(

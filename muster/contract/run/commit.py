@@ -16,6 +16,7 @@ from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
 from muster.contract.run.round_values import DEFAULT_UNIT, METRICS_MAX, ROUND_MAX, UNIT, Metrics
 from muster.contract.run.time_use import Spent, TimeUse
+from muster.contract.run.trained_data import DataProgress, TrainedData
 from muster.contract.run.training_pace import Pace, TimedRound
 from muster.contract.timestamps import Timestamp
 
@@ -71,6 +72,9 @@ class Member(StoredPart):
         default=None, description="the inner state with which the process has begun; None: that of a round"
     )
     leaves: bool = Field(default=False, description="whether the process ends after it: the next round expects it not")
+    data: TrainedData | None = Field(
+        default=None, description="the shards of the data that it has trained (`context.shards`); None: it has none"
+    )
 
 
 class Exclusion(StoredPart):
@@ -157,6 +161,14 @@ class Commit(StoredDocument):
         default=None, ge=0, description="the rank whose contribution came last of the members'; None: not known"
     )
     time_use: TimeUse | None = Field(default=None, description="of all replicas until this round; None: not known")
+    data: DataProgress | None = Field(
+        default=None, description="the shards that had counted before this round; None: the trainers have no shards"
+    )
+
+    @property
+    def data_after(self) -> DataProgress | None:
+        """The shards that have counted with this round. An amendment has other members, and so another result."""
+        return None if self.data is None else self.data.after(() if self.void else self.members)
 
     @property
     def timed(self) -> TimedRound:

@@ -27,6 +27,7 @@ class Phase:
         parameters: the trainer's own parameters, flat: of the elements that this process holds.
         begun: where the phase started, if not at the global parameters (eager updates).
         residual: the codec's residual before the phase was given; None for a codec that loses nothing.
+        data: the shards of the data that the phase has trained, as `PhaseData` packs them; None without shards.
     """
 
     round: int
@@ -37,6 +38,7 @@ class Phase:
     parameters: Floats
     begun: Floats | None = None
     residual: Floats | None = None
+    data: NDArray[np.int64] | None = None
 
 
 class StoredPhase:

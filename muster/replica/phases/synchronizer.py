@@ -92,6 +92,9 @@ class Synchronizer:
         self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
         packing.lock(self.parameters)
         packing.write(self.parameters)
+        self._data = rendezvous.data
+        self._data.overlaps, self._data.complete = algorithm.eager or algorithm.delay > 0, self.complete
+        self._data.drop()
         self._begin_phase()
 
     def interrupted(self) -> Phase | None:
@@ -105,6 +108,7 @@ class Synchronizer:
         self.steps = min(phase.steps, self._algorithm.given_after - 1)
         self._samples, self._begun = phase.samples.tolist(), phase.begun
         self._feedback.restore(phase.residual)
+        self._data.restore(phase.data)
         self._begin_phase()
         log.info("event=phase-resumed round=%d steps=%d", phase.round, phase.steps)
 
@@ -127,6 +131,7 @@ class Synchronizer:
             "parameters": Filling(self._packing.cut.length, lambda room: self._packing.read(WHOLE, room)),
             "begun": self._begun,
             "residual": self._feedback.values,
+            "data": self._data.packed(),
         }
 
     @property
@@ -152,6 +157,7 @@ class Synchronizer:
             raise ParametersError(message)
         counted = checked_samples(samples)
         self._statistics.progress.step()
+        self._data.reached()
         self._has_trained = True
         self._samples = [before + counted for before in self._samples]
         self.steps += 1
@@ -184,6 +190,16 @@ class Synchronizer:
         while self.steps:
             outcome = self.step(0)
         return outcome
+
+    def complete(self) -> None:
+        """Exchange all steps that no exchange has, and merge one that runs even then; raises as `step`."""
+        if not self.steps and any(self._samples):
+            self.step(0)
+        self.end_round()
+        if self._training.exchanges.busy:
+            with self.stopwatch.blocked():
+                self._exchanged()
+                self._start_over()
 
     def finish(self) -> RoundOutcome | None:
         """Wait for a running exchange, and leave the run. Afterwards the arrays hold the global parameters.
@@ -246,6 +262,7 @@ class Synchronizer:
             parameters=local,
             begun=begun,
             residual=self._feedback.before(),
+            data=self._data.packed(),
         )
         saves = waits or gives or self._is_newest()
         write_state = self._own.keep(given, True) if saves else lambda: None
@@ -356,7 +373,16 @@ class Synchronizer:
         count = len(range(*part.indices(self._packing.count)))
         exact = exact_in(self._packing.count, cut.exact, slice(*part.indices(self._packing.count)[:2]))
         residual = self._feedback.of(cut.local(part))
-        return LocalUpdate(gradient, samples, residual, before_giving, count, exact=exact, seconds=self._given_seconds)
+        return LocalUpdate(
+            gradient,
+            samples,
+            residual,
+            before_giving,
+            count,
+            exact=exact,
+            seconds=self._given_seconds,
+            data=self._data.give(),
+        )
 
     def _clip(self, gradient: Floats, part: slice) -> None:
         """Scale the pseudo-gradient down in place if its norm is too large."""
@@ -374,6 +400,7 @@ class Synchronizer:
         """The running exchange, once it is over."""
         exchange = self._training.exchanges.wait()
         self._step_agreement.merged()
+        self._data.merged()
         return exchange
 
     def _merge(self) -> RoundOutcome | None:
@@ -420,6 +447,7 @@ class Synchronizer:
         self._samples = [0.0] * self._algorithm.fragments
         self._given_at = [self._statistics.times.trained()] * self._algorithm.fragments
         self._given = self._begun = None
+        self._data.drop()
         self._begin_phase()
         if not self._is_sound:
             self._is_sound = True

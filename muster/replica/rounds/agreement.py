@@ -340,6 +340,7 @@ class Agreement:
             expected_rounds=expected.rounds or (None if previous is None else previous.expected_rounds),
             # Creation times are in whole seconds: of the same second, the one that was found later came later.
             last=max(members, key=lambda member: (self._arrived[member.rank], self._look_of[member.rank])).rank,
+            data=self._tally.data,
         )
         rounds = [earlier.timed for earlier in (*self._seen.commits, commit)]
         pace = pace_of(rounds, len(commit.epochs), self._context.rounds_before)

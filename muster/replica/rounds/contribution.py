@@ -169,9 +169,7 @@ def make_contribution(
         declined=declined,
         state=update.state,
         suspect=update.suspect,
-        member=_member(
-            claim, answers, parts if declined is None else None, counts=declined is None, leaves=update.leaves
-        ),
+        member=_member(claim, answers, parts if declined is None else None, counts=declined is None, update=update),
     )
     put_header(body, header)
     return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers))
@@ -231,7 +229,9 @@ def _norm(answers: Sequence[_Encoded]) -> float | None:
     return norm_of(squares) if len(squares) == len(answers) else None
 
 
-def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool, leaves: bool) -> Member:
+def _member(
+    claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool, update: LocalUpdate
+) -> Member:
     return Member(
         rank=claim.rank,
         attempt=claim.attempt,
@@ -246,7 +246,8 @@ def _member(claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, cou
         parts=parts,
         norm=_norm(answers),
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
-        leaves=leaves,
+        leaves=update.leaves,
+        data=update.data,
     )
 
 

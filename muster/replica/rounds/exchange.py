@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from muster.contract.run.commit import Commit, Member
+from muster.contract.run.trained_data import TrainedData
 from muster.replica.replica_errors import ParametersError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.error_feedback import Residual
@@ -32,6 +33,7 @@ class LocalUpdate:
         seconds: for which this process's trainer has worked on the samples; None: not known.
         suspect: why the round is made without it if that is possible; the same in all processes of the replica.
         leaves: whether this process ends, and the next round does not expect it.
+        data: the shards of the data that the replica has trained; the same in all its processes.
     """
 
     gradient: Floats
@@ -44,6 +46,7 @@ class LocalUpdate:
     seconds: float | None = None
     suspect: str | None = None
     leaves: bool = False
+    data: TrainedData | None = None
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,21 @@ Where seats come and go, a number says little: a run may also want a share of th
 waits as long as rounds usually take, and then does with the fewest that it may have.
 
 All contributions to a round start from the same parameters. If some start from others, those of the majority count.
+Where contributions say which shards of the data they have trained, none counts that has trained one again; its replica
+has done its part as well.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil, inf
 from statistics import median
 
 from muster.contract.run.commit import Commit, Exclusion, Finish, Member
+from muster.contract.run.trained_data import DataProgress
 
 # S3's creation times are in whole seconds, so no shorter wait is known to have been in vain.
 WAIT_MIN_SECONDS = 2.0
@@ -127,6 +130,7 @@ class QuorumTally:
         known = () if previous is None else previous.epochs
         self.epochs = [*known, *[0] * (quorum.replicas - len(known))]
         self._expected = set(quorum.first) if previous is None else previous.expected
+        self._data = None if previous is None else previous.data_after
 
     @property
     def known_epochs(self) -> tuple[int, ...]:
@@ -178,7 +182,7 @@ class QuorumTally:
     @property
     def members(self) -> tuple[Member, ...]:
         """Usable contributions that start from the same parameters, by rank."""
-        return tuple(self._members[rank] for rank in sorted(self._members.keys() - self._others()))
+        return tuple(member for member in self._usable() if member.rank not in self._repeated())
 
     @property
     def exclusions(self) -> tuple[Exclusion, ...]:
@@ -189,6 +193,7 @@ class QuorumTally:
             + ("and those of as many others another one" if state is None else f"those of most others {state}")
             for rank in self._others()
         }
+        reasons |= self._repeated()
         return tuple(Exclusion(rank=rank, reason=reasons[rank]) for rank in sorted(reasons))
 
     @property
@@ -220,6 +225,21 @@ class QuorumTally:
         state = self.state
         return {rank for rank, own in self._states.items() if own != state}
 
+    def _usable(self) -> tuple[Member, ...]:
+        """The contributions whose values can be averaged, by rank."""
+        return tuple(self._members[rank] for rank in sorted(self._members.keys() - self._others()))
+
+    @property
+    def data(self) -> DataProgress | None:
+        """The shards of the data that have counted before this round; None if no contribution names any."""
+        named = [member.data.shards for member in self._usable() if member.data is not None]
+        return DataProgress(shards=named[0]) if self._data is None and named else self._data
+
+    def _repeated(self) -> Mapping[int, str]:
+        """The ranks that have trained shards again that count without them, each with what is said of it."""
+        data = self.data
+        return {} if data is None else data.left_out(self._usable(), self._quorum.replicas)
+
     @property
     def finished(self) -> tuple[Finish, ...]:
         """The replicas that have finished, by rank."""
@@ -228,12 +248,13 @@ class QuorumTally:
     @property
     def needed(self) -> int:
         """How many contributions make this round, at least."""
-        return needed_of(self._quorum.min_participants, len(self._finished))
+        return needed_of(self._quorum.min_participants, len(self._finished) + len(self._repeated()))
 
     @property
     def wanted(self) -> int:
         """How many contributions make it without a longer wait for more."""
-        return self._quorum.wanted(len(self._expected), len(self._finished))
+        wanted = self._quorum.wanted(len(self._expected), len(self._finished))
+        return max(self.needed, wanted - len(self._repeated()))
 
     @property
     def open_ranks(self) -> list[int]:
