@@ -116,7 +116,7 @@ class Stage:
         Raises:
             MusterError: it cannot be fetched.
         """
-        from muster import Muster  # noqa: PLC0415
+        from muster import Muster, ReplicaOutcome  # noqa: PLC0415
 
         folder = self.folder / "model"
         shutil.rmtree(folder, ignore_errors=True)
@@ -124,7 +124,8 @@ class Stage:
             return False
         Muster().run(result.run).model_download(folder).fetch()
         stored = stored_parameters(folder / "model.safetensors")
-        return {replica.checksum for replica in result.replicas} == {stored}
+        trained = [replica for replica in result.replicas if replica.outcome is not ReplicaOutcome.PARKED]
+        return {replica.checksum for replica in trained} == {stored}
 
     def save_logs(self) -> None:
         """Save the cloud's logs, for debugging."""

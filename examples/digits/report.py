@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
-from muster import ClusterJob, ReplicaOutcome, Result, Verdict
+from muster import ClusterJob, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.layout import RunLayout
 
 TOLERANCE = 0.01  # of accuracy: one percentage point
@@ -36,9 +36,14 @@ class Report:
     """What should have happened to the run and has not."""
 
     @property
+    def trained(self) -> list[ReplicaResult]:
+        """The replicas that trained to the end, or should have: those whose seats are not parked."""
+        return [replica for replica in self.result.replicas if replica.outcome is not ReplicaOutcome.PARKED]
+
+    @property
     def accuracy(self) -> float | None:
         """The accuracy of the shared model: all replicas' must be equal, so the lowest stands for all."""
-        return min((replica.metrics.get("accuracy", 0.0) for replica in self.result.replicas), default=None)
+        return min((replica.metrics.get("accuracy", 0.0) for replica in self.trained), default=None)
 
     @property
     def parameters_identical(self) -> bool:
@@ -48,7 +53,7 @@ class Report:
     @property
     def rounds(self) -> int | None:
         """The rounds that every replica has completed."""
-        rounds = [replica.round for replica in self.result.replicas if replica.round is not None]
+        rounds = [replica.round for replica in self.trained if replica.round is not None]
         return min(rounds, default=None)
 
     @property
@@ -60,7 +65,7 @@ class Report:
         result = self.result
         if result.verdict is not Verdict.SUCCEEDED:
             yield f"the run's verdict is {result.verdict}: {result.reason}"
-        for replica in result.replicas:
+        for replica in self.trained:
             if replica.outcome is not ReplicaOutcome.SUCCEEDED or replica.problem:
                 yield f"replica {replica.rank} {replica.outcome}: {replica.problem or 'no result'}"
         yield from self.missed(result)
@@ -103,7 +108,7 @@ def verdict_lines(report: Report) -> Iterator[str]:
         yield f"  [red]{escape(problem)}[/]"
     together = "–" if report.accuracy is None else f"{report.accuracy:.2%}"
     yield ""
-    yield f"  held-out accuracy   {together:>7}   {len(result.replicas)} replicas, each on its own part of the data"
+    yield f"  held-out accuracy   {together:>7}   {len(report.trained)} replicas, each on its own part of the data"
     yield f"  baseline            {report.baseline_accuracy:>7.2%}   one process on all of it"
     yield f"  rounds              {report.rounds or 0:>7}"
     attempts = " ".join(str(len(replica.attempts)) for replica in result.replicas)

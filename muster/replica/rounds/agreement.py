@@ -17,7 +17,7 @@ from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, 
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window
-from muster.replica.rounds.quorum import QuorumDecision, QuorumTally, outliers
+from muster.replica.rounds.quorum import STORE_TIME_SECONDS, QuorumDecision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.seen_rounds import SeenRounds
@@ -25,8 +25,6 @@ from muster.replica.statistics.statistics import Statistics
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
 
-# S3's creation times are in whole seconds, rounded down.
-STORE_TIME_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
 WAITING_LOGGED_SECONDS = 60.0

@@ -11,7 +11,7 @@ from statistics import median
 
 from muster.contract import timestamps
 from muster.contract.run.commit import Commit
-from muster.replica.rounds.quorum import WAIT_MIN_SECONDS, Quorum
+from muster.replica.rounds.quorum import STORE_TIME_SECONDS, Quorum
 
 ROUNDS_SEEN = 16  # enough for a quantile, few enough to follow a change
 ROUNDS_MIN = 3  # with fewer the longest window applies
@@ -34,7 +34,8 @@ def grace_window(quorum: Quorum, recent: Sequence[Commit]) -> float:
     if len(waits) < ROUNDS_MIN:
         return longest_seconds
     usual = waits[min(len(waits) - 1, int(QUANTILE * len(waits)))]
-    learnt = max(FACTOR * usual, ROUND_FRACTION * _round_seconds(recent), WAIT_MIN_SECONDS)
+    # A wait of zero by the store's clock may have been one of a second.
+    learnt = max(FACTOR * max(usual, STORE_TIME_SECONDS), ROUND_FRACTION * _round_seconds(recent))
     return min(longest_seconds, learnt)
 
 

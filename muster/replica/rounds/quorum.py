@@ -24,8 +24,8 @@ from statistics import median
 from muster.contract.run.commit import Commit, Exclusion, Finish, Member
 from muster.contract.run.trained_data import DataProgress
 
-# S3's creation times are in whole seconds, so no shorter wait is known to have been in vain.
-WAIT_MIN_SECONDS = 2.0
+# S3's creation times are in whole seconds, rounded down.
+STORE_TIME_SECONDS = 1.0
 # Of those who are absent when all others are there, at most so many are only late: the others are lost.
 ARRIVES_SHARE = 0.5
 
@@ -92,7 +92,7 @@ def worth_waiting(previous: Commit | None, absent: int, present: int) -> float:
     it is not known how long rounds take.
     """
     usual = usual_seconds(previous)
-    return max(WAIT_MIN_SECONDS, ARRIVES_SHARE * usual * absent / present) if usual and present else inf
+    return max(STORE_TIME_SECONDS, ARRIVES_SHARE * usual * absent / present) if usual and present else inf
 
 
 def outliers(members: Sequence[Member], factor: float, needed: int) -> tuple[Exclusion, ...]:

@@ -26,7 +26,7 @@ from muster.replica.rounds.claims import (
 )
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.grace import FACTOR, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
-from muster.replica.rounds.quorum import WAIT_MIN_SECONDS, Quorum, QuorumDecision, QuorumTally
+from muster.replica.rounds.quorum import STORE_TIME_SECONDS, Quorum, QuorumDecision, QuorumTally
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions
 from muster.replica.store.local_store import LocalStore
@@ -294,7 +294,7 @@ def test_the_window_is_a_multiple_of_what_rounds_needed_after_their_quorum_withi
         ("a quorum of two", LONGEST, 2, steady(7.0), FACTOR * 7.0),
         ("a quorum of one", LONGEST, 1, steady(7.0), FACTOR * 8.0),
         ("no longer than the run allows", 10.0, 2, steady(7.0), 10.0),
-        ("no shorter than the resolution of the store's clock", LONGEST, 2, steady(0.0), WAIT_MIN_SECONDS),
+        ("no shorter than the resolution of the store's clock", LONGEST, 2, steady(0.0), FACTOR * STORE_TIME_SECONDS),
         ("unless the run says so", 0.5, 2, steady(0.0), 0.5),
         ("a share of long rounds", LONGEST, 2, steady(0.0, seconds=300.0), ROUND_FRACTION * 300.0),
         ("a smaller quorum after an early finish", LONGEST, 3, EARLY, FACTOR * 7.0),
