@@ -37,8 +37,8 @@ class SeatKeeper(ABC):
         """Whether the replica's seat is not wanted now."""
 
     @abstractmethod
-    def let_leave(self, replica: ActiveReplica) -> None:
-        """Stop the replica's job if its seat is closed: the call that closed it may not have found the job."""
+    def let_leave(self, replica: ActiveReplica, attempt: int) -> None:
+        """Stop the job of the replica's `attempt` if its seat is closed: the call that closed it may not have found the job."""
 
     @abstractmethod
     def parks(self, spec: Spec, attempts: tuple[Attempt, ...], now: Timestamp) -> Decision | None:

@@ -161,4 +161,4 @@ def _let_leave(replica: ActiveReplica) -> None:
     record = replica.record().record
     # Another call may have opened the seat since.
     if record is not None and record.decision is None and replica.rank not in seats_of(replica.run).open_ranks:
-        leave(replica)
+        leave(replica, record.current.attempt)

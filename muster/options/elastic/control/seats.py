@@ -37,11 +37,11 @@ class ElasticSeats(SeatKeeper):
     def is_closed(self, replica: ActiveReplica) -> bool:
         return replica.rank not in _seats(replica.run).open_ranks
 
-    def let_leave(self, replica: ActiveReplica) -> None:
+    def let_leave(self, replica: ActiveReplica, attempt: int) -> None:
         from muster.options.elastic.control.parking import leave  # noqa: PLC0415
 
         if self.is_closed(replica):
-            leave(replica)
+            leave(replica, attempt)
 
     def parks(self, spec: Spec, attempts: tuple[Attempt, ...], now: Timestamp) -> Decision | None:
         from muster.options.elastic.control.decisions import parked_after  # noqa: PLC0415
