@@ -102,8 +102,11 @@ def stop_jobs(run: ActiveRun, budget: TimeBudget) -> None:
         Exception: the first error of a replica, after all of them have been asked.
     """
     # A second call would otherwise read the records of all that the first has stopped, while it stops none.
-    stop = in_another_order(run.replicas)
-    in_parallel(lambda replica: stop_attempt(replica, replica.record().record), stop, budget)
+    in_parallel(_stop_replica, in_another_order(run.replicas), budget)
+
+
+def _stop_replica(replica: ActiveReplica) -> None:
+    stop_attempt(replica, replica.record().record)
 
 
 def stop_attempt(replica: ActiveReplica, record: Record | None) -> None:

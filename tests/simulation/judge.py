@@ -20,7 +20,7 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
-from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, ranks_in, seats_key
+from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix, ranks_in, seats_key
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
 from tests.simulation.lives import Life
@@ -118,29 +118,42 @@ class Judge:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
 
     def held(self, label: str) -> None:
-        """The seat `run/rank` is parked: it has no job."""
+        """The seat `run/rank` is parked: as long as it is, it has no job."""
         run, _, rank = label.partition("/")
-        living = [life.name for life in self._world.lives.living(run, int(rank)) if not life.came_late]
-        if living:
-            self._world.violate("a parked seat has a job", f"{living} of {label}")
+        if waits := self._waiting(run, {int(rank)}):
+            self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_held(run, waits))
+
+    def _check_held(self, run: str, waits: set[ParkedSeat]) -> None:
+        for seat in waits & self._waiting(run, {seat.rank for seat in waits}):
+            living = [life.name for life in self._world.lives.living(run, seat.rank) if not life.came_late]
+            if living and not self._world.faults.storms and self._marks(run) == ([], False):
+                self._world.violate("a parked seat has a job", f"{living}; {seat}")
 
     def scaled(self, run: str) -> None:
-        """A quarter of an hour later, every open seat has been launched."""
+        """Within half an hour, every open seat has been launched."""
         self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_open(run))
 
-    def _check_open(self, run: str) -> None:
+    def _check_open(self, run: str, before: set[ParkedSeat] | None = None) -> None:
         world, seats, execution = self._world, self.seats(run), self._world.executions.get(run)
-        if seats is None or execution is None or seats.ended or self.fence(run) or execution.ended is not None or execution.is_waiting:
+        if seats is None or execution is None or seats.ended or self.fence(run) or execution.ended is not None:
             return
         if world.faults.storms or self._marks(run) != ([], False) or execution.gave_up:
             return
-        for rank in seats.open_ranks:
-            record, parked = self._document(Record, RunLayout(run).record(rank)), None
-            decision = None if record is None else record.decision
+        waits = {seat for seat in self._waiting(run, seats.open_ranks) if seat.until is None}
+        if before is None and waits:
+            world.kernel.after(_ALIVE_SECONDS, lambda: self._check_open(run, waits))
+        for seat in waits & (before or set()):
+            world.violate("an open seat waits", f"{run}: {seat}")
+
+    def _waiting(self, run: str, ranks: set[int]) -> set[ParkedSeat]:
+        """The seats whose tokens are kept, and whose next attempt has not been launched."""
+        found = set()
+        for rank in ranks:
+            record = self._document(Record, RunLayout(run).record(rank))
             parked = self._document(ParkedSeat, parked_key(run, rank))
-            waits = parked is not None and parked.until is None and (record is None or parked.attempt > len(record.attempts))
-            if waits and (decision is None or decision.parked):
-                world.violate("an open seat waits", f"rank {rank} of {run}: {parked}")
+            if parked is not None and parked.attempt > (0 if record is None else len(record.attempts)):
+                found.add(parked)
+        return found
 
     def seats(self, run: str) -> Seats | None:
         return self._document(Seats, seats_key(run))
@@ -311,28 +324,31 @@ class Judge:
         world, seats, elastic = self._world, self.seats(plan.run), plan.spec.elastic
         if elastic is None or seats is None:
             return
-        ranks, lost = seats.open_ranks, {int(key.rpartition("/")[2]) for key, _ in self._under(f"control/{plan.run}/lost/")}
-        if not len(ranks - lost) <= seats.wanted <= len(ranks) or not elastic.min <= seats.wanted <= plan.spec.replicas:
+        marks = self._under(RunLayout(plan.run).lost)
+        ranks, lost = seats.open_ranks, {int(key.rpartition("/")[2]) for key, _ in marks}
+        in_bounds = elastic.min <= seats.wanted <= plan.spec.replicas
+        if not in_bounds or not len(ranks - lost) <= seats.wanted <= len(ranks):
             world.violate("seats", f"{plan.run}: {seats.wanted} are wanted; open {seats.open}; lost {lost}")
         for replica in result.replicas:
             rank, lives = replica.rank, world.lives.of(plan.run, replica.rank)
-            opened_late = seats.ended is not None and seats.opening(rank) is not None
-            if not lives and rank in ranks and not opened_late and self.fence(plan.run) is None and not replica.attempts:
+            late = seats.ended is not None and seats.opening(rank) is not None
+            excused = late or self.fence(plan.run) is not None or bool(replica.attempts)
+            if not lives and rank in ranks and not excused:
                 world.violate("seats", f"{plan.run}: the open rank {rank} was never launched")
             if lives and replica.outcome is ReplicaOutcome.PARKED and self._last(plan.run, rank) is not None:
                 last = max(lives, key=lambda life: life.attempt)
                 if last.end is not None and last.end.status == "Completed" and not last.came_late:
                     world.violate("untrue outcome", f"{plan.run}: replica {rank} is parked and has completed")
-            if any(ended.is_shortage for ended in replica.attempts) and (f"{rank}.json" in self._parked(plan.run)):
+            if any(ended.is_shortage for ended in replica.attempts) and rank in self._parked(plan.run):
                 world.reach("a seat without capacity is parked")
             if seats.opening(rank) is not None and len(lives) > 1:
                 world.reach("a seat is opened again")
         if plan.lineage is not None and seats.wanted != elastic.start:
             world.reach("a continuation keeps its seats")
 
-    def _parked(self, run: str) -> set[str]:
-        """The names of the seats that were parked."""
-        return {key.rpartition("/")[2] for key, _ in self._under(f"control/{run}/parked/")}
+    def _parked(self, run: str) -> set[int]:
+        """The seats that were parked."""
+        return {ParkedSeat.from_json(body, key).rank for key, body in self._under(parked_prefix(run))}
 
     def _was_closed(self, run: str, rank: int) -> bool:
         seats = self.seats(run)

@@ -117,7 +117,7 @@ def wake(plane: ControlPlane, run: ActiveRun, seats: Seats, budget: TimeBudget) 
 
 
 def leave(replica: ActiveReplica, attempt: int) -> None:
-    """Let `attempt` of a closed seat leave, if it is still the current one: its record says so before its job is stopped.
+    """Let the current `attempt` of a closed seat leave: its record says so before its job is stopped.
 
     So the end of the job spends no budget, also where the seat is open again by then.
     """
