@@ -86,8 +86,9 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
         return _answer(plane, replica, request, armed)
     # Once more, now that the record exists: a run that was settled in between found none, so its result says that this
     # attempt was not launched, and it must not be.
-    stopping = stopping or replica.run.is_stopping or (seats is not None and seats.is_closed(replica))
-    launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
+    stopping = stopping or replica.run.is_stopping
+    closed = seats is not None and seats.is_closed(replica)
+    launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping or closed)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
     if isinstance(launched, Attempt):

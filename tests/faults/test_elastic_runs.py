@@ -169,6 +169,20 @@ def test_a_seat_that_is_opened_while_its_token_is_stored_is_not_forgotten(harnes
             assert "r2-a1" in run.jobs
 
 
+def test_a_fence_that_is_raised_while_a_token_is_stored_ends_the_seat(run: ElasticRun) -> None:
+    """Stop has looked for tokens before this one was there."""
+    fence = Fence(verdict=Verdict.STOPPED, cause=FenceCause.EXECUTION_STOPPED, reason="", at="t")
+    run.harness.cloud.calls.inject(Fault("PutObject", action=lambda: run.run.documents.raise_fence(fence)))
+    assert run.arm(3) == "refused: the run is stopping"
+
+
+def test_a_late_call_does_not_replace_a_later_token(run: ElasticRun) -> None:
+    late = run.harness.request(3)
+    run.arm(3)
+    run.harness.attempt(late)
+    assert run.parked(3).token == run.tokens[3]
+
+
 def test_back_and_forth_while_jobs_end_costs_no_budget_and_no_seat(run: ElasticRun) -> None:
     run.scale(4)
     run.train()
