@@ -86,8 +86,9 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
         return _answer(plane, replica, request, armed)
     # Once more, now that the record exists: a run that was settled in between found none, so its result says that this
     # attempt was not launched, and it must not be.
-    stopping = stopping or replica.run.is_stopping or (seats is not None and seats.is_closed(replica))
-    launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping)
+    stopping = stopping or replica.run.is_stopping
+    closed = seats is not None and seats.is_closed(replica)
+    launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping or closed)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
     if isinstance(launched, Attempt):
@@ -205,12 +206,12 @@ def _launch(
         job = jobs.find(current.job)
         return _adopt(replica, current, job) if job else _not_created(current, refused.failure_class, refused.reason)
     except Exception:
-        _obey_fence(replica, current.job)
+        _obey_fence(replica, current)
         raise
     if created.is_new:
         note_launch(replica, current)
         jobs.note(replica.update, created.job)
-        _obey_fence(replica, current.job)
+        _obey_fence(replica, current)
         return Launch.CREATED
     job = jobs.find(current.job)
     if job is None:
@@ -251,7 +252,7 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     if job.end is not None:
         return seen
     replica.jobs.note(replica.update, job)
-    _obey_fence(replica, job.name)
+    _obey_fence(replica, current)
     return Launch.ADOPTED
 
 
@@ -269,9 +270,9 @@ def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> 
     )
 
 
-def _obey_fence(replica: ActiveReplica, name: str) -> None:
+def _obey_fence(replica: ActiveReplica, current: Attempt) -> None:
     """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
     if replica.run.is_stopping:
-        replica.jobs.stop(name)
+        replica.jobs.stop(current.job)
     elif (seats := seat_keeper(replica.run.plan.spec)) is not None:
-        seats.let_leave(replica)
+        seats.let_leave(replica, current.attempt)

@@ -225,7 +225,7 @@ def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
             replica.jobs.stop(event.TrainingJobName)
             what += ", stopped: the run is stopping"
         elif (seats := seat_keeper(replica.run.plan.spec)) is not None:
-            seats.let_leave(replica)
+            seats.let_leave(replica, before.current.attempt if before is not None else 1)
     return what
 
 

@@ -56,8 +56,17 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
     if current.failure_class is not None and (facts.closed or record.leaves == current.attempt):
         current = current.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
     attempts = (*record.attempts[:-1], current)
-    decision = judge(record.rank, attempts, facts).model_copy(update={"decided_at": facts.now})
+    decision = _of_seat(attempts, facts) or judge(record.rank, attempts, facts)
+    decision = decision.model_copy(update={"decided_at": facts.now})
     return record.model_copy(update={"attempts": attempts, "decision": decision})
+
+
+def _of_seat(attempts: tuple[Attempt, ...], facts: Facts) -> Decision | None:
+    """What follows for a replica that comes and goes, where no budget decides it."""
+    current = attempts[-1]
+    if facts.seats is None or facts.stopping or current.failure_class is None or current.attempt >= ATTEMPT_MAX:
+        return None
+    return facts.seats.parks(facts.spec, attempts, facts.now)
 
 
 def give_up(record: Record, attempt: int, reason: str, facts: Facts, *, has_job: bool) -> Record | None:
@@ -94,9 +103,6 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         return Decision(next=Next.DONE, attempt=current.attempt)
     if facts.stopping:
         return Decision(next=Next.FAIL, attempt=current.attempt, reason="the run is stopping")
-    seats = facts.seats if current.attempt < ATTEMPT_MAX else None
-    if seats is not None and (parked := seats.parks(spec, attempts, facts.now)) is not None:
-        return parked
     rule, types = rule_of_end(current), spec.alternatives
     if rule is not None and spec.watch.then(rule) == "stop":
         lost = _lost(rank, current, f"watch.{rule}.then is stop")

@@ -1,4 +1,4 @@
-"""Who keeps the seats of a run whose replicas come and go. The core asks, an option answers (the seam `control.seats`)."""
+"""Who keeps the seats of a run whose replicas come and go: what the core asks an option (the seam `control.seats`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SeatKeeper(ABC):
-    """Which replicas of a run are wanted. Everything heavy is imported by what uses it."""
+    """Which replicas of a run are wanted."""
 
     @abstractmethod
     def prepare(self, store: DocumentStore, plan: Plan) -> None:
@@ -37,8 +37,8 @@ class SeatKeeper(ABC):
         """Whether the replica's seat is not wanted now."""
 
     @abstractmethod
-    def let_leave(self, replica: ActiveReplica) -> None:
-        """Stop the replica's job if its seat is closed: the call that closed it may not have found the job."""
+    def let_leave(self, replica: ActiveReplica, attempt: int) -> None:
+        """Stop the job of the replica's `attempt` if its seat is closed: who closed it may not have found the job."""
 
     @abstractmethod
     def parks(self, spec: Spec, attempts: tuple[Attempt, ...], now: Timestamp) -> Decision | None:

@@ -10,6 +10,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.run.fence import Fence, FenceCause
+from muster.contract.run.record import Record
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
@@ -101,12 +102,15 @@ def stop_jobs(run: ActiveRun, budget: TimeBudget) -> None:
         Exception: the first error of a replica, after all of them have been asked.
     """
     # A second call would otherwise read the records of all that the first has stopped, while it stops none.
-    in_parallel(stop_replica, in_another_order(run.replicas), budget)
+    in_parallel(_stop_replica, in_another_order(run.replicas), budget)
 
 
-def stop_replica(replica: ActiveReplica) -> None:
-    """Ask the replica's job to stop, if it has one that has not ended."""
-    record = replica.record().record
+def _stop_replica(replica: ActiveReplica) -> None:
+    stop_attempt(replica, replica.record().record)
+
+
+def stop_attempt(replica: ActiveReplica, record: Record | None) -> None:
+    """Ask the job of the current attempt of `record`, the replica's, to stop, if there is one that has not ended."""
     if record is None or record.decision is not None:
         return
     current = record.current

@@ -204,6 +204,8 @@ class Fleet:
                 world.judge.invocation_failed(invocation, cause)
             elif (transition := of_answer(name, answer)) is not None:
                 world.reach(transition)
+                if transition.startswith("attempt: held"):
+                    world.judge.held(invocation.label)
             if cause is None and environment.generation == self._generations[name]:
                 self._idle.setdefault(name, []).append(environment)
             if world.tracing:

@@ -20,6 +20,7 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix, ranks_in, seats_key
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
 from tests.simulation.lives import Life
@@ -37,6 +38,7 @@ _PATIENT_SECONDS = 7_200.0
 """A user calls it a failure of Muster if a state gives up sooner."""
 _ASYNC_SECONDS = 50 * 60.0
 """Lambda: three tries of fifteen minutes each, and the waits between them."""
+_SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 _STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
 _WATCHED = {
     "stepfunctions": ("DescribeExecution",),
@@ -107,9 +109,54 @@ class Judge:
         life.stopped_by.append(caller)
         execution = world.executions[life.run]
         newer = any(other.attempt > life.attempt for other in world.lives.of(life.run, life.rank))
-        allowed = newer or life.came_late or caller.startswith("settle") or execution.gave_up_launches
+        record = self._document(Record, RunLayout(life.run).record(life.rank))
+        leaves = record is not None and record.leaves == life.attempt
+        if leaves:
+            world.reach("the job of a closed seat is stopped")
+        allowed = newer or life.came_late or leaves or caller.startswith("settle") or execution.gave_up_launches
         if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
+
+    def held(self, label: str) -> None:
+        """The seat `run/rank` is parked: as long as it is, it has no job."""
+        run, _, rank = label.partition("/")
+        if waits := self._waiting(run, {int(rank)}):
+            self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_held(run, waits))
+
+    def _check_held(self, run: str, waits: set[ParkedSeat]) -> None:
+        for seat in waits & self._waiting(run, {seat.rank for seat in waits}):
+            living = [life.name for life in self._world.lives.living(run, seat.rank) if not life.came_late]
+            if living and not self._world.faults.storms and self._marks(run) == ([], False):
+                self._world.violate("a parked seat has a job", f"{living}; {seat}")
+
+    def scaled(self, run: str) -> None:
+        """Within half an hour, every open seat has been launched."""
+        self._world.kernel.after(_ALIVE_SECONDS, lambda: self._check_open(run))
+
+    def _check_open(self, run: str, before: set[ParkedSeat] | None = None) -> None:
+        world, seats, execution = self._world, self.seats(run), self._world.executions.get(run)
+        if seats is None or execution is None or seats.ended or self.fence(run) or execution.ended is not None:
+            return
+        if world.faults.storms or self._marks(run) != ([], False) or execution.gave_up:
+            return
+        waits = {seat for seat in self._waiting(run, seats.open_ranks) if seat.until is None}
+        if before is None and waits:
+            world.kernel.after(_ALIVE_SECONDS, lambda: self._check_open(run, waits))
+        for seat in waits & (before or set()):
+            world.violate("an open seat waits", f"{run}: {seat}")
+
+    def _waiting(self, run: str, ranks: set[int]) -> set[ParkedSeat]:
+        """The seats whose tokens are kept, and whose next attempt has not been launched."""
+        found = set()
+        for rank in ranks:
+            record = self._document(Record, RunLayout(run).record(rank))
+            parked = self._document(ParkedSeat, parked_key(run, rank))
+            if parked is not None and parked.attempt > (0 if record is None else len(record.attempts)):
+                found.add(parked)
+        return found
+
+    def seats(self, run: str) -> Seats | None:
+        return self._document(Seats, seats_key(run))
 
     def event_seen(self, job: str, status: str) -> None:
         """React has seen an event: where the job has a successor, it is stopped."""
@@ -218,6 +265,7 @@ class Judge:
                 self._check_budgets(plan, replica)
                 self._check_rules(plan, replica)
             self._check_records(name)
+            self._check_seats(plan, result)
             self._check_times(execution, plan, result)
         self._check_continuations()
         self._check_queue()
@@ -271,6 +319,43 @@ class Judge:
             if decision is not None and "cost ceiling" in decision.reason:
                 reach("the cost ceiling prevents a rerun")
 
+    def _check_seats(self, plan: Plan, result: Result) -> None:
+        """No seat is lost from what was wanted, and what was open was launched."""
+        world, seats, elastic = self._world, self.seats(plan.run), plan.spec.elastic
+        if elastic is None or seats is None:
+            return
+        marks = self._under(RunLayout(plan.run).lost)
+        ranks, lost = seats.open_ranks, {int(key.rpartition("/")[2]) for key, _ in marks}
+        in_bounds = elastic.min <= seats.wanted <= plan.spec.replicas
+        if not in_bounds or not len(ranks - lost) <= seats.wanted <= len(ranks):
+            world.violate("seats", f"{plan.run}: {seats.wanted} are wanted; open {seats.open}; lost {lost}")
+        for replica in result.replicas:
+            rank, lives = replica.rank, world.lives.of(plan.run, replica.rank)
+            late = seats.ended is not None and seats.opening(rank) is not None
+            excused = late or self.fence(plan.run) is not None or bool(replica.attempts)
+            if not lives and rank in ranks and not excused:
+                world.violate("seats", f"{plan.run}: the open rank {rank} was never launched")
+            if lives and replica.outcome is ReplicaOutcome.PARKED and self._last(plan.run, rank) is not None:
+                last = max(lives, key=lambda life: life.attempt)
+                if last.end is not None and last.end.status == "Completed" and not last.came_late:
+                    world.violate("untrue outcome", f"{plan.run}: replica {rank} is parked and has completed")
+            if any(ended.is_shortage for ended in replica.attempts) and rank in self._parked(plan.run):
+                world.reach("a seat without capacity is parked")
+            if seats.opening(rank) is not None and len(lives) > 1:
+                world.reach("a seat is opened again")
+        if plan.lineage is not None and seats.wanted != elastic.start:
+            world.reach("a continuation keeps its seats")
+
+    def _parked(self, run: str) -> set[int]:
+        """The seats that were parked."""
+        return {ParkedSeat.from_json(body, key).rank for key, body in self._under(parked_prefix(run))}
+
+    def _was_closed(self, run: str, rank: int) -> bool:
+        seats = self.seats(run)
+        return seats is not None and (
+            rank not in seats.open_ranks or any(rank in ranks_in(one.closed) for one in seats.scalings)
+        )
+
     def _last(self, run: str, rank: int) -> Life | None:
         lives = self._world.lives.of(run, rank)
         return max(lives, key=lambda life: life.attempt) if lives else None
@@ -308,6 +393,8 @@ class Judge:
                 *({FailureClass.STOPPED_BY_USER} if "a user" in life.stopped_by else ()),
                 *({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) or life.stopped_by != ["a user"] else ()),
             }
+        if self._was_closed(run, life.rank):
+            wanted.add(FailureClass.STOPPED_BY_MUSTER)  # however it ended
         if life.came_late:
             # It was refused, and then created after all: the refusal stays its end. So does the stop of its run before.
             wanted |= {FailureClass.QUOTA} | ({FailureClass.STOPPED_BY_MUSTER} if self.fence(run) else set())
@@ -357,7 +444,7 @@ class Judge:
             if (life := self._last(name, rank)) is not None and life.ended is not None and self._is_lost(life)
         )
         needless = len(lost) - (plan.spec.replicas - plan.spec.quorum) - 1
-        if result.verdict is Verdict.FAILED and needless >= 0:
+        if result.verdict is Verdict.FAILED and needless >= 0 and plan.spec.elastic is None:
             decisive = lost[len(lost) - 1 - needless]
             if not _any_from(marks, decisive) and last > decisive + stopping:
                 world.violate("quorum", f"a job of {name} ended {last - decisive:.0f} s after the quorum was lost")
@@ -367,7 +454,8 @@ class Judge:
         ends = [attempt.failure_class for attempt in replica.attempts if rule_of_end(attempt) is None]
         if replica.attempts and rule_of_end(replica.attempts[-1]) is not None:
             ends.append(None)  # what came before was followed by a rerun
-        for kind in {kind for kind in ends[:-1] if kind is not None}:
+        unbounded = set() if plan.spec.elastic is None else {*_SHORTAGES, FailureClass.STOPPED_BY_MUSTER}
+        for kind in {kind for kind in ends[:-1] if kind is not None} - unbounded:
             allowed = plan.spec.budget(kind).max_reruns
             if ends[:-1].count(kind) > allowed:
                 what = f"{plan.run}: replica {replica.rank} was rerun after {ends[:-1]}"

@@ -132,7 +132,35 @@ class Scenario:
             "quota": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/quota delay", (120, 5, 5, 60))},
             "user-code": {"max_reruns": draws.pick(f"{name}/code reruns", (0, 0, 1))},
         }
+        if "sweep" not in spec and draws.chance(f"{name}/elastic", 0.35):
+            spec |= self._elastic(name, spec)
         return spec
+
+    def _elastic(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """Seats that come and go. Users ask for other numbers, some of which are refused."""
+        draws, most = self._draws, spec["replicas"]
+        least = draws.pick(f"{name}/least", (1, 1, min(2, most)))
+        section = {
+            "park_after_seconds": draws.pick(f"{name}/park after", (900, 0, 100)),
+            "retry_parked_seconds": draws.pick(f"{name}/retry parked", (1800, 60, 300)),
+            "below_min": draws.pick(f"{name}/below min", ("wait", "wait", "stop")),
+        }
+        if draws.chance(f"{name}/scheduled", 0.2):
+            section["scale"] = [{"after_seconds": 150, "replicas": most}, {"after_seconds": 250, "replicas": least}]
+        start = draws.pick(f"{name}/begin with", (most, least, least))
+        gate = {"launch_gate": {**spec["launch_gate"], "replicas": start}} if "launch_gate" in spec else {}
+        more = {"replicas": {"min": least, "start": start, "max": most}, "elastic": section, **gate}
+        return {**more, "on_replica_failure": "continue", "min_replicas": least}
+
+    def _scale_later(self, name: str, most: int, delay: float) -> None:
+        world, draws = self._world, self._draws
+        for number in range(draws.pick(f"{name}/scalings", (0, 1, 2, 4, 4))):
+            label = f"{name} scaling {number}"
+            at = delay + draws.pick(f"{label}/at", (60.0, 1.0, 30.0, 100.0, 200.0, 300.0, 345.0, 400.0, 600.0))
+            wanted = draws.pick(f"{label}/wanted", (*range(1, most + 1), most + 1))
+            event = {**_REQUESTED, "id": label, "detail-type": "Scale Requested"}
+            event["detail"] = {"run": name, "replicas": wanted}
+            world.kernel.at(at, lambda event=event, label=label: world.deliver("scale", event, label))
 
     def launch(self, name: str, delay: float) -> None:
         world, draws = self._world, self._draws
@@ -143,6 +171,8 @@ class Scenario:
         def launch() -> None:
             world.cloud.client("stepfunctions").start_execution(stateMachineArn=MACHINE_ARN, name=name, input=document)
 
+        if "elastic" in spec:
+            self._scale_later(name, spec["replicas"]["max"], delay)
         if draws.chance(f"{name}/by event", 0.15):
             event = {**_REQUESTED, "id": f"request-{name}", "detail": {"spec": {**spec, "name": name}}}
             for later in self.deliveries(f"{name} requested"):

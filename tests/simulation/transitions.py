@@ -35,8 +35,14 @@ TRANSITIONS = (
             "too early for the rerun",
             "superseded",
             "failed",
+            "held: its seat is parked",
         )
     ),
+    *(f"scale: {answer}" for answer in ("scaled", "as many as were wanted", "refused")),
+    "a seat without capacity is parked",
+    "a seat is opened again",
+    "the job of a closed seat is stopped",
+    "a continuation keeps its seats",
     "admit: True",
     "admit: False",
     "react: decided",
@@ -80,7 +86,7 @@ TRANSITIONS = (
     "a replica that hung is rerun",
     "a replica that hung stops its run",
     # What befalls them.
-    *(f"crash: {name}" for name in ("plan", "admit", "attempt", "react", "settle", "stop", "sweep", "timer")),
+    *(f"crash: {name}" for name in ("plan", "admit", "attempt", "react", "settle", "stop", "sweep", "timer", "scale")),
     *(f"time-out: {name}" for name in ("plan", "admit", "attempt", "react", "settle", "stop")),
     "an asynchronous retry succeeds",
     "a dead letter",
@@ -123,6 +129,8 @@ def of_answer(function: str, answer: Any) -> str | None:
             return f"stop: {answer['stop']}" if "stop" in answer else f"given up: {answer['next']}"
         case "start":
             return f"start: {', '.join(answer['outcomes'])}"
+        case "scale":
+            return f"scale: {answer['scale']}"
         case "timer":
             return f"timer: {answer['timer']}"
         case "sweep":

@@ -162,7 +162,13 @@ class World:
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
         cloud.workflow.on_end = self._ended
-        cloud.scheduler.on_firing = lambda firing: self.call_later("timer", json.loads(firing.input), "timer")
+        cloud.scheduler.on_firing = lambda firing: self._fired(json.loads(firing.input))
+
+    def _fired(self, request: dict[str, Any]) -> None:
+        if "timer" in request:
+            self.call_later("timer", request, "timer")
+        else:
+            self.call_later("scale", request, f"{request['run']} {request['by']}")
 
     def run(self) -> None:
         try:
@@ -220,6 +226,8 @@ class World:
             if cause is None:
                 if tried:
                     self.reach("an asynchronous retry succeeds")
+                if function == "scale":
+                    self.judge.scaled(label.partition(" ")[0])
                 if function == "react" and "TrainingJobName" in event.get("detail", {}):
                     detail = event["detail"]
                     self.judge.event_seen(detail["TrainingJobName"], detail["TrainingJobStatus"])

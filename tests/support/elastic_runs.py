@@ -24,6 +24,8 @@ class ElasticRun:
         self._asked = count()
         self.tokens: dict[int, str] = {}
         """Of the ranks whose workflow waits."""
+        self.event: Any = None
+        """The last one of a job, for a test that lets it come twice."""
         self.attempts = dict.fromkeys(range(self.run.plan.spec.replicas), 1)
         self.states: dict[int, dict[str, Any]] = {}
         """With which each workflow went on last."""

@@ -218,7 +218,7 @@ class Template:
 # The constructs that infra/stack.py composes; a logical id begins with one of them.
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
-    *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit", "Launcher", "Look"),
+    *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit", "Launcher", "Look", "Scale"),
     *("Workflow", "Health", "Dashboard", "ClusterAccess", "Pod", "Notices"),
 )
 

@@ -1,9 +1,19 @@
 """Elastic runs: replicas join and leave while the others train, and seats without capacity wait."""
 
+import json
+
+import pytest
+
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
-from tests.memory.harness import ControlHarness
-from tests.support.control_steps import finished
-from tests.support.elastic_runs import ElasticRun
+from muster.contract.spec.spec_reader import parse_spec
+from muster.options.elastic.control.decisions import leavers
+from muster.options.elastic.control.scale import ScaleRequest, scale
+from tests.memory.harness import RUN, SPEC, ControlHarness, budget
+from tests.support.control_steps import finished, found
+from tests.support.elastic_runs import PER_SECOND, RANGE, ElasticRun
+from tests.support.handlers import loader
 
 
 def test_a_run_is_scaled_up_and_down_and_ends(harness: ControlHarness) -> None:
@@ -29,3 +39,67 @@ def test_a_run_is_scaled_up_and_down_and_ends(harness: ControlHarness) -> None:
     counts = {name: harness.emitted().count(name) for name in ("Run Scaled", "Replica Parked", "Scale Refused")}
     assert counts == {"Run Scaled": 3, "Replica Parked": 2, "Scale Refused": 1}
     assert "Replica Rerun" not in harness.emitted()
+
+
+def test_opened_seats_are_launched_as_fast_as_the_stack_allows(harness: ControlHarness) -> None:
+    run = ElasticRun(harness, replicas={"min": 1, "start": 1, "max": 40})
+    began = harness.cloud.clock.now()
+    run.asked(40)
+    answers = {rank: found(harness.output(run.tokens[rank])) for rank in (1, 11, 39)}
+    assert {rank: state["delay_seconds"] for rank, state in answers.items()} == {1: 0, 11: 1, 39: 4}
+    # A workflow that asks again before its slot waits for the rest.
+    assert run.arm(39) == "too early for the rerun"
+    run.go_on()
+    assert len(run.jobs) == 40
+    assert (harness.cloud.clock.now() - began).total_seconds() >= 38 / PER_SECOND
+
+
+def test_who_leaves_first() -> None:
+    """Who does not train, then the dearest, then the youngest, then the highest rank."""
+    trains, waits = "Training", "Starting"
+
+    def record(rank: int, secondary: str, instance_type: str, launched_at: str) -> tuple[int, Record]:
+        attempt = Attempt(attempt=1, job="j", launched_at=launched_at, instance_type=instance_type, secondary=secondary)
+        return rank, Record(run=RUN, rank=rank, token="t", armed_at="", attempts=(attempt,))
+
+    spec = parse_spec({**SPEC, "replicas": 6})
+    spec = spec.model_copy(update={"prices": spec.prices.with_prices({"ml.m5.large": 1.0, "ml.m5.xlarge": 2.0})})
+    records: list[tuple[int, Record | None]] = [
+        record(0, trains, "ml.m5.large", "2026-01-01T00:00:00.000Z"),
+        record(1, trains, "ml.m5.xlarge", "2026-01-01T00:00:00.000Z"),
+        record(2, trains, "ml.m5.large", "2026-01-01T01:00:00.000Z"),
+        record(3, waits, "ml.m5.large", "2026-01-01T00:00:00.000Z"),
+        record(4, trains, "ml.m5.large", "2026-01-01T00:00:00.000Z"),
+        (5, None),
+    ]
+    left = [{*leavers(spec, records, count)} for count in range(7)]
+    assert [*map(set.difference, left[1:], left)] == [{3}, {5}, {1}, {2}, {4}, {0}]
+
+
+def test_a_request_is_refused_with_the_reason_and_what_is_allowed(harness: ControlHarness) -> None:
+    run = ElasticRun(harness)
+    bounds = "replicas: found 5; 1 to 4, the run's replicas.min and replicas.max; write another number"
+    assert run.scale(5) == f"refused: {bounds}"
+    harness.plan("fixed")
+    request = ScaleRequest(run="fixed", replicas=2, by="x")
+    assert "launch a run with `replicas: {min, start, max}`" in scale(harness.plane, request, 1, budget())
+    assert "no such run" in scale(harness.plane, request.model_copy(update={"run": "absent"}), 1, budget())
+    assert [detail["run"] for detail in harness.cloud.events.of("Scale Refused")] == [RUN, "fixed", "absent"]
+
+
+# The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
+@pytest.mark.filterwarnings("ignore:No application metrics to publish")
+def test_a_run_is_scaled_by_events_and_by_its_own_schedule(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = loader(harness, monkeypatch)
+    plan, call = load("plan"), load("scale")
+    harness.executions.start(RUN, "{}")
+    steps = [{"after_seconds": 60, "replicas": 3}, {"after_seconds": 120, "replicas": 1}]
+    assert plan(harness.plan_request(replicas=RANGE, elastic={"scale": steps}).model_dump())["ranks"] == [0, 1, 2, 3]
+    harness.cloud.clock.advance(61)
+    [fired] = harness.cloud.scheduler.fired
+    assert call(json.loads(fired.input)) == {"scale": "scaled"}
+    event = {"id": "e-1", "detail-type": "Scale Requested", "detail": {"run": RUN, "replicas": 4}}
+    assert [call(event), call(event)] == [{"scale": "scaled"}] * 2
+    assert [detail["by"] for detail in harness.cloud.events.of("Run Scaled")] == ["schedule-0", "e-1", "e-1"]

@@ -13,7 +13,7 @@ from muster.control.attempt import Launch
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import in_parallel
-from muster.control.stop import stop_replica
+from muster.control.stop import stop_attempt
 from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix
 from muster.options.elastic.control.decisions import Held, place
 from muster.options.elastic.control.seat_documents import elastic_of, lost_ranks, seats_of
@@ -116,17 +116,18 @@ def wake(plane: ControlPlane, run: ActiveRun, seats: Seats, budget: TimeBudget) 
     in_parallel(go_on, [seat for seat in _parked(run, seats.open_ranks) if seat.until is None], budget)
 
 
-def leave(replica: ActiveReplica) -> None:
-    """Let the replica of a closed seat leave: its record says so before its job is stopped.
+def leave(replica: ActiveReplica, attempt: int) -> None:
+    """Let the current `attempt` of a closed seat leave: its record says so before its job is stopped.
 
     So the end of the job spends no budget, also where the seat is open again by then.
     """
 
     def change(record: Record | None) -> Record | None:
-        if record is None or record.decision is not None:
+        if record is None or record.decision is not None or record.current.attempt != attempt:
             return None
-        return record.model_copy(update={"leaves": record.current.attempt})
+        return record.model_copy(update={"leaves": attempt})
 
     record = replica.update(change).record
-    if record is not None and record.decision is None:
-        stop_replica(replica)
+    # Not as it is by then: another attempt may be the current one.
+    if record is not None and record.leaves == attempt == record.current.attempt:
+        stop_attempt(replica, record)

@@ -52,7 +52,7 @@ def scale(plane: ControlPlane, request: ScaleRequest, per_second: int, budget: T
     """Let a run have `request.replicas` replicas; what was done, in words. `per_second`: how many are launched.
 
     Raises:
-        OutOfTimeError: the seats are changed, and the budget was too short for what follows; a later call does the rest.
+        OutOfTimeError: the seats are changed, and the budget was too short for what follows; a later call does it.
         Exception: the first error of a replica, after all that follows was tried.
     """
     try:
@@ -161,4 +161,4 @@ def _let_leave(replica: ActiveReplica) -> None:
     record = replica.record().record
     # Another call may have opened the seat since.
     if record is not None and record.decision is None and replica.rank not in seats_of(replica.run).open_ranks:
-        leave(replica)
+        leave(replica, record.current.attempt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.contract.errors import ConfigurationError
+from muster.contract.layout import RunLayout
 from muster.contract.training.ranks import show_ranks
 from muster.options.elastic.contract.seats import Seats, seats_key
 
@@ -36,18 +37,22 @@ def seats_of(run: ActiveRun) -> Seats:
 
 def lost_ranks(run: ActiveRun) -> set[int]:
     """The ranks of lost replicas."""
-    prefix = run.documents.layout.lost
-    return {int(key.removeprefix(prefix)) for key in run.documents.store.keys(prefix)}
+    return _marked(run.documents.store, run.documents.layout.lost)
 
 
 def planned(store: DocumentStore, plan: Plan) -> Seats:
     """The seats with which a run begins: those of the run that it continues, as far as it has them."""
     elastic, replicas = elastic_of(plan.spec), plan.spec.replicas
     seats = Seats.first(plan.run, elastic.start)
-    before = None if plan.lineage is None else store.document(Seats, seats_key(plan.lineage.parent))
-    if before is None:
+    parent = None if plan.lineage is None else plan.lineage.parent
+    before = None if parent is None else store.document(Seats, seats_key(parent))
+    if parent is None or before is None:
         return seats
-    ranks = sorted(before.open_ranks & set(range(replicas)))
     wanted = max(elastic.min, min(before.wanted, replicas))
-    missing = [rank for rank in range(replicas) if rank not in ranks][: max(0, wanted - len(ranks))]
-    return seats.model_copy(update={"wanted": wanted, "open": show_ranks(sorted([*ranks, *missing]))})
+    sound = before.open_ranks - _marked(store, RunLayout(parent).lost)
+    ranks = sorted(range(replicas), key=lambda rank: (rank not in sound, rank))[:wanted]
+    return seats.model_copy(update={"wanted": wanted, "open": show_ranks(sorted(ranks))})
+
+
+def _marked(store: DocumentStore, prefix: str) -> set[int]:
+    return {int(key.removeprefix(prefix)) for key in store.keys(prefix)}
