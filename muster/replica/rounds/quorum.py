@@ -226,9 +226,10 @@ class QuorumTally:
     @property
     def closes_at(self) -> float:
         """When the wait ends, once `decide` has seen a quorum; infinity before."""
-        if self._wanted_since is not None:
-            return self._wanted_since + self.grace_seconds
-        return inf if self._since is None else self._since + self._patience_seconds
+        if self._since is None:
+            return inf
+        patient_until = self._since + self._patience_seconds
+        return patient_until if self._wanted_since is None else min(self._wanted_since, patient_until) + self.grace_seconds
 
     def decide(self, now: float, *, timed_out: bool = False) -> QuorumDecision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
