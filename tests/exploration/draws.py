@@ -12,7 +12,7 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
 STEPS_AFTER_COMMIT = 40
-FRONT_ENDS = ("arrays", "groups", "diloco", "torchft")
+FRONT_ENDS = ("arrays", "groups", "diloco", "torchft", "elastic", "elastic-diloco")
 # How often a rank is started again after a failure: more than any schedule needs.
 RERUNS_MAX = 40
 
@@ -26,7 +26,12 @@ class Plan:
 
 
 def front_end_of(seed: int) -> str:
-    """Of ten schedules one trains with torchft's front end, one with DiLoCo, one has replicas of several processes."""
+    """Of ten schedules one trains with torchft's front end, one with DiLoCo, one has replicas of several processes.
+
+    In one more seats come and go.
+    """
+    if seed % 10 == 3:
+        return "elastic-diloco" if seed % 40 == 3 else "elastic"
     return {9: "torchft", 7: "diloco", 5: "groups"}.get(seed % 10, "arrays")
 
 
@@ -41,6 +46,9 @@ def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
     """One schedule and its plan. In every tenth one some trainers return early, in another one some run on clusters."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
+    if front_end.startswith("elastic"):
+        plan = with_seats(rng, draw(rng, front_end))
+        return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
     plan = draw(rng, front_end)
     if front_end == "arrays" and seed % 10 == 4:
         plan = with_early_finishes(rng, plan)
@@ -74,7 +82,7 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     if rng.random() < 0.25:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)
-    if front_end == "diloco":
+    if front_end.endswith("diloco"):
         algorithm = rng.choice(sorted(ALGORITHMS))
         chosen = ALGORITHMS[algorithm]
         setting = replace(setting, algorithm=algorithm, fragments=chosen.fragments, codec=chosen.codec)
@@ -101,6 +109,46 @@ def draw(rng: random.Random, front_end: str) -> Plan:
         events += _ends_after_commits(rng, setting)
     if front_end == "diloco":
         events += _ends_in_a_row(rng, setting)
+    return Plan(setting, tuple(events))
+
+
+def with_seats(rng: random.Random, plan: Plan) -> Plan:
+    """The plan as an elastic run: ranks join, leave, come back, and are lost; so many stay that a round can be made.
+
+    Sometimes all leave or are lost at once, and another rank joins afterwards.
+    """
+    start, fewest = rng.choice([1, 2, 2, 3, 4]), rng.choice([1, 1, 2])
+    seats = start + rng.choice([1, 2, 4])
+    share = rng.choice([0.5, 0.75, 0.75, 1.0, None])
+    usable = {"poisoned": (), "declines": None, "flips": None, "outlier": None, "sizes": (1,)}
+    paces = tuple(rng.choice([0.3, 1.0, 4.0]) for _ in range(seats)) if plan.setting.paces else ()
+    setting = replace(plan.setting, **usable, paces=paces, replicas=seats, start=start, share=share)  # type: ignore[arg-type]
+    setting = replace(setting, min_participants=min(fewest, start), rounds=rng.randrange(3, 8))
+    step, steps = 0, rng.choice(STEPS)
+    events: list[Event] = []
+    stays = set(range(setting.min_participants))
+    if setting.min_participants == 1 and rng.random() < 0.25:
+        step, stays = rng.randrange(20, steps + 20), {seats - 1}
+        closes = rng.random() < 0.5
+        events += [Event(step, rank, not closes, closes=closes, counted=0) for rank in reversed(range(start))]
+        events.append(Event(step + 1, seats - 1, starts=True, reruns=True, counted=0))
+    if len(stays) == 2 and rng.random() < 0.4:
+        # One of the two without whom there is no round leaves, and comes back.
+        step = rng.randrange(steps)
+        events.append(Event(step, 1, closes=True, counted=0))
+        events.append(Event(step + rng.randrange(10, 60), 1, starts=True, reruns=True, counted=0))
+    for _ in range(rng.choice([1, 2, 3, 4, 6])):
+        step += rng.randrange(0, steps)
+        rank, kind = rng.randrange(seats), rng.choice(["join", "join", "leave", "leave", "loss", "rerun", "stall"])
+        if kind == "join":
+            away = rng.choice([0.0, 0.0, 3.0, 15.0])
+            events.append(Event(step, rank, starts=True, reruns=True, after_seconds=away, counted=min(stays)))
+        elif kind == "rerun" and rank < start:
+            events.append(Event(step, rank, kills=True, starts=True, reruns=rng.random() < 0.5))
+        elif kind == "stall":
+            events.append(Event(step, rank, stalls=rng.choice([3.0, 15.0, 90.0]), counted=min(stays)))
+        elif rank not in stays and kind != "rerun":
+            events.append(Event(step, rank, kind == "loss", closes=kind == "leave", counted=min(stays)))
     return Plan(setting, tuple(events))
 
 

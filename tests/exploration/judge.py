@@ -227,6 +227,7 @@ def _unfinished(world: World) -> list[str]:
         process
         for process in lasts.values()
         if process.ended and not process.killed and not ended_well(world.processes, process.rank)
+        if process.rank not in world.closed
     ]
     if not world.setting.reruns:
         return waiting

@@ -21,8 +21,9 @@ class Event:
 
     They are killed, another one starts, or both; a start without a kill makes a duplicate. The new process belongs to
     the next attempt (`reruns`), or is a restart in the same one, and starts `after_seconds`. Or they are told to stop
-    (SIGTERM), stall, cannot reach S3 for some seconds, or one process of the replica dies alone (`loses`). The steps
-    may be those of another rank (`counted`), and may count from the commit of a round on (`committed`).
+    (SIGTERM), perhaps because their seat is closed, stall, cannot reach S3 for some seconds, or one process of the
+    replica dies alone (`loses`). The steps may be those of another rank (`counted`), and may count from the commit of a
+    round on (`committed`).
     """
 
     step: int
@@ -33,13 +34,20 @@ class Event:
     after_seconds: float = 0.0
     counted: int | None = None
     stops: bool = False
+    closes: bool = False
     stalls: float = 0.0
     cuts_off: float = 0.0
     committed: int = 0
     loses: int | None = None
 
 
-_TRAINERS: dict[str, Trainer] = {"arrays": train_arrays, "groups": train_arrays, "diloco": train_diloco}
+_TRAINERS: dict[str, Trainer] = {
+    "arrays": train_arrays,
+    "groups": train_arrays,
+    "diloco": train_diloco,
+    "elastic": train_arrays,
+    "elastic-diloco": train_diloco,
+}
 
 
 def world_of(setting: Setting, choices: Choices | None = None) -> World:
@@ -67,7 +75,7 @@ def explore(
     world = world_of(setting, choices)
     world.trace = trace
     try:
-        for rank in range(setting.replicas):
+        for rank in range(setting.replicas if setting.start is None else setting.start):
             world.start(rank)
         finish(world, choose, events)
     finally:
@@ -119,6 +127,8 @@ def _is_due(world: World, event: Event) -> bool:
 
 
 def _happen(world: World, event: Event) -> None:
+    if event.closes:
+        world.close(event.rank)
     for process in [process for process in world.living if process.rank == event.rank]:
         if event.kills:
             world.kill(process)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from muster.replica import rendezvous
-from muster.replica.rounds import background, reduction, retention, round_context, snapshots, weighted_mean
+from muster.replica.rounds import background, quorum, reduction, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks
@@ -79,6 +79,30 @@ def _sweep(keeper: retention.Keeper, limit: int, places: range) -> None:
     world.saw_sweep(limit, places, before)
 
 
+_decided = quorum.QuorumTally.decide
+
+
+@wraps(_decided)
+def _decide(tally: quorum.QuorumTally, now: float, *, timed_out: bool = False) -> quorum.QuorumDecision:
+    """The decision, and whether it comes too early or too late for the contributions that the process has seen."""
+    decision = _decided(tally, now, timed_out=timed_out)
+    if tally._quorum.share is None:
+        return decision
+    present, world = len(tally.members), current().process.world
+    if present < tally.needed:
+        tally.__dict__.pop("explored_since", None)
+        return decision
+    waited = now - tally.__dict__.setdefault("explored_since", now)
+    patience = tally._patience_seconds
+    if decision is quorum.QuorumDecision.WAIT and waited > patience + tally.grace_seconds + 1e-6:
+        world.breaks(f"{current().process.name} has waited {waited:g} s for others")
+    if decision is quorum.QuorumDecision.COMMIT and tally.absent and not timed_out:
+        world.seen["a round is committed without its share"] += present < tally.wanted
+        if present < tally.wanted and waited < max(patience, world.setting.grace_seconds) - 1e-6:
+            world.breaks(f"{current().process.name} has not waited for the share of the expected")
+    return decision
+
+
 class _Observer(logging.Handler):
     """Counts what the processes log, for their world."""
 
@@ -118,6 +142,7 @@ def simulated() -> Iterator[None]:
         (background, "_Work", Beside),
         (rendezvous, "Checkpoints", Folder),
         (retention.Keeper, "_sweep", _sweep),
+        (quorum.QuorumTally, "decide", _decide),
         (logging, "_srcfile", None),  # no look for the caller of each log line
     ]
     thresholds = gc.get_threshold()

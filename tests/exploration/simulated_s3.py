@@ -176,11 +176,14 @@ class Wire:
         return self._found(path).meta
 
     def list(self, prefix: str, *, offset: str | None = None) -> Iterator[Sequence[Meta]]:
-        after = offset or ""
+        after, is_first = offset or "", True
         while True:
             self._request(f"keys {prefix}")
             if self._world.fault(self._process, ("503",)) is not None:
                 raise GenericError(SLOW_DOWN)
+            if is_first and prefix.startswith("announced/"):
+                self._process.answered(prefix)
+            is_first = False
             if self._hidden is not None:
                 self._world.seen["an object appears after a 403"] += self._bucket.exists(self._hidden)
                 self._hidden = None

@@ -40,6 +40,7 @@ def train_arrays(process: Process, context: RoundContext) -> None:
     if link.size > 1:
         packing = CopiedArray(start, process.group.link("training", link.rank))
     state = join(rendezvous.rounds, packing, Witnessed(process))
+    world.joined(process, state.round)
     rendezvous.departure.training = state
     held = packing.cut.held(packing.cut.parts[0])
     last = world.setting.last_round(process.rank)
@@ -48,6 +49,10 @@ def train_arrays(process: Process, context: RoundContext) -> None:
         world.flips(process, state.state)
         gradient = process.work(link.rank, done + 1)[held].copy()
         update = LocalUpdate(gradient, (process.rank + 1) / link.size, count=world.setting.count)
+        if world.setting.start is not None and process.stop.is_set():
+            # As a front end does.
+            rendezvous.rounds.give(done + 1, update)
+            raise StoppedError
         exchange = rendezvous.rounds.play(state, update)
         if exchange is None or not exchange.took_part:
             process.left_out += 1
@@ -131,6 +136,7 @@ def train_diloco(process: Process, context: RoundContext) -> None:
     outer = ExploredDiLoCo(rendezvous, parameters, algorithm, link, setting.statistics, **own)
     steps = _Steps(process, rendezvous, outer, reader)
     steps.resume(reader.drawn)
+    process.world.joined(process, outer.round)
     assert rendezvous.departure.training is not None
     state = rendezvous.departure.training.state
     last = setting.last_round(process.rank)

@@ -79,6 +79,11 @@ torchft: joined after the first round
 torchft: left out
 late effect: torchft
 logged: replayed
+a seat is closed while its replica trains
+a member leaves with its contribution
+a replica joins
+a round is committed without its share
+a replica comes after all others are gone
 """.strip().split("\n")
 REACHED = tuple(line.removeprefix("* ") for line in _LINES)
 COMMON = tuple(line.removeprefix("* ") for line in _LINES if line.startswith("* "))

@@ -90,6 +90,8 @@ class Setting:
     front_end: str = "arrays"
     on_early_finish: OnEarlyFinish | None = None
     clusters: tuple[tuple[int, int], ...] = ()  # spans of ranks on clusters: a round that misses them is reported
+    share: float | None = None  # of the expected, for which a round waits longer
+    start: int | None = None  # of an elastic run: the number of seats that are taken at first
     early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
 
     def last_round(self, rank: int) -> int:
@@ -151,12 +153,13 @@ class ClaimLooks:
 
     own: int = 0
     before: int = 0
+    listed: int = 0  # its last look for the claims that were announced
     others: Mapping[str, int] = field(default_factory=dict)
 
     def noting(self, key: str, step: int, own: str) -> ClaimLooks:
         """With a look at `key`; `own`: what its own claims' keys begin with."""
         if key.startswith(own):
-            return ClaimLooks(step, self.own, self.others)
+            return replace(self, own=step, before=self.own)
         return replace(self, others={**self.others, key: step})
 
     def of(self, key: str) -> int:
@@ -191,6 +194,7 @@ class Process:
         self.faults: Counter[str] = Counter()  # of its requests, by path
         self.stalls_until = self.cut_off_until = 0.0
         self.stop = threading.Event()
+        self.begun_after = len(world.steps_at_commits)  # the rounds that were committed when it started
         for inner in range(self.size):
             Activity(self, partial(self._live, inner), "start", inner)
         self._look()
@@ -221,6 +225,8 @@ class Process:
     def answered(self, path: str) -> None:
         """It learns what there is at `path`. A request that fails is no look: its next try belongs to the same look, of
         which other requests, made side by side, may have been answered before it."""
+        if path.startswith("announced/"):
+            self.looks = replace(self.looks, listed=self.world.steps)
         if path.startswith("claims/"):
             self.looks = self.looks.noting(path, self.world.steps, f"claims/{self.rank:05d}/")
 
@@ -341,7 +347,8 @@ class Process:
     def _live(self, inner: int) -> None:
         setting = self.world.setting
         pool: Any = Serial() if setting.connections == 1 else Workers(self, setting.connections, inner)
-        quorum = Quorum(setting.replicas, setting.min_participants, setting.grace_seconds)
+        fewest, grace = setting.min_participants, setting.grace_seconds
+        quorum = Quorum(setting.replicas, fewest, grace, setting.share, setting.start)
         try:
             store = S3ObjectStore("bucket", "", Pace(setting.timeout_seconds))
             context = RoundContext(store, RUN, quorum, setting.timeout_seconds, Stops(self.stop), pool, self)
@@ -375,6 +382,7 @@ class World:
         self.steps_of = [0] * setting.replicas  # of the processes of each rank together, their waits included
         self.steps_at_commits: list[list[int]] = []  # `steps_of` when each round was committed
         self.has_stalled = False
+        self.closed: set[int] = set()  # ranks whose seats are parked: no process is started again
         self.store = Bucket(lambda: self.seconds)
         self.processes: list[Process] = []
         self.living: list[Process] = []
@@ -400,6 +408,8 @@ class World:
 
     def start(self, rank: int, *, reruns: bool = False) -> Process:
         """A new process of `rank`, beside existing ones: in its last attempt (a restart), or in the next one."""
+        self.closed.discard(rank)
+        self.seen["a replica comes after all others are gone"] += bool(self.steps_at_commits) and not self.living
         attempt = max((process.attempt for process in self.processes if process.rank == rank), default=0)
         process = Process(self, rank, attempt + 1 if reruns or not attempt else attempt)
         self.processes.append(process)
@@ -415,6 +425,13 @@ class World:
         process.kill()
         self.seen["killed"] += 1
         self.bury(process)
+
+    def close(self, rank: int) -> None:
+        """The seat of `rank` is parked: its processes get SIGTERM, and none follows."""
+        self.closed.add(rank)
+        for process in [found for found in self.living if found.rank == rank]:
+            process.sigterm()
+            self.seen["a seat is closed while its replica trains"] += 1
 
     def lose(self, process: Process, inner: int) -> None:
         """One process of a replica dies, the replica's only one perhaps."""
@@ -432,7 +449,13 @@ class World:
         self.seen[f"ended: {_end_of(process.error)}"] += 1
         alone = not any(other.rank == process.rank for other in self.living)
         tries = sum(other.rank == process.rank for other in self.processes)
-        if alone and tries <= self.setting.reruns and process.error is not None and not process.killed:
+        if (
+            alone
+            and process.rank not in self.closed
+            and tries <= self.setting.reruns
+            and process.error is not None
+            and not process.killed
+        ):
             self.seen["rerun after a failure"] += 1
             self.timers.append((self.seconds, process.rank))
 
@@ -440,6 +463,8 @@ class World:
         """What is due by now: starts, and the effects of late requests."""
         for timer in [timer for timer in self.timers if timer[0] <= self.seconds]:
             self.timers.remove(timer)
+            if timer[1] in self.closed:
+                continue
             self.start(timer[1], reruns=True)
         for late in [late for late in self.lates if late.step <= self.steps]:
             self.lates.remove(late)
@@ -541,6 +566,8 @@ class World:
             self._judge_notice(key)
         if key.startswith(rendezvous_keys.CONTRIBUTIONS) and len(self.sound[key]) == HEADER_BYTES:
             self._judge_parts(key)
+        if key.startswith(rendezvous_keys.CONTRIBUTIONS) and self.setting.start is not None:
+            self._judge_announcement(key)
         if key.startswith(rendezvous_keys.SNAPSHOTS):
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(rendezvous_keys.COMMITS):
@@ -563,6 +590,36 @@ class World:
             newer = self._created.get(successor)
             if newer is not None and newer < looks.of(successor):
                 self.breaks(f"round {round_} counts a superseded process of rank {member.rank}")
+        if self.setting.start is not None:
+            self._judge_seats(commit, looks)
+
+    def _judge_seats(self, commit: Commit, looks: ClaimLooks) -> None:
+        """A round of an elastic run counts who was ready before its last look, or has waited for them; and only those.
+
+        It waits for no seat that nobody has taken, and for nobody who has said that he leaves.
+        """
+        round_ = commit.round
+        self.seen["a member leaves with its contribution"] += any(member.leaves for member in commit.members)
+        left = self.last_commit(round_ - 1) if round_ > 1 else None
+        for rank in commit.absent:
+            if left is not None and rank in left.named - left.expected and commit.epoch_of(rank) == left.epoch_of(rank):
+                self.breaks(f"round {round_} has waited for rank {rank}, which had left")
+            if not commit.epoch_of(rank) and not (round_ == 1 and rank < (self.setting.start or 0)):
+                self.breaks(f"round {round_} has waited for rank {rank}, which has never come")
+        if looks.listed <= self._created.get(rendezvous_keys.commit(round_ - 1), 0):
+            self.breaks(f"round {round_} is committed without a look for new claims")
+        finished = {finish.rank for finish in commit.finished}
+        folder = rendezvous_keys.announced_after(round_ - 1)
+        for key in [found for found in self.store.written if found.startswith(folder)]:
+            rank, epoch = (int(part) for part in key.removeprefix(folder).split("-")[:2])
+            if self._created[key] >= looks.listed:
+                continue
+            if commit.epoch_of(rank) < epoch:
+                self.breaks(f"round {round_} does not know claim {epoch} of rank {rank}, which was announced")
+            elif commit.epoch_of(rank) == epoch and not key.endswith("-loads") and rank not in finished:
+                self.seen["a replica joins"] += left is not None and rank not in left.named
+                if rank not in commit.named | set(commit.absent):
+                    self.breaks(f"round {round_} has not waited for rank {rank}, which was ready")
 
     def _judge_notice(self, key: str) -> None:
         """A report names a rank on a cluster and a round that has begun, in the control plane's words."""
@@ -573,6 +630,15 @@ class World:
             self.breaks(f"{key} is no report of a rank on a cluster")
         elif int(notice.mark) > 1 and not self.store.exists(rendezvous_keys.commit(int(notice.mark) - 1)):
             self.breaks(f"{key} reports a round that has not begun")
+
+    def _judge_announcement(self, key: str) -> None:
+        """Before a process contributes for the first time, those who make the round can find its claim."""
+        _, rank, name = key.split("/")
+        epoch, folder = name.partition("-")[2], rendezvous_keys.announced_after(round_of(key) - 1)
+        earlier = (other for other in self.sound if other.startswith(f"{rendezvous_keys.CONTRIBUTIONS}{rank}/"))
+        is_first = sum(other.endswith(f"-{epoch}") for other in earlier) == 1
+        if is_first and f"{folder}{rank}-{epoch}" not in self.store.written:
+            self.breaks(f"{key} is there, and its claim is not announced")
 
     def _judge_parts(self, key: str) -> None:
         """A contribution in parts is whole when others can see it."""
@@ -601,10 +667,10 @@ class World:
         if commit.round == 1:
             return
         previous = self.last_commit(commit.round - 1)
-        for rank in set(commit.absent) - previous.named:
+        for rank in set(commit.absent) - previous.expected:
             claims = (
                 rendezvous_keys.claim(rank, epoch)
-                for epoch in range(previous.epochs[rank] + 1, commit.epochs[rank] + 1)
+                for epoch in range(previous.epoch_of(rank) + 1, commit.epoch_of(rank) + 1)
             )
             if all(ClaimDocument.from_json(self.store.written[key], key).loads for key in claims):
                 self.breaks(f"round {commit.round} has waited for rank {rank}, which loads")
@@ -615,6 +681,11 @@ class World:
             self.flipped.add(process)
             self.seen["a bit of a state is flipped"] += 1
             state.parameters.view(np.uint32)[0] ^= 1
+
+    def joined(self, process: Process, round_: int) -> None:
+        """A process has joined with the state after `round_`: no earlier one than the run had reached when it came."""
+        if round_ < process.begun_after:
+            self.breaks(f"{process.name} sets the run back from round {process.begun_after} to {round_}")
 
     def breaks(self, problem: str) -> None:
         self.problems.append(problem)

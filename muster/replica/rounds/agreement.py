@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from threading import Event
 from typing import NoReturn
 
 from muster.contract import timestamps
@@ -12,7 +13,7 @@ from muster.contract.run.commit import Commit, Exclusion
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.contract.run.training_pace import pace_of
-from muster.replica.replica_errors import DivergedError, RendezvousError
+from muster.replica.replica_errors import DivergedError, RendezvousError, StoppedError
 from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, newer_holder
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
@@ -27,6 +28,8 @@ from muster.replica.wire.blocks import CONNECTIONS, Blocks
 
 CHECK_SECONDS = 1.0
 CHECK_SECONDS_MIN = 0.1
+# SageMaker kills a process 120 seconds after SIGTERM, and its state has to be saved.
+LEAVING_SECONDS = 30.0
 WAITING_LOGGED_SECONDS = 60.0
 
 
@@ -75,6 +78,28 @@ class Agreement:
         self._note(claim.rank, Received(answer, 0.0, mine.header.state, mine.header.suspect))
 
     def reach(self, polling: Polling) -> Commit:
+        """As `_reached`. A process of an elastic run that is stopped meanwhile tells the others that it leaves."""
+        try:
+            return self._reached(polling)
+        except StoppedError:
+            if self._context.quorum.is_elastic:
+                self._say_that_it_leaves()
+            raise
+
+    def _say_that_it_leaves(self) -> None:
+        """Claim the rank for whoever comes next, once the round is committed: before, the contribution would not count.
+
+        Without the commit nothing is said, and the others wait for this process once.
+        """
+        context, clock = self._context, self._context.clock
+        until, never = clock.monotonic() + LEAVING_SECONDS, Event()
+        while read_commit(context, self._round) is None:
+            if clock.monotonic() >= until or clock.wait(never, CHECK_SECONDS_MIN):
+                return
+        succeed_claim(context.store, context.run, self._claim, loads=True)
+        log.info("event=leaves round=%d", self._round)
+
+    def _reached(self, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it as soon as the quorum allows. The first commit counts.
 
         The last to contribute sees all others and commits at once. The check is repeated from time to time, in case the

@@ -87,17 +87,24 @@ def claim_rank(store: Store, run: str, rank: int, attempt: int, last: Commit | N
             return Claim(rank, attempt, incarnation, epoch + 1, loads)
 
 
-def succeed_claim(store: Store, run: str, claim: Claim, finish: Finish | None = None) -> Claim:
+def succeed_claim(store: Store, run: str, claim: Claim, finish: Finish | None = None, *, loads: bool = False) -> Claim:
     """Claim the rank again for the same process: the others, which trained without it, then wait for it again.
 
-    With a `finish` it gives the rank up, because it has finished: the others no longer wait for it.
+    With a `finish` it gives the rank up, because it has finished: the others no longer wait for it. Nor do they if it
+    `loads`: then whoever claims the rank next will have to, because this process ends.
 
     Raises:
         FencedError: another process has claimed the rank since.
     """
     nonce = uuid.uuid4().hex
     document = ClaimDocument(
-        run=run, rank=claim.rank, attempt=claim.attempt, incarnation=claim.incarnation, nonce=nonce, finish=finish
+        run=run,
+        rank=claim.rank,
+        attempt=claim.attempt,
+        incarnation=claim.incarnation,
+        nonce=nonce,
+        finish=finish,
+        loads=loads,
     )
     if not _create(store, document, claim.epoch + 1):
         found = _read_claim(store, claim.rank, claim.epoch + 1)

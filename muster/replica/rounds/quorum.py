@@ -270,9 +270,12 @@ class QuorumTally:
     @property
     def closes_at(self) -> float:
         """When the wait ends, once `decide` has seen a quorum; infinity before."""
-        if self._wanted_since is not None:
-            return self._wanted_since + min(self.grace_seconds, self._worth_waiting())
-        return inf if self._since is None else self._since + self._patience_seconds
+        if self._since is None:
+            return inf
+        patient_until = self._since + self._patience_seconds
+        if self._wanted_since is None:
+            return patient_until
+        return min(self._wanted_since, patient_until) + min(self.grace_seconds, self._worth_waiting())
 
     def _worth_waiting(self) -> float:
         """For how many seconds those who are there wait at most: together no longer than the absent ones would lose."""

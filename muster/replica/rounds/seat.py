@@ -50,7 +50,8 @@ class Seat:
 
         All processes of the replica call this.
         """
-        if self.claim.loads:
+        # Claimed before the first round, it was announced for that one: in an elastic run the later ones do not look.
+        if self.claim.loads or (round_ and self._context.quorum.is_elastic):
             self.renew(round_)
 
     def renew(self, round_: int) -> None:
