@@ -89,15 +89,12 @@ class _Events:
         round_ = status.round or 0
         if not self._asked and round_ >= MORE_AFTER:
             self._ask(status, MORE, f"in round {round_}: four more join")
-        if self._lost is not None and self._lost.fired and self._together_since is None:
-            if all(replica.round is not None and replica.round >= round_ - 1 for replica in status.replicas[:MORE]):
-                self._together_since = round_
-                self._console.print(f"[yellow]all {MORE} train together in round {round_}[/yellow]")
-        if (
-            self._asked == MORE
-            and self._together_since is not None
-            and round_ >= self._together_since + ROUNDS_TOGETHER
-        ):
+        since = self._together_since
+        lost = self._lost is not None and self._lost.fired
+        if since is None and lost and all((one.round or 0) >= round_ - 1 for one in status.replicas):
+            self._together_since = round_
+            self._console.print(f"[yellow]all {MORE} train together in round {round_}[/yellow]")
+        if since is not None and self._asked == MORE and round_ >= since + ROUNDS_TOGETHER:
             self._ask(status, FEWER, f"in round {round_}: three leave")
 
     def _ask(self, status: RunStatus, replicas: int, words: str) -> None:

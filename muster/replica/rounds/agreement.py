@@ -14,7 +14,7 @@ from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.contract.run.training_pace import pace_of
 from muster.replica.replica_errors import DivergedError, RendezvousError, StoppedError
-from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, newer_holder
+from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, newer_holder, succeed_claim
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
 from muster.replica.rounds.grace import grace_window

@@ -211,10 +211,11 @@ def test_without_its_share_a_round_waits_as_long_as_rounds_usually_take_and_then
         assert seen.decide(100.0, timed_out=True) is COMMIT
         # The grace begins with the share.
         seen.contributed(member(2))
-        assert (seen.wanted, seen.decide(149.0), seen.closes_at) == (3, WAIT, 149.0 + GRACE)
+        share_at = 100.0 + patience / 2
+        assert (seen.wanted, seen.decide(share_at), seen.closes_at) == (3, WAIT, share_at + GRACE)
         # A successor has not contributed, and is wanted as well.
         seen.claimed(2, 2)
-        assert (seen.decide(149.5), seen.closes_at) == (COMMIT if patience < 49 else WAIT, 100.0 + patience)
+        assert (seen.decide(share_at + 0.5), seen.closes_at) == (WAIT, 100.0 + patience)
 
 
 def test_the_share_is_of_those_who_are_expected_and_the_fewest_less_who_has_finished() -> None:
