@@ -7,7 +7,8 @@ from pathlib import Path
 from examples.digits import growing_trainer
 from examples.digits.dataset import load
 from muster.contract.spec.spec_reader import load_spec_text, parse_spec
-from muster.replica.context import Context
+from muster.replica.rounds.round_context import RoundContext, Stops
+from muster.replica.store.transport import Store
 from tests.support.contexts import context_of
 from tests.support.peers import Run
 from tests.support.source_patch import ROOT
@@ -16,22 +17,23 @@ from tests.support.waiting import wait_until
 EPOCHS, SHARDS = 30, 60
 
 
-def seat(run: Run, rank: int) -> Context:
-    context = context_of(run, rank)
-    rounds = context.rendezvous.rounds
-    rounds.context = replace(rounds.context, quorum=replace(rounds.context.quorum, start=2))
-    return context
+class ElasticRun(Run):
+    """Its first round expects two of the seats."""
+
+    def context(self, store: Store | None = None, stops: Stops | None = None) -> RoundContext:
+        context = super().context(store, stops)
+        return replace(context, quorum=replace(context.quorum, start=2))
 
 
 def test_it_starts_with_two_replicas_and_ends_with_eight_that_train_each_shard_once_an_epoch(tmp_path: Path) -> None:
     spec = parse_spec(load_spec_text((ROOT / "examples/digits/growing.yaml").read_text(encoding="utf-8")))
     assert spec.elastic is not None
-    run = Run(tmp_path / "run", replicas=spec.replicas, min_participants=spec.elastic.min)
+    run = ElasticRun(tmp_path / "run", replicas=spec.replicas, min_participants=spec.elastic.min)
     errors: list[BaseException] = []
 
     def work(rank: int) -> None:
         try:
-            growing_trainer.train(seat(run, rank), epochs=EPOCHS, shards=SHARDS, seconds_per_step=0.02)
+            growing_trainer.train(context_of(run, rank), epochs=EPOCHS, shards=SHARDS, seconds_per_step=0.02)
         except BaseException as error:
             errors.append(error)
 
