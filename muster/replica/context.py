@@ -35,11 +35,12 @@ class Shards(Protocol):
     Towards the end some replicas train what another one trains as well: one of the two counts.
 
     A step belongs to all that the loop has yielded before. One loop reads at a time; the next one goes on where it was
-    left. In a replica of several processes each gets its share of every batch.
+    left. In a replica of several processes each gets its part of every batch.
     """
 
     total: int
-    """The number of shards: several for each replica and round are too many, fewer than replicas too few."""
+    """The number of shards. Choose some for each replica, so that no replica is without; a round ends early after 24 of
+    one replica."""
 
     @property
     def epoch(self) -> int:
@@ -96,7 +97,7 @@ class Shards(Protocol):
 class OffersShards:
     """What divides a data set among replicas: the seam `replica.shards`."""
 
-    of: Callable[[Context, int, int | None, int], Shards]
+    of: Callable[[Context, int, int | None, int, tuple[int, int] | None], Shards]
 
 
 @dataclass(frozen=True)
@@ -158,19 +159,23 @@ class Context:
         """Report progress during long work between two steps, such as an evaluation: `watch.hang` waits anew."""
         self.rendezvous.statistics.progress.alive()
 
-    def shards(self, total: int, *, epochs: int | None = None, seed: int = 0) -> Shards:
+    def shards(
+        self, total: int, *, epochs: int | None = None, seed: int = 0, part: tuple[int, int] | None = None
+    ) -> Shards:
         """Divide the data set of the run among its replicas, which may join, leave and fail.
 
         Args:
             total: into how many shards it is divided, the same on all replicas and in all continuations.
             epochs: how often it is trained; None: without end.
             seed: of the order of shards and examples, the same on all replicas.
+            part: which part of every batch this process has, and of how many; by default there is one for each process
+                of the replica. With tensor parallelism the processes that share a batch name the same part.
 
         Raises:
             ParametersError: a number that is not allowed, another one than the run's, or it was called before.
         """
         for offer in offers("replica.shards", OffersShards):
-            return offer.of(self, total, epochs, seed)
+            return offer.of(self, total, epochs, seed, part)
         message = "context.shards is not part of this installation of Muster."
         raise ParametersError(message)
 

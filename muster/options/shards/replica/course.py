@@ -47,9 +47,12 @@ class Source(Protocol[V_co]):
 class Course:
     """The shards of one replica in their order. All processes of the replica come to the same rows."""
 
-    def __init__(self, rendezvous: Rendezvous, total: int, stop: Use, seed: int) -> None:
-        """`stop`: the use after the last one."""
+    def __init__(
+        self, rendezvous: Rendezvous, total: int, stop: Use, seed: int, part: tuple[int, int] | None = None
+    ) -> None:
+        """`stop`: the use after the last one. `part`: this process's part of each row; None: by its rank."""
         self.total, self.stop = total, stop
+        self._chosen = part
         self._rendezvous, self._data, self._seed = rendezvous, rendezvous.data, seed
         self._epoch = -1
         self._data.begin(total, self._deal)
@@ -74,9 +77,14 @@ class Course:
             self._order, self._epoch = order(self.total, self._seed, epoch), epoch
         return int(self._order[position])
 
-    def rows(self, opens: Opens[T], size: int) -> Iterator[Row[T]]:
-        """What was dealt to the replica and is not trained, in rows of so many items for each process."""
+    @property
+    def _part(self) -> tuple[int, int]:
         link = self._rendezvous.context.link
+        return self._chosen or (link.rank, link.size)
+
+    def rows(self, opens: Opens[T], size: int) -> Iterator[Row[T]]:
+        """What was dealt to the replica and is not trained, in rows of so many items for each part."""
+        most = size * self._part[1]
         items: list[T] = []
         pieces: dict[Use, Piece] = {}
         for use, position in self._uses():
@@ -84,7 +92,7 @@ class Course:
                 items.append(item)
                 begin = pieces[use].begin if use in pieces else end - 1
                 pieces[use] = Piece(use, begin, TO_THE_END if is_last else end)
-                if len(items) == size * link.size or (is_last and len(pieces) == _USES):
+                if len(items) == most or (is_last and len(pieces) == _USES):
                     yield Row(tuple(items), tuple(pieces.values()))
                     items, pieces = [], {}
         if items:
@@ -98,9 +106,9 @@ class Course:
         return [(use, begin) for use, begin in left if begin != TO_THE_END]
 
     def share(self, row: Row[T]) -> list[T]:
-        """This process's items of a row. Where there are fewer than processes, some train the first one as well."""
-        link = self._rendezvous.context.link
-        return list(row.items[link.rank :: link.size] or row.items[:1])
+        """This process's items of a row. Where there are fewer than parts, some have the first one as well."""
+        index, parts = self._part
+        return list(row.items[index::parts] or row.items[:1])
 
     def served(self, source: Source[T], stop: threading.Event) -> Iterator[T]:
         """What the trainer gets from `source`, until every use has counted or the trainer should return."""

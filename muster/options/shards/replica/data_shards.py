@@ -21,14 +21,19 @@ _EPOCHS_MAX = 1_000_000
 class DataShards:
     """See `muster.replica.context.Shards`."""
 
-    def __init__(self, context: Context, total: int, epochs: int | None, seed: int) -> None:
+    def __init__(
+        self, context: Context, total: int, epochs: int | None, seed: int, part: tuple[int, int] | None
+    ) -> None:
         """Raises ParametersError for a number that is not allowed."""
         _check("total", total, SHARDS_MAX, "the shards of the data set")
         if epochs is not None:
             _check("epochs", epochs, _EPOCHS_MAX, "or None, to train without end")
         _check("seed", seed, 2**32 - 1, "the same on all replicas", least=0)
+        if part is not None and not (len(part) == 2 and 0 <= part[0] < part[1]):
+            message = f"part is {part!r}; allowed: a number from 0 on, and how many parts there are, such as (0, 2)."
+            raise ParametersError(message)
         self._stop, self._seed = context.stop, seed
-        self._course = Course(context.rendezvous, total, total * (epochs or _EPOCHS_MAX), seed)
+        self._course = Course(context.rendezvous, total, total * (epochs or _EPOCHS_MAX), seed, part)
         self.total = total
 
     @property
