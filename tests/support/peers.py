@@ -227,6 +227,8 @@ class Run:
     snapshot_rounds: int = 10
     codec: str = "fp32"
     on_early_finish: OnEarlyFinish | None = None
+    share: float | None = None  # see `Quorum`
+    start_with: int | None = None
     name: str = RUN  # of the run in its lineage; everything is stored under RUN
 
     @classmethod
@@ -239,7 +241,7 @@ class Run:
         return LocalStore(self.root)
 
     def context(self, store: Store | None = None, stops: Stops | None = None) -> RoundContext:
-        quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS)
+        quorum = Quorum(self.replicas, self.min_participants, PATIENT_SECONDS, self.share, self.start_with)
         context = RoundContext(store or self.store, RUN, quorum, self.timeout_seconds, stops or Stops())
         return replace(
             context, snapshot_rounds=self.snapshot_rounds, trained_by=self.name, on_early_finish=self.on_early_finish
