@@ -28,6 +28,7 @@ from muster import (
     Replay,
     Result,
     RunStatus,
+    Scaled,
 )
 from muster.client.cli import json_answers as answers
 from muster.client.cli.exit_codes import MEANINGS
@@ -59,6 +60,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "logs": LogLine,
     "events": answers.EventLog,
     "cancel": Cancellation,
+    "scale": Scaled,
     "continue": answers.Started,
     "continue --watch": RunStatus,
     "result": Result,

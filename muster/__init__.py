@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from muster.client.client_errors import RunContinuedError as RunContinuedError
     from muster.client.client_errors import RunNotEndedError as RunNotEndedError
     from muster.client.client_errors import SameRunError as SameRunError
+    from muster.client.client_errors import ScaleError as ScaleError
+    from muster.client.client_errors import ScalePendingError as ScalePendingError
     from muster.client.client_errors import StackNotFoundError as StackNotFoundError
     from muster.client.client_errors import UnfinishedRunError as UnfinishedRunError
     from muster.client.client_errors import UnknownDeadLetterError as UnknownDeadLetterError
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import Quota as Quota
     from muster.client.launch.planned_recipe import PlannedRecipe as PlannedRecipe
     from muster.client.launch.planned_recipe import RecipeSource as RecipeSource
+    from muster.client.launch.planned_seats import PlannedSeats as PlannedSeats
+    from muster.client.launch.planned_seats import SeatCost as SeatCost
+    from muster.client.launch.planned_seats import SeatQuota as SeatQuota
     from muster.client.logs.log_lines import LogLine as LogLine
     from muster.client.runs.cancellation import Cancellation as Cancellation
     from muster.client.runs.dead_letter import DeadLetter as DeadLetter
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
     from muster.client.runs.run_status import ReplicaState as ReplicaState
     from muster.client.runs.run_status import ReplicaStatus as ReplicaStatus
     from muster.client.runs.run_status import RunStatus as RunStatus
+    from muster.client.runs.scaling import Scaled as Scaled
     from muster.client.sdk import Muster as Muster
     from muster.client.sdk import Run as Run
     from muster.contract.aws.failure_classes import FailureClass as FailureClass
@@ -108,7 +114,13 @@ if TYPE_CHECKING:
     from muster.contract.run.result import ReplicaResult as ReplicaResult
     from muster.contract.run.result import Result as Result
     from muster.contract.run.run_cost import SpotSaving as SpotSaving
+    from muster.contract.run.seat_states import SeatChange as SeatChange
+    from muster.contract.run.seat_states import SeatGroup as SeatGroup
+    from muster.contract.run.seat_states import SeatState as SeatState
+    from muster.contract.run.seat_states import SeatsView as SeatsView
     from muster.contract.run.verdict import Verdict as Verdict
+    from muster.contract.spec.elastic import Elastic as Elastic
+    from muster.contract.spec.elastic import ScaleStep as ScaleStep
     from muster.contract.spec.recipe_reference import Origin as Origin
     from muster.contract.spec.recipe_reference import RunRecipe as RunRecipe
     from muster.contract.spec.spec import Spec as Spec

@@ -125,6 +125,24 @@ class NoJobError(ClientError):
         )
 
 
+class ScaleError(InputError):
+    """The run cannot have another number of replicas, or not this one. Nothing changed."""
+
+    def __init__(self, run: str, reason: str) -> None:
+        super().__init__(f"The run {run} was not scaled: {reason.rstrip('.')}.")
+
+
+class ScalePendingError(ClientError):
+    """Another number of replicas was asked for, and the control plane has not answered yet."""
+
+    def __init__(self, run: str, replicas: int, seconds: float) -> None:
+        super().__init__(
+            f"{replicas:,} replicas were asked for, and the run {run} has not been scaled within {seconds:g} s. "
+            f"`muster status {run}` shows whether it is later; if it was refused, the event `Scale Refused` on the "
+            "stack's bus says why. Asking again is safe."
+        )
+
+
 class ClusterReplicaError(ClientError):
     """A job on a cluster cannot be stopped by a client, which has no rights in Kubernetes."""
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from muster.client.runs.run_list import RunSummary
     from muster.client.runs.run_state import RunState
     from muster.client.runs.run_status import RunStatus
+    from muster.client.runs.scaling import Scaled
     from muster.contract.aws.failure_classes import FailureClass
     from muster.contract.run.attempt import Attempt
     from muster.contract.run.model import ModelResult
@@ -281,6 +282,20 @@ class Muster:
         from muster.client.runs.live_page import compare_runs  # noqa: PLC0415
 
         return compare_runs(self._cloud, a, b)
+
+    def scale(self, run: str, replicas: int, *, wait: bool = False) -> Scaled:
+        """Ask for another number of replicas of an elastic run, and return once the control plane has set it.
+
+        Ranks that open are launched now; those that are closed save their work and leave. `wait`: return only when each
+        trains, lacks capacity or has left. The same number again is no change, and repairs what was interrupted.
+
+        Raises:
+            ScaleError: the run is not elastic, may not have this number, or trains no more; nothing changed.
+            ScalePendingError: the control plane has not answered within a minute.
+        """
+        from muster.client.runs.scaling import scale  # noqa: PLC0415
+
+        return scale(self._cloud, run, replicas, wait=wait)
 
     def run(self, name: str) -> Run:
         """The run named `name`. Makes no call: whether the run exists shows when one of its methods is used."""

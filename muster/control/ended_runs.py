@@ -6,7 +6,7 @@ from collections import Counter
 
 from muster.contract.run.ended_run import REASON_MAX, EndedRun, EndedRuns, FailureCount, key_of_day
 from muster.contract.run.plan import Plan
-from muster.contract.run.result import Result
+from muster.contract.run.result import ReplicaOutcome, Result
 from muster.contract.text import shortened
 from muster.control.active_run import ActiveRun
 
@@ -32,6 +32,7 @@ def ended_run(plan: Plan, result: Result, continued_by: str | None) -> EndedRun:
         verdict=result.verdict,
         reason=shortened(result.reason, REASON_MAX),
         replicas=len(result.replicas),
+        parked=sum(replica.outcome is ReplicaOutcome.PARKED for replica in result.replicas),
         rounds=result.committed_rounds,
         reruns=result.reruns,
         failures=_failures(result),

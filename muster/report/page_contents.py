@@ -36,11 +36,12 @@ def make_page(run: PageInput) -> Page:
         run.rounds.time_use,
         (plan.created_at, until),
         ended=run.ended_at is not None,
+        seats=run.seats,
     )
     return Page(
         run=plan.run,
         state=run.state,
-        verdict=verdict(run.state, run.reason, replicas, run.rounds, run.parameters_identical),
+        verdict=verdict(run, replicas),
         problems=tuple(problems(plan.run, replicas, ended=run.ended_at is not None)),
         time=tuple(time_sentences(split)),
         split=split,
@@ -56,6 +57,7 @@ def make_page(run: PageInput) -> Page:
         replicas=tuple(replicas),
         rounds=run.rounds,
         sweep=sweep_view(plan.spec.sweep, replicas),
+        seats=run.seats,
         plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
     )
 

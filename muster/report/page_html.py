@@ -14,7 +14,10 @@ from muster.report.page_model import Page
 
 _PARTS = FileParts(
     template="page.html",
-    scripts=("uplot.min.js", "data.js", "segments.js", "timeline.js", "charts.js", "rounds.js", "sweep.js", "page.js"),
+    scripts=(
+        *("uplot.min.js", "data.js", "segments.js", "timeline.js", "charts.js", "rounds.js"),
+        *("seats.js", "sweep.js", "page.js"),
+    ),
     styles=("uplot.min.css", "page.css"),
 )
 

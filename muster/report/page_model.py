@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.round_values import DEFAULT_UNIT
+from muster.contract.run.seat_states import SeatsView
 from muster.contract.run.time_use import TimeUse
 from muster.contract.run.training_pace import Pace
 from muster.contract.timestamps import Timestamp
@@ -45,10 +46,10 @@ class ReplicaView(Document):
 
 
 class MetricView(Document):
-    """One metric: merged for every round, and of every rank separately.
+    """One metric: merged for every round, and of every rank separately, up to the last one that has contributed.
 
-    `cells` holds one value for each rank and each `bucket` rounds, rank by rank, as base64: little-endian float32 with
-    NaN for none, or to save space one byte: 255 for none, otherwise 0 to 254 from `least` to `greatest`.
+    `cells` holds one value for each of these ranks and each `bucket` rounds, rank by rank, as base64: little-endian
+    float32 with NaN for none, or to save space one byte: 255 for none, otherwise 0 to 254 from `least` to `greatest`.
     """
 
     name: str
@@ -65,8 +66,8 @@ class MetricView(Document):
 class TimesView(Document):
     """What the replicas did in each round. Lists by activity are in the order of `Activity`.
 
-    `shares` holds, rank by rank, for each `bucket` rounds, the share of every activity in their duration, as base64 of
-    one byte each: 255 for all of it.
+    `shares` holds, rank by rank up to the last one that has contributed, for each `bucket` rounds, the share of every
+    activity in their duration, as base64 of one byte each: 255 for all of it.
     """
 
     means: tuple[tuple[float | None, ...], ...] = Field(description="by activity and round: mean seconds of a member")
@@ -145,6 +146,7 @@ class Page(Document):
     replicas: tuple[ReplicaView, ...]
     rounds: RoundsView
     sweep: SweepView | None = Field(default=None, description="none where the replicas train together")
+    seats: SeatsView | None = Field(default=None, description="of an elastic run; none where the number is fixed")
     plan: dict[str, JsonValue]
 
 
@@ -164,3 +166,4 @@ class PageInput:
     model: ModelResult | None = None
     model_problem: str | None = None
     findings: Sequence[Finding] = ()
+    seats: SeatsView | None = None

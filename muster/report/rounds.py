@@ -69,6 +69,7 @@ class RoundTable:
 
     def __init__(self, replicas: int, started_at: str) -> None:
         self._replicas = replicas
+        self._ranks = 0  # that have ever been members: the lowest ones, of a run with many seats few
         self._started_at = started_at
         self._numbers: list[int] = []
         self._at: list[float] = []
@@ -109,6 +110,7 @@ class RoundTable:
         members = [member for member in commit.members if member.rank < self._replicas]
         for member in members:
             weights[member.rank] = member.weight
+            self._ranks = max(self._ranks, member.rank + 1)
         self._weights.extend(weights)
         waited_for = commit.waited_for
         self._waited_for.append(waited_for if waited_for is not None and waited_for < self._replicas else None)
@@ -236,13 +238,13 @@ class RoundTable:
         return found[: len(self._numbers)]
 
     def _metrics(self) -> Iterable[MetricView]:
-        values = self._replicas * len(self._numbers) * len(self._columns)
+        values = self._ranks * len(self._numbers) * len(self._columns)
         bits = 32 if values * 4 <= CELLS_MAX else 8
         bucket = 1 if bits == 32 else math.ceil(values / CELLS_MAX)
         for name, column in sorted(self._columns.items()):
             finite = [value for value in (*column.low, *column.high) if value is not None]
             least, greatest = min(finite, default=0.0), max(finite, default=0.0)
-            by_rank = _by_rank(column.values, self._replicas, bucket)
+            by_rank = _by_rank(column.values, self._replicas, self._ranks, bucket)
             yield MetricView(
                 name=name,
                 mean=tuple(column.mean),
@@ -265,10 +267,10 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _by_rank(values: array[float], replicas: int, bucket: int) -> array[float]:
-    """Rank by rank; of each `bucket` rounds the last value."""
+def _by_rank(values: array[float], replicas: int, ranks: int, bucket: int) -> array[float]:
+    """Of the first `ranks` one by one; of each `bucket` rounds the last value."""
     transposed = array("f")
-    for rank in range(replicas):
+    for rank in range(ranks):
         line = values[rank::replicas]
         if bucket == 1:
             transposed.extend(line)

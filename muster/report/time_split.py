@@ -5,7 +5,8 @@ What a job waits for is in its statuses; what its program does is in the commits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
+from muster.contract.run.seat_states import SeatsView
 from muster.contract.run.time_use import TIME_MAX, Activity, TimeUse, seconds_of
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.report.figures import clock
@@ -95,14 +97,19 @@ def time_split(
     span: tuple[Timestamp, Timestamp],
     *,
     ended: bool,
+    seats: SeatsView | None = None,
 ) -> TimeSplit:
     """The split of the replicas' time: their attempts by rank, and what their contributions say.
 
     Args:
         span: when the run started, and when it ended, or now.
         ended: whether it has; otherwise a replica without a job waits for one.
+        seats: of an elastic run: a seat that is parked waits for nothing.
     """
-    jobs = {rank: _job_seconds(attempts, *span, ended=ended) for rank, attempts in replicas.items()}
+    jobs = {
+        rank: _job_seconds(attempts, *span, ended=ended, parked=partial(seats.parked_seconds, rank) if seats else None)
+        for rank, attempts in replicas.items()
+    }
     sums = {kind: sum(one[kind] for one in jobs.values()) for kind in _KINDS}
     spent = seconds_of(use.spent) if use else {}
     inside = sum(spent.values())
@@ -131,11 +138,20 @@ def time_split(
 _KINDS = ("launching", "starting", "running", "saving")
 
 
-def _job_seconds(attempts: Sequence[Attempt], begin: str, until: str, *, ended: bool) -> dict[str, float]:
+def _job_seconds(
+    attempts: Sequence[Attempt],
+    begin: str,
+    until: str,
+    *,
+    ended: bool,
+    parked: Callable[[str, str], float] | None,
+) -> dict[str, float]:
     seconds = dict.fromkeys(_KINDS, 0.0)
     for kind, before, after in _steps(attempts, begin, until, ended=ended):
         try:
-            seconds[kind] += max(0.0, seconds_between(before, after))
+            length = seconds_between(before, after)
+            length -= parked(before, after) if parked is not None and kind == "launching" and length > 0 else 0.0
+            seconds[kind] += max(0.0, length)
         except (ValueError, TypeError):
             continue  # SageMaker's times are not trusted
     return seconds

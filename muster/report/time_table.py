@@ -29,6 +29,7 @@ class TimeTable:
 
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
+        self._ranks = 0  # of which something is known
         self._seconds: list[float] = []
         self._shares: list[bytearray] = []
         self._sums: list[list[float]] = []  # of the members, by activity
@@ -55,6 +56,7 @@ class TimeTable:
             if member.rank >= self._replicas or not member.time:
                 continue
             known += 1
+            self._ranks = max(self._ranks, member.rank + 1)
             parts = [value / 1000 * rounds for value in (*member.time, 0, 0, 0, 0)[:KINDS]]
             if rounds == 1:
                 waited, parts[_WAITING] = parts[_WAITING], 0.0
@@ -116,10 +118,13 @@ class TimeTable:
         if not any(self._members):
             return None
         rows = len(self._seconds)
-        bucket = max(1, math.ceil(rows * self._replicas * KINDS / SHARES_MAX))
+        bucket = max(1, math.ceil(rows * self._ranks * KINDS / SHARES_MAX))
         return TimesView(
             means=tuple(self.means()),
-            by_rank=tuple(tuple(round(value, 1) for value in self._by_rank[kind::KINDS]) for kind in range(KINDS)),
+            by_rank=tuple(
+                tuple(round(value, 1) for value in self._by_rank[kind : self._ranks * KINDS : KINDS])
+                for kind in range(KINDS)
+            ),
             bucket=bucket,
             shares=base64.b64encode(self._bucketed(bucket)).decode("ascii"),
         )
@@ -129,10 +134,10 @@ class TimeTable:
         starts = [*range(0, len(self._seconds), bucket), len(self._seconds)]
         columns = [self._merged(begin, end) for begin, end in pairwise(starts)]
         width = len(columns) * KINDS
-        found = bytearray(self._replicas * width)
+        found = bytearray(self._ranks * width)
         for index, column in enumerate(columns):
             for kind in range(KINDS):
-                found[index * KINDS + kind :: width] = column[kind::KINDS]
+                found[index * KINDS + kind :: width] = column[kind : self._ranks * KINDS : KINDS]
         return bytes(found)
 
     def _merged(self, begin: int, end: int) -> Sequence[int]:

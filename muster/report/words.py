@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
@@ -19,8 +20,10 @@ from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
 from muster.report.figures import Fact, dollars
 from muster.report.read_back import ranks_text
+from muster.report.seats import AWAY, limits_text, outcomes_text, seats_text
 
 if TYPE_CHECKING:
+    from muster.contract.run.seat_states import SeatsView
     from muster.report.page_model import PageInput, ReplicaView, RoundsView
 
 _NAMED_MAX = 3  # replicas in a sentence
@@ -39,15 +42,14 @@ _OPENINGS = {
 }
 
 
-def verdict(
-    state: str, reason: str, replicas: Sequence[ReplicaView], rounds: RoundsView, identical: bool | None
-) -> str:
-    """The run in one to three sentences."""
+def verdict(run: PageInput, replicas: Sequence[ReplicaView]) -> str:
+    """The run in one to three sentences; `replicas` as they are shown on the page."""
+    state, reason, rounds, identical = run.state, run.reason, run.rounds, run.parameters_identical
     opening = _OPENINGS.get(state, f"The run is {state}")
     if not reason and state == "running":
-        reason = ", ".join(
-            [f"{_with_job(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas), _rounds(rounds)]
-        )
+        standing = [f"{_with_job(replicas)} of {len(replicas)} replicas have a job", *_waits(replicas)]
+        standing = standing if run.seats is None else [seats_text(run.seats)]
+        reason = ", ".join([*standing, _rounds(rounds)])
     for replica in replicas:  # why it failed is said beside this, once
         if replica.attempts:
             reason = reason.replace(f"; replica {replica.rank}: {failure_words(replica.attempts[-1])}", "")
@@ -75,6 +77,8 @@ def problems(run: str, replicas: Sequence[ReplicaView], *, ended: bool) -> Itera
     """Why replicas did not succeed, or do not train now, and how to see more: what failed first is rather the cause."""
     causes: dict[tuple[str, str], list[ReplicaView]] = {}
     for replica in replicas:
+        if replica.state in AWAY:
+            continue
         newest = replica.attempts[-1] if replica.attempts else None
         if newest is not None and newest.failure_class is not None:
             causes.setdefault((str(newest.failure_class), failure_words(newest)), []).append(replica)
@@ -120,16 +124,22 @@ def _newest(replicas: Sequence[ReplicaView]) -> list[Attempt]:
 
 
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
-    """The failure classes that were followed by a rerun, and how often."""
-    ended = (attempt for replica in replicas for attempt in replica.attempts[:-1])
-    return Counter(str(attempt.failure_class or "unknown") for attempt in ended)
+    """The failure classes that were followed by a rerun, and how often. To be parked is no failure."""
+    ended = (attempt.failure_class for replica in replicas for attempt in replica.attempts[:-1])
+    return Counter(str(one or "unknown") for one in ended if one is not FailureClass.STOPPED_BY_MUSTER)
 
 
 def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
     """The summary, in the order of the page; `replicas` as they are shown there."""
     spec, rounds, until = run.plan.spec, run.rounds, run.ended_at or run.made_at
     states = Counter(replica.state for replica in replicas)
-    yield Fact(label="Replicas", value=str(len(replicas)), note=", ".join(f"{n} {s}" for s, n in states.most_common()))
+    seats, states_text = run.seats, ", ".join(f"{n} {s}" for s, n in states.most_common())
+    if seats is None:
+        yield Fact(label="Replicas", value=str(len(replicas)), note=states_text)
+    else:
+        standing = outcomes_text(_outcomes(seats, replicas)) if run.ended_at else seats_text(seats)
+        value, _, note = standing.partition(", ")
+        yield Fact(label="Replicas", value=value, note="; ".join(filter(None, (note, limits_text(seats)))))
     of = "" if rounds.expected is None else f" of {rounds.expected}"
     if spec.recipe is not None:
         recipe, each = spec.recipe.shown, "" if spec.recipe.ranks is None else "; one for each rank"
@@ -158,6 +168,11 @@ def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
         yield Fact(label="Continues", value=run.plan.lineage.parent)
     if run.continued_by:
         yield Fact(label="Continued by", value=run.continued_by)
+
+
+def _outcomes(seats: SeatsView, replicas: Sequence[ReplicaView]) -> list[str]:
+    """The outcomes of all seats; the replicas that a page has no row for were never launched."""
+    return [*(replica.state for replica in replicas), *["parked"] * (seats.most - len(replicas))]
 
 
 def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:

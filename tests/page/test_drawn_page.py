@@ -17,6 +17,7 @@ from muster.contract.timestamps import seconds_between
 from muster.report.page_contents import make_page
 from muster.report.page_html import render
 from muster.report.page_model import PageInput, ReplicaView
+from tests.support.elastic_run import elastic_run
 from tests.support.mixed_run import mixed_run
 from tests.support.sample_sweeps import LOST, sample_sweep
 from tests.support.waiting import wait_until
@@ -316,7 +317,7 @@ def test_run_data_cannot_become_markup(show: Open, small: PageInput) -> None:
     expect(page.locator("#metric option")).to_have_text(EVIL)
     assert page.evaluate("window.evil") is None
     assert page.locator("img").count() == 0
-    assert page.locator("script").count() == 9
+    assert page.locator("script").count() == 10
 
 
 def test_the_documents_are_written_out_when_opened_and_can_be_saved(
@@ -486,3 +487,35 @@ def test_a_mixed_run_shows_what_happens_to_its_jobs_on_a_cluster(show: Open, mix
     link = details.get_by_role("link", name="cluster").first
     expect(link).to_have_attribute("href", re.compile("#/cluster-management/ml-cluster$"))
     expect(page.get_by_role("link", name="The cluster ml-cluster")).to_be_visible()
+
+
+def test_the_seats_of_an_elastic_run_are_drawn_read_and_never_one_row_each(show: Open) -> None:
+    page = show(elastic_run(10_000))
+    seats = page.locator("#seats")
+    expect(seats.locator("#seat-groups li")).to_have_text(
+        [
+            "6 training (0-5)",
+            "2 waiting for ml.p5.48xlarge (6-7), next look 04:50 UTC",
+            "9,992 parked, not wanted (8-9999)",
+        ]
+    )
+    expect(page.locator("#replicas tbody tr")).to_have_count(10)
+    chart = seats.locator("#seats-chart canvas")
+    chart.focus()
+    page.keyboard.press("End")
+    for _ in range(10):
+        page.keyboard.press("ArrowLeft")
+    expect(seats.locator(".readout")).to_have_text("1 h 10 min: 8 wanted, 5 took part in round 34, 5-7 open")
+    seats.locator("#seats-chart summary").click()
+    expect(seats.locator("#seats-chart tbody tr")).to_have_count(3)
+    expect(seats.locator("#value-chart figcaption")).to_contain_text("In round 43, a dollar paid for 124k tokens.")
+    label = page.locator('#replicas tr[data-rank="5"] canvas').get_attribute("aria-label")
+    assert label is not None
+    assert "ended" not in label, "a seat that was closed did not fail"
+    assert show(elastic_run(), viewport={"width": 390, "height": 800}).evaluate(
+        "document.documentElement.scrollWidth <= innerWidth"
+    )
+
+
+def test_a_run_of_a_fixed_number_shows_no_seats(show: Open, small: PageInput) -> None:
+    expect(show(small).locator("#seats")).to_be_hidden()

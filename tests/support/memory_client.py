@@ -9,7 +9,7 @@ from muster.client.aws.cloud import Cloud
 from muster.client.aws.deployed_stack import Stack
 from muster.client.sdk import Muster
 from tests.memory.cloud import ACCOUNT, REGION, MemoryCloud
-from tests.memory.harness import PREFIX
+from tests.memory.harness import BUS, PREFIX
 
 
 class _Session:
@@ -28,7 +28,10 @@ def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
     machine = memory.workflow.machine_arn.replace(ACCOUNT, account)
     names = json.dumps({name.partition("-")[0]: name for name in memory.functions.names})
     vars(cloud.connection)["stack"] = Stack(
-        "Muster", machine, memory.bucket, PREFIX, dead_letter_url="https://sqs/letters", function_names=names
+        *("Muster", machine, memory.bucket, PREFIX),
+        dead_letter_url="https://sqs/letters",
+        function_names=names,
+        event_bus=BUS,
     )
     return cloud
 

@@ -29,6 +29,7 @@ class Stack:
     defaults: str = "{}"
     dead_letter_url: str = ""
     function_names: str = ""
+    event_bus: str = ""
 
     @classmethod
     def from_outputs(cls, name: str, outputs: Mapping[str, str]) -> Stack:
@@ -50,6 +51,7 @@ class Stack:
             defaults=outputs.get("ReplicaDefaults", "{}"),
             dead_letter_url=outputs.get("DeadLetterQueueUrl", ""),
             function_names=outputs.get("FunctionNames", ""),
+            event_bus=outputs.get("EventBusName", ""),
         )
 
     @staticmethod
@@ -72,6 +74,17 @@ class Stack:
         if not self.dead_letter_url:
             raise ForeignStackError(self.name, "DeadLetterQueueUrl")
         return self.dead_letter_url
+
+    @property
+    def bus(self) -> str:
+        """The name of the event bus.
+
+        Raises:
+            ForeignStackError: the output is missing.
+        """
+        if not self.event_bus:
+            raise ForeignStackError(self.name, "EventBusName")
+        return self.event_bus
 
     @property
     def functions(self) -> Mapping[str, str]:

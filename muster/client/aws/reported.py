@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
+from muster.contract.spec.elastic import SeatLimits
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.training.ranks import parse_ranks
 
@@ -64,6 +65,8 @@ class Execution(ExecutionSummary):
     """None also where the first step of the run has to resolve it."""
     trains_apart: bool = False
     """Whether each replica has rounds of its own."""
+    seats: SeatLimits | None = None
+    """Of a run whose replicas come and go; None where their number is fixed."""
     clusters: Mapping[int, str] = field(default_factory=dict)
     """The ranks whose jobs run on HyperPod clusters, with the names of these; no name: the stack's only cluster."""
 
@@ -77,6 +80,7 @@ class Execution(ExecutionSummary):
             started_at=answer["startDate"],
             ended_at=answer.get("stopDate"),
             replicas=_replicas(spec),
+            seats=SeatLimits.of(spec),
             parent=_parent(spec),
             may_continue=spec.get("continue") is not None,
             recipe=_recipe(spec),
@@ -100,6 +104,7 @@ def read_input(document: str) -> dict[str, JsonValue]:
 def _replicas(spec: Mapping[str, JsonValue]) -> int:
     """How many replicas the input asks for; 0 when it cannot be read (a spec that was refused)."""
     replicas = spec.get("replicas")
+    replicas = replicas.get("max") if isinstance(replicas, dict) else replicas
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
 
 

@@ -9,7 +9,9 @@ from muster.client.aws.deployed_stack import Stack
 from muster.contract.aws.partitions import Locality
 from muster.contract.names import TRAINING_LOG_GROUP
 
-_READ_OF_CONTROL = ("rollup/*", "result.json", "lineage.json", "continued_by.json", "plan.json", "report.html")
+_READ_OF_CONTROL = (
+    *("rollup/*", "seats.json", "result.json", "lineage.json", "continued_by.json", "plan.json", "report.html"),
+)
 _READ = ("rendezvous/*", "queue/*", "ended/*", "output/*/model/*", "output/*/model-*.json", "source/*", "recipes/*")
 _JOB_ACTIONS = ("StopTrainingJob", "UpdateTrainingJob", "ListTags")
 _CHECKED_BY_DEPLOYMENTS = (
@@ -34,6 +36,7 @@ def user_policy(stack: Stack) -> dict[str, Any]:
         _allow("Stack", ["cloudformation:DescribeStacks"], [arn("cloudformation", f"stack/{stack.name}/*")]),
         _allow("StartRuns", ["states:StartExecution", "states:ListExecutions"], [stack.state_machine_arn]),
         _allow("Runs", ["states:DescribeExecution", "states:StopExecution"], [stack.execution_arn("*")]),
+        _allow("Scale", ["events:PutEvents"], [arn("events", f"event-bus/{stack.event_bus or '*'}")]),
         _allow("Logs", ["logs:FilterLogEvents"], [arn("logs", f"log-group:{TRAINING_LOG_GROUP}:*")]),
         _allow("Bucket", ["s3:ListBucket"], [bucket]),
         _allow("ReadRuns", ["s3:GetObject"], [f"{bucket}/{key}" for key in (*_READ, *control)]),

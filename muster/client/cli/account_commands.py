@@ -55,15 +55,13 @@ def gpus(
 
 def _of_account(session: LightSession) -> tuple[PriceTable, dict[str, float]]:
     """Today's prices of the session's region, and every quota of SageMaker by its name."""
-    from muster.client.aws.error_translation import translated  # noqa: PLC0415
     from muster.client.aws.price_list import listed_prices  # noqa: PLC0415
+    from muster.client.aws.service_quotas import granted_quotas  # noqa: PLC0415
     from muster.client.client_errors import ClientError, RegionError  # noqa: PLC0415
 
     if not session.region_name:
         raise RegionError
-    with translated():
-        pages = session.client("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="sagemaker")
-        quotas = {item["QuotaName"]: float(item["Value"]) for page in pages for item in page["Quotas"]}
+    quotas = granted_quotas(session)
     try:
         prices = listed_prices(session, session.region_name, GPU_TYPES)
     except ClientError as error:

@@ -14,19 +14,23 @@ from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
+from muster.report.words import duration
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup, Request
     from muster.client.launch.estimate import ClusterShare, Cost, Quota
+    from muster.client.launch.planned_seats import PlannedSeats
 
 
 def dry_run_lines(dry: DryRun, *, requests: bool = False) -> Iterator[str]:
     """What is started, quota and cost; with `requests` one request of each group of ranks that differ only in it."""
     on_clusters = {rank for group in dry.groups if group.cluster is not None for rank in _ranks(group)}
-    jobs = [_name(request) for rank, request in enumerate(dry.requests) if rank not in on_clusters]
-    pods = [_name(request) for rank, request in enumerate(dry.requests) if rank in on_clusters]
-    yield from _named(jobs, "training job")
-    yield from _named(pods, "job", " on clusters")
+    first = dry.requests if dry.seats is None else dry.requests[: dry.seats.start.replicas]
+    jobs = [_name(request) for rank, request in enumerate(first) if rank not in on_clusters]
+    pods = [_name(request) for rank, request in enumerate(first) if rank in on_clusters]
+    when = "" if dry.seats is None else " at first"
+    yield from _named(jobs, "training job", when)
+    yield from _named(pods, "job", f" on clusters{when}")
     yield "Nothing was sent. Values in <brackets>, and so the plan's digest, are known only at the launch."
     yield from (f"Note: {remark}{'' if remark.endswith('?') else '.'}" for remark in dry.remarks)
     if (source := dry.source) is not None:
@@ -36,13 +40,15 @@ def dry_run_lines(dry: DryRun, *, requests: bool = False) -> Iterator[str]:
         yield f"Recipe: {recipe.name} (family {recipe.family}), digest {recipe.digest[:DIGEST_SHOWN]}."
         yield from source_lines(recipe.sources)
     yield from _sweep_lines(dry)
-    if dry.quotas:
+    if dry.seats is not None:
+        yield from _seat_lines(dry.seats)
+    elif dry.quotas:
         yield "Quota needed:"
         yield from (f"  {_quota(quota)}" for quota in dry.quotas)
     if dry.clusters:
         yield "Needed of clusters:"
         yield from (f"  {_share(share)}" for share in dry.clusters)
-    yield from _cost_lines(dry.cost)
+    yield from _cost_lines(dry.cost, dry.seats)
     backends = client_backends().values() if requests else ()
     long = {text: short for backend in backends for text, short in backend.shortened().items()}
     for group in dry.groups:
@@ -113,6 +119,27 @@ def _sweep_lines(dry: DryRun) -> Iterator[str]:
     yield from (f"  {line}" for line in columns(rows, right=(0,)))
 
 
+def _seat_lines(seats: PlannedSeats) -> Iterator[str]:
+    """How many replicas there may be, what they cost and need, and what follows where there is no capacity."""
+    elastic, counts = seats.elastic, {"min": seats.least, "start": seats.start, "max": seats.most}
+    yield "Replicas come and go:"
+    prices = [("" if one.per_hour is None else f"${one.per_hour:,.2f} per hour") for one in counts.values()]
+    rows = [(name, f"{one.replicas:,}", price) for (name, one), price in zip(counts.items(), prices, strict=True)]
+    yield from (f"  {line}" for line in columns(rows, right=(1, 2)))
+    if elastic.scale:
+        steps = ", ".join(f"{step.replicas:,} after {duration(step.after_seconds)}" for step in elastic.scale)
+        yield f"  Scheduled: {steps}."
+    then = "the run stops" if elastic.below_min == "stop" else "the others wait"
+    yield (
+        f"  Without capacity for {duration(elastic.park_after_seconds)}, a seat is parked and looks again every "
+        f"{duration(elastic.retry_parked_seconds)}; below min {then}."
+    )
+    yield "Quota needed by min, start and max:"
+    for quota in seats.quotas:
+        granted = "" if quota.granted is None else f"; {quota.granted:g} granted"
+        yield f"  {quota.name}: {quota.least:,}, {quota.start:,} and {quota.most:,}{granted}"
+
+
 def _size(group: RankGroup) -> str:
     """The instances and processes of a replica."""
     instances = "1 instance" if group.instances == 1 else f"{group.instances} instances"
@@ -128,13 +155,15 @@ def _quota(quota: Quota) -> str:
     return f"{quota.name}: {quota.instances}{fallbacks}"
 
 
-def _cost_lines(cost: Cost) -> Iterator[str]:
+def _cost_lines(cost: Cost, seats: PlannedSeats | None) -> Iterator[str]:
     prices = cost.prices
     if cost.per_hour is None or cost.attempt_ceiling is None or cost.ceiling is None:
         yield f"Cost: not known: the price table of {prices.as_of} has no {', '.join(cost.unpriced)}."
         return
-    yield f"Cost: about ${cost.per_hour:,.2f} per hour while all replicas train."
-    yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of each, ${cost.ceiling:,.2f} with all its reruns."
+    many = "all" if seats is None else f"the first {seats.start.replicas:,}"
+    each = "each" if seats is None else f"each of {seats.most.replicas:,}"
+    yield f"Cost: about ${cost.per_hour:,.2f} per hour while {many} replicas train."
+    yield f"  At most ${cost.attempt_ceiling:,.2f} for one attempt of {each}, ${cost.ceiling:,.2f} with all its reruns."
     shipped = prices.source == SHIPPED_PRICES.source
     yield (
         f"  An estimate for instances alone, by on-demand prices of {prices.region} as of {prices.as_of} "

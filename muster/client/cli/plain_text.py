@@ -10,9 +10,11 @@ from muster.client.runs.failed_attempt import FailedAttempt
 from muster.client.runs.status_text import final_metrics, metrics_text, model_line, read_back_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
+from muster.contract.run.result import ReplicaOutcome
 from muster.contract.run.run_cost import saving
 from muster.contract.spec.sweep_values import in_order, short_names, value_text
-from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words
+from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words, ranks_text
+from muster.report.seats import outcomes_text
 
 if TYPE_CHECKING:
     from muster.contract.run.result import ReplicaResult, Result
@@ -28,8 +30,13 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"    {result.model.uri}"
     elif result.model_problem is not None:
         yield f"no model: {result.model_problem}"
+    parked = [replica.rank for replica in result.replicas if replica.outcome is ReplicaOutcome.PARKED]
+    if parked:
+        yield f"replicas: {outcomes_text(replica.outcome for replica in result.replicas)}"
     shown: set[str] = set()
     for replica in result.replicas:
+        if replica.outcome is ReplicaOutcome.PARKED:
+            continue
         yield _replica_line(replica)
         yield from _failed_attempts(result.run, replica, shown)
         if replica.problem:
@@ -38,6 +45,8 @@ def result_lines(result: Result) -> Iterator[str]:
             yield f"    {replica.finished_early}"
         if replica.checkpoint_uri and (result.model is None or replica.checkpoint_uri != result.model.uri):
             yield f"    {replica.checkpoint_uri}"
+    if parked:
+        yield f"{ranks_text(parked)}: parked"
     yield from _read_back_lines({replica.rank: replica.attempts for replica in result.replicas})
 
 

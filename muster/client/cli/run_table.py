@@ -44,7 +44,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
         run.state,
         f"{run.started_at[:10]} {run.started_at[11:16]}",
         elapsed(run.started_at, run.ended_at),
-        _number(run.replicas),
+        _replicas(run),
         _number(run.rounds),
         _number(run.reruns),
         _NONE if run.usd is None else dollars(run.usd),
@@ -60,6 +60,13 @@ def _classes(run: RunSummary) -> Iterator[str]:
             f"{one.failure_class} ×{one.attempts}" if one.attempts > 1 else one.failure_class for one in run.failures
         )
         yield f"[{', '.join(counted)}]"
+
+
+def _replicas(run: RunSummary) -> str:
+    """`6 (26 parked)`: those that were parked at the end are no part of what came of the run."""
+    if run.replicas is None or not run.parked:
+        return _number(run.replicas)
+    return f"{_number(run.replicas - run.parked)} ({run.parked:,} parked)"
 
 
 def _number(value: int | None) -> str:

@@ -9,9 +9,18 @@ from typing import NamedTuple
 from muster.client.cli.output import visible
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus
-from muster.client.runs.status_text import ReplicaLine, headline, model_line, read_back_lines, recipe_line, select
+from muster.client.runs.status_text import (
+    ReplicaLine,
+    headline,
+    model_line,
+    read_back_lines,
+    recipe_line,
+    select,
+    shown_replicas,
+)
 from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
+from muster.report.seats import seat_lines, seats_text
 from muster.report.time_split import time_sentences
 
 HEADINGS = ReplicaLine("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False, place="cluster")
@@ -39,9 +48,10 @@ class Line(NamedTuple):
 def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line]:
     """The run's headline above a table of its replicas, no larger than a terminal of this size; None: of any height."""
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
-    frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None)
-    limit = len(status.replicas) if height is None else max(3, height - frame)
-    rows, others = select([ReplicaLine.of(replica, status.state) for replica in status.replicas], limit)
+    replicas, seats = shown_replicas(status), _seat_lines(status)
+    frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None) + len(seats)
+    limit = len(replicas) if height is None else max(3, height - frame)
+    rows, others = select([ReplicaLine.of(replica, status.state) for replica in replicas], limit)
     names = dict.fromkeys(name for replica in status.replicas for name in replica.values)
     headings = replace(HEADINGS, rate=f"{status.unit}/s", values=tuple(short_names(names).values()))
     heading, *lines = lay_out([headings, *rows], width)
@@ -49,6 +59,7 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     parts += [_row(line, _style(row)) for line, row in zip(lines, rows, strict=True)]
     if others:
         parts.append(_row(others, "dim"))
+    parts += seats
     if status.reason:
         parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
@@ -61,6 +72,14 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     details = {replica.rank: replica.details for replica in status.replicas if replica.details is not None}
     parts += [Line(visible(line)) for line in read_back_lines(details, status.saving, status.warm_pools)]
     return parts
+
+
+def _seat_lines(status: RunStatus) -> list[Line]:
+    """Of an elastic run: how many replicas are there of those that are wanted, and the seats that have no job."""
+    if status.seats is None or status.state.is_terminal:
+        return []
+    head = Line(visible(f"seats: {seats_text(status.seats)}"))
+    return [head, *(_row(line, "dim") for line in seat_lines(status.seats))]
 
 
 def _row(text: str, style: str) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,8 +15,9 @@ from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.client_errors import ClientError
-from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, cost, quotas
+from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, quotas
 from muster.client.launch.planned_recipe import PlannedRecipe
+from muster.client.launch.planned_seats import PlannedSeats, cost_of_seats, planned_seats, quota_remarks
 from muster.client.launch.source_archive import PackedSource, pack
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
@@ -95,9 +96,10 @@ class DryRun(Document):
         description="of every replica's first attempt, by rank: CreateTrainingJob, on a cluster the HyperPodPyTorchJob"
     )
     groups: tuple[RankGroup, ...]
-    quotas: tuple[Quota, ...]
+    quotas: tuple[Quota, ...] = Field(description="of an elastic run: of the first replicas")
     clusters: tuple[ClusterShare, ...] = Field(default=(), description="what the run needs of clusters")
     cost: Cost
+    seats: PlannedSeats | None = Field(default=None, description="of an elastic run; none where the number is fixed")
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
     recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
     sweep: tuple[dict[str, JsonValue], ...] = Field(default=(), description="the values that differ, by rank")
@@ -113,6 +115,8 @@ class DeploymentContext:
     prices: PriceTable
     state_machine_arn: str
     remarks: tuple[str, ...] = ()
+    granted: Mapping[str, float] | None = None
+    """The account's quotas by name, for an elastic run; None where they are not known."""
 
     def execution_arn(self, run: str) -> str:
         """The ARN that the execution of `run` would have."""
@@ -143,15 +147,26 @@ class DeploymentContext:
         defaults = StackDefaults.from_json(stack.defaults, f"the output ReplicaDefaults of {stack.name}")
         complete = defaults.complete(spec)
         types = {name for rank in range(spec.replicas) for name in complete.of_rank(rank).instance_types}
+        granted, unknown = _granted(cloud) if spec.elastic is not None else (None, ())
         try:
             prices = listed_prices(cloud.session, cloud.session.region_name, types)
-            return cls(place, defaults, prices, stack.state_machine_arn)
+            return cls(place, defaults, prices, stack.state_machine_arn, unknown, granted)
         except PricesUnknownError as error:
             why = str(error)
         except ClientError as error:
             why = f"the Price List API did not answer ({str(error).rstrip('.')})"
         remark = f"{why}; the shipped price table is used: {SHIPPED_PRICES.origin(cloud.session.region_name)}"
-        return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark,))
+        return cls(place, defaults, SHIPPED_PRICES, stack.state_machine_arn, (remark, *unknown), granted)
+
+
+def _granted(cloud: Cloud) -> tuple[Mapping[str, float] | None, tuple[str, ...]]:
+    """The account's quotas, or a remark on why they are not known."""
+    from muster.client.aws.service_quotas import granted_quotas  # noqa: PLC0415
+
+    try:
+        return granted_quotas(cloud.session), ()
+    except ClientError as error:
+        return None, (f"the account's quotas are not known ({str(error).rstrip('.')})",)
 
 
 def dry_run(
@@ -184,12 +199,16 @@ def dry_run(
     plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     prices = context.prices.with_prices(spec.usd_per_hour)
+    elastic = plan.spec.elastic
+    seats = None if elastic is None else planned_seats(ranks, elastic, prices, context.granted)
+    first = ranks if elastic is None else ranks[: elastic.start]
     return DryRun(
         requests=tuple(_request(plan, rank) for rank in range(spec.replicas)),
         groups=tuple(_groups(plan.spec)),
-        quotas=tuple(quotas(ranks)),
-        clusters=tuple(cluster_shares(ranks)),
-        cost=cost(ranks, prices),
+        quotas=tuple(quotas(first)),
+        clusters=tuple(cluster_shares(first)),
+        cost=cost_of_seats(ranks, len(first), prices),
+        seats=seats,
         source=None if source is None else _archive(source, spec.source_dir or ""),
         recipe=recipe,
         sweep=tuple(values_of(spec.sweep, rank) for rank in range(spec.replicas)) if spec.sweep else (),
@@ -198,6 +217,7 @@ def dry_run(
             *_open_model(spec),
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
+            *(() if seats is None else quota_remarks(seats)),
             *_bounds(ranks, prices),
             *_of_the_replicas(ranks),
             *_of_the_program(complete),

@@ -10,6 +10,7 @@ from pydantic import Field
 from muster.client.aws.cloud import Cloud
 from muster.client.client_errors import ClusterReplicaError, NoJobError, UnknownReplicaError
 from muster.client.runs.observer import Observer
+from muster.client.runs.run_status import ReplicaStatus
 from muster.contract.document import Document
 
 # A launch takes a few seconds; what takes longer waits for something.
@@ -59,9 +60,10 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
     observer, deadline = Observer(cloud, run), time.monotonic() + _LAUNCH_SECONDS
     while True:
         status = observer.look()
-        if not 0 <= rank < len(status.replicas):
-            raise UnknownReplicaError.of_ranks(run, [rank], len(status.replicas))
-        replica = status.replicas[rank]
+        replicas = len(status.replicas) if status.seats is None else status.seats.most
+        if not 0 <= rank < replicas:
+            raise UnknownReplicaError.of_ranks(run, [rank], replicas)
+        replica = next((one for one in status.replicas if one.rank == rank), ReplicaStatus(rank=rank))
         if status.state.is_terminal or replica.has_ended:
             return None
         if replica.may_have_job and replica.job is not None and replica.cluster is not None:

@@ -21,7 +21,7 @@ from muster.contract import timestamps
 from muster.contract.document import Document
 from muster.contract.names import JobName, run_name
 from muster.contract.run.notices import NOTICES, Notice
-from muster.contract.run.run_events import RUN_REQUESTED, SOURCE
+from muster.contract.run.run_events import RUN_REQUESTED, SCALE_REQUESTED, SOURCE
 
 _JOB_EVENT = "SageMaker Training Job State Change"
 _CLUSTER_EVENTS = "SageMaker HyperPod Cluster"
@@ -159,7 +159,7 @@ def _event(body: Mapping[str, Any], prefix: str) -> _Event:
     return _Event(None, "an event that is not known", run if isinstance(run, str) else None)
 
 
-def _bus_event(kind: str, body: Mapping[str, Any], prefix: str) -> _Event:
+def _bus_event(kind: str, body: Mapping[str, Any], prefix: str) -> _Event:  # noqa: PLR0911 - one for each kind
     detail = _part(body, "detail")
     if kind == _JOB_EVENT:
         job = str(detail.get("TrainingJobName"))
@@ -178,6 +178,8 @@ def _bus_event(kind: str, body: Mapping[str, Any], prefix: str) -> _Event:
         return _Event("start", f"{RUN_REQUESTED}, from {body.get('source')}")
     run = detail.get("run")
     named = run if isinstance(run, str) else None
+    if kind == SCALE_REQUESTED:
+        return _Event("scale", f"{kind}: {detail.get('replicas')} replicas of {named}", named)
     return _Event("notify" if body.get("source") == SOURCE else None, f"{kind}{f' of {named}' if named else ''}", named)
 
 

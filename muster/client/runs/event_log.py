@@ -22,7 +22,9 @@ from muster.contract.run.job_details import JobDetails, PoolState
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
 from muster.contract.run.run_cost import saving
+from muster.contract.run.seat_states import SeatChange, SeatsView
 from muster.contract.timestamps import Timestamp
+from muster.report.seats import change_text
 
 
 class EventKind(StrEnum):
@@ -35,6 +37,8 @@ class EventKind(StrEnum):
     REPLICA_INTERRUPTED = "replica-interrupted"
     REPLICA_SCALED = "replica-scaled"
     REPLICA_ENDED = "replica-ended"
+    REPLICA_PARKED = "replica-parked"
+    RUN_SCALED = "run-scaled"
     ROUND_COMMITTED = "round-committed"
     RULE_MET = "rule-met"
     RULE_EVALUATED = "rule-evaluated"
@@ -86,6 +90,8 @@ class Traces:
     rounds: Iterable[tuple[int, datetime]] = ()
     findings: Iterable[tuple[Finding, datetime]] = ()
     result: Result | None = None
+    seats: SeatsView | None = None
+    """Of an elastic run."""
     continued_by: tuple[str, datetime] | None = None
     """The run that continues this one, and since when."""
 
@@ -96,6 +102,7 @@ def event_log(traces: Traces) -> list[EventLogEntry]:
         *_of_execution(traces.execution),
         *(entry for rank, attempts in traces.attempts.items() for entry in _of_replica(rank, attempts, traces)),
         *(_of_round(*committed) for committed in traces.rounds),
+        *(_of_change(change) for change in (traces.seats.changes if traces.seats is not None else ())),
         *(_of_finding(*found) for found in traces.findings),
         *_of_end(traces),
     ]
@@ -104,7 +111,8 @@ def event_log(traces: Traces) -> list[EventLogEntry]:
 
 
 def _of_execution(execution: Execution) -> Iterator[EventLogEntry]:
-    replicas = f"{execution.replicas} replicas" if execution.replicas != 1 else "1 replica"
+    count = execution.replicas if execution.seats is None else execution.seats.start
+    replicas = f"{count} replicas" if count != 1 else "1 replica"
     resumed = f", continuing {execution.parent}" if execution.parent else ""
     started = f"the run started with {replicas}{resumed}"
     yield EventLogEntry(at=timestamps.text(execution.started_at), kind=EventKind.RUN_STARTED, text=started)
@@ -117,6 +125,12 @@ def _of_execution(execution: Execution) -> Iterator[EventLogEntry]:
 def _of_round(number: int, at: datetime) -> EventLogEntry:
     text = f"round {number} was committed"
     return EventLogEntry(at=timestamps.text(at), kind=EventKind.ROUND_COMMITTED, round=number, text=text)
+
+
+def _of_change(change: SeatChange) -> EventLogEntry:
+    whose = "by its schedule" if change.by == "schedule" else f"by event {change.by}"
+    text = f"{change_text(change)} ({whose})"
+    return EventLogEntry(at=change.at, kind=EventKind.RUN_SCALED, text=text)
 
 
 def _of_finding(finding: Finding, at: datetime) -> EventLogEntry:
@@ -157,6 +171,17 @@ def _of_replica(rank: int, attempts: Sequence[Attempt], traces: Traces) -> Itera
                 attempt=attempt.attempt + 1,
                 failure_class=attempt.failure_class,
             )
+        if traces.seats is not None and attempt.ended_at is not None:
+            known = decision if attempt is attempts[-1] else None
+            if known.parked if known is not None else attempt.failure_class is FailureClass.STOPPED_BY_MUSTER:
+                why = f": {known.reason.rstrip('.')}" if known is not None and known.reason else ""
+                yield EventLogEntry(
+                    at=attempt.ended_at,
+                    kind=EventKind.REPLICA_PARKED,
+                    text=f"replica {rank} is parked{why}",
+                    rank=rank,
+                    attempt=attempt.attempt,
+                )
 
 
 def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:

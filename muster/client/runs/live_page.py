@@ -88,6 +88,7 @@ class PageSource:
                 model=result.model if result else None,
                 model_problem=result.model_problem if result else None,
                 findings=status.findings,
+                seats=status.seats,
             )
         )
 

@@ -7,8 +7,9 @@ from html import escape
 
 from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_status import RunStatus
-from muster.client.runs.status_text import ReplicaLine, headline, recipe_line
+from muster.client.runs.status_text import ReplicaLine, headline, recipe_line, shown_replicas
 from muster.contract.errors import MusterError
+from muster.report.seats import seats_text
 
 
 def run_html(name: str, status: Callable[[], RunStatus]) -> str:
@@ -17,10 +18,11 @@ def run_html(name: str, status: Callable[[], RunStatus]) -> str:
         now = status()
     except MusterError as error:
         return _paragraphs(name, str(error))
-    rows = [ReplicaLine.of(replica, now.state) for replica in now.replicas]
+    rows = [ReplicaLine.of(replica, now.state) for replica in shown_replicas(now)]
     cells = [(row.rank, row.attempt, row.status, row.round, row.metrics, row.note) for row in rows]
     recipe = "" if now.recipe is None else recipe_line(now.recipe)
-    parts = filter(None, (headline(now), now.reason, recipe))
+    seats = "" if now.seats is None else seats_text(now.seats)
+    parts = filter(None, (headline(now), seats, now.reason, recipe))
     return _paragraphs(*parts) + _table(("rank", "attempt", "status", "round", "metrics", "note"), cells)
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from muster.contract.run.commit import Commit
     from muster.contract.run.model_lookup import EarlierRun, Runs
     from muster.contract.run.roll_up import ReplicaEntry
+    from muster.contract.run.seat_states import SeatsView
 
 # The settlement starts the continuation, with retries when it is throttled, and the continuation's first function
 # records it. One that a limit of the account or of the run prevents never starts.
@@ -92,8 +93,9 @@ class Observer:
         """The run's status now, however many replicas it has.
 
         One call for the execution, a LIST of the roll-up, a LIST of the commits; and a GET for each shard of the
-        roll-up that has changed, for the newest commit, for the run queue before the first launch, and for what is
-        written at the end. While jobs may keep warm pools, also a LIST of those, every 30 seconds.
+        roll-up that has changed, for the newest commit, for the run queue before the first launch, for the seats of an
+        elastic run, and for what is written at the end. While jobs may keep warm pools, also a LIST of those, every 30
+        seconds.
         """
         execution = self._cloud.executions.describe(self._execution)
         entries = self._entries = self._read_entries(execution)
@@ -115,6 +117,7 @@ class Observer:
                 awaits_continuation=self._awaits_continuation(execution),
                 page=self._page,
                 warm_pools=self._read_pools(),
+                seats=self._read_seats(execution),
             )
         )
 
@@ -137,6 +140,19 @@ class Observer:
             except ClientError:
                 self._pools = None
         return self._pools
+
+    def _read_seats(self, execution: Execution) -> SeatsView | None:
+        """The seats of an elastic run; of other runs nothing is asked."""
+        if execution.seats is None or execution.error == NAME_TAKEN:
+            return None
+        from muster.contract.run.seat_states import SeatRecord, seat_document  # noqa: PLC0415 - of few runs
+
+        if (stored := seat_document()) is None:
+            return None
+        decisions = {rank: entry.decision for rank, entry in self._entries.items()}
+        records = {rank: SeatRecord(found, decisions.get(rank)) for rank, found in self.attempts.items()}
+        body = self._cloud.objects.read(stored.key(self._run))
+        return stored.view(body, self._run, execution.seats, records, execution.ended_at is not None)
 
     def _find_end(self, execution: Execution) -> None:
         """What is written once a run has ended: its result, its continuation and its page."""
@@ -173,6 +189,7 @@ class Observer:
                 rounds=() if reader is None else reader.rounds(),
                 findings=[(item.finding, at) for item, at in found if item.run == self._run],
                 result=self._result,
+                seats=self._read_seats(execution),
                 continued_by=None if continued_by is None or since is None else (continued_by, since),
             )
         )

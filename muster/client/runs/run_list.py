@@ -2,7 +2,7 @@
 
 A list costs a call for each 100 runs, one LIST of the days on which runs ended, and a GET for each of those days: no
 run's own documents are read. Only a run that has no entry there costs a call of its own: one that is running, one whose
-spec was refused, and one that an older version of Muster has settled.
+spec was refused, and one that an older version of Muster has settled; one that is elastic and runs costs two.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from muster.client.aws.reported import Execution, ExecutionStatus, ExecutionSumm
 from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.names import is_of_earlier_execution
+from muster.contract.names import is_of_earlier_execution, run_name
 from muster.contract.run.ended_run import RunLine
 from muster.contract.timestamps import Timestamp
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
     from muster.contract.run.ended_run import EndedRun
+    from muster.contract.spec.elastic import SeatLimits
 
 _WILD = frozenset("*?[")
 _PARALLEL = 8
@@ -132,12 +133,24 @@ def _summary(cloud: Cloud, item: ExecutionSummary, ended: Mapping[str, EndedRun]
         described = cloud.executions.describe(item.name)
         state = RunState.STOPPED if described.error == _STOPPED else state
         known = _of_execution(described)
+        if described.seats is not None and described.ended_at is None:
+            known["replicas"] = _wanted(cloud, described.seats, item.name)
     own = {
         "run": item.name,
         "started_at": timestamps.text(item.started_at),
         "ended_at": timestamps.text(item.ended_at) if item.ended_at else None,
     }
     return RunSummary(state=state, **{**known, **own})
+
+
+def _wanted(cloud: Cloud, limits: SeatLimits, execution: str) -> int:
+    """How many replicas of an elastic run are wanted now."""
+    from muster.contract.run.seat_states import seat_document  # noqa: PLC0415 - of few runs
+
+    if (stored := seat_document()) is None:
+        return limits.start
+    run = run_name(execution)
+    return stored.view(cloud.objects.read(stored.key(run)), run, limits, {}, False).wanted
 
 
 def _of_execution(described: Execution) -> dict[str, Any]:

@@ -31,12 +31,13 @@ from muster.contract.run.result import Result
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.run_cost import SpotSaving, saving
+from muster.contract.run.seat_states import SeatState, SeatsView
 from muster.contract.run.time_use import TimeUse
 from muster.contract.run.training_pace import Pace, end_of, has_stalled
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
-from muster.contract.training.ranks import show_ranks
+from muster.contract.training.ranks import ranks_in, show_ranks
 from muster.report.read_back import KeptInstances, kept_pools
 from muster.report.time_split import TimeSplit, time_split
 from muster.report.words import commits_text
@@ -96,6 +97,7 @@ class ReplicaStatus(Document):
     cluster: ClusterJob | None = Field(
         default=None, description="of a job on a cluster: where it is, its instances and its restarts by the operator"
     )
+    seat: SeatState | None = Field(default=None, description="of an elastic run: where the replica's seat stands")
     ends: tuple[FailureClass | None, ...] = Field(
         default=(), description="why each ended attempt did not succeed, oldest first; none where not known"
     )
@@ -185,7 +187,10 @@ class RunStatus(Document):
         default=(), description="instances that are kept after the end of a job, and billed"
     )
     saving: SpotSaving | None = Field(default=None, description="what managed spot has saved; none where nothing")
-    replicas: tuple[ReplicaStatus, ...]
+    seats: SeatsView | None = Field(default=None, description="of an elastic run; none where the number is fixed")
+    replicas: tuple[ReplicaStatus, ...] = Field(
+        description="by rank; of an elastic run those that are wanted or have been launched"
+    )
 
 
 @dataclass(frozen=True)
@@ -239,6 +244,13 @@ class Observation:
     page: str | None = None
     warm_pools: Mapping[str, int | None] | None = None
     """The jobs that keep a warm pool, as SageMaker lists them; None where it was not asked."""
+    seats: SeatsView | None = None
+    """Of an elastic run."""
+
+    def ranks(self, attempts: Collection[int]) -> list[int]:
+        """The replicas that a status shows: of those that are parked only the ones that had `attempts`."""
+        every = range(self.execution.replicas) if self.seats is None else ranks_in(self.seats.open)
+        return sorted({*every, *attempts})
 
 
 def run_status(seen: Observation) -> RunStatus:
@@ -281,6 +293,7 @@ def run_status(seen: Observation) -> RunStatus:
         failures=failed_attempts(run_name(seen.run), attempts),
         warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
+        seats=seen.seats,
         replicas=replicas,
     )
 
@@ -291,7 +304,8 @@ def _replicas(
     execution, progress = seen.execution, seen.progress
     decisions = {} if execution.ended_at else {rank: entry.decision for rank, entry in seen.entries.items()}
     early = {finish.rank: finish.words for finish in progress.finished if finish.run == run_name(seen.run)}
-    for rank in sorted({*range(execution.replicas), *attempts}):
+    seats = {} if seen.seats is None else seen.seats.states()
+    for rank in seen.ranks(attempts):
         own = attempts.get(rank, ())
         replica = ReplicaStatus(
             rank=rank,
@@ -299,6 +313,7 @@ def _replicas(
             metrics=progress.metrics.get(rank, {}),
             finished_early=early.get(rank),
             values=values_of(execution.sweep, rank),
+            seat=seats.get(rank),
             **_place(own, execution.clusters.get(rank)),
             **_of_attempts(own, decisions.get(rank)),
         )
@@ -318,9 +333,9 @@ def _place(attempts: Sequence[Attempt], asked: str | None) -> dict[str, Any]:
 def _time(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> TimeSplit:
     execution = seen.execution
     ended_at = seen.result.settled_at if seen.result else execution.ended_at and timestamps.text(execution.ended_at)
-    every = {rank: attempts.get(rank, ()) for rank in sorted({*range(execution.replicas), *attempts})}
+    every = {rank: attempts.get(rank, ()) for rank in seen.ranks(attempts)}
     span = timestamps.text(execution.started_at), ended_at or timestamps.text(seen.now)
-    return time_split(every, seen.progress.time_use, span, ended=ended_at is not None)
+    return time_split(every, seen.progress.time_use, span, ended=ended_at is not None, seats=seen.seats)
 
 
 def _findings(seen: Observation) -> tuple[Finding, ...]:

@@ -16,15 +16,18 @@ from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
 from muster.contract.run.run_cost import SpotSaving
+from muster.contract.run.seat_states import SeatState
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import value_text
 from muster.report.figures import dollars
 from muster.report.read_back import Details, KeptInstances, mlflow_lines, progress_words, rule_lines, saving_words
+from muster.report.seats import change_text
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
 _POOLS_SHOWN = 20  # in a status; each has a line of its own in a result
 _PAUSES = {"Interrupted", "Restarting"}
+_AWAY = {SeatState.LEAVING, SeatState.PARKED}
 _WORDS = {WAITING_FOR_QUOTA: "waiting for quota"}  # secondary statuses of Muster's own
 
 
@@ -57,7 +60,7 @@ class ReplicaLine:
             metrics=metrics_text(replica.metrics or final_metrics(replica.details)),
             note=note(replica, state),
             alert=replica.waiting_for is not None
-            or replica.status in {JobStatus.FAILED, JobStatus.STOPPED}
+            or (replica.status in {JobStatus.FAILED, JobStatus.STOPPED} and replica.seat not in _AWAY)
             or replica.secondary in _PAUSES,
             values=tuple(map(value_text, replica.values.values())),
             place="" if replica.cluster is None else replica.cluster.cluster or "cluster",
@@ -66,6 +69,8 @@ class ReplicaLine:
 
 def status_word(replica: ReplicaStatus) -> str:
     """The replica's status; while its job is in progress, the more detailed secondary status."""
+    if replica.seat in _AWAY:
+        return str(replica.seat)
     if replica.waiting_for is not None:
         return f"waiting for {replica.waiting_for}"
     if replica.status is None:
@@ -88,7 +93,7 @@ def final_metrics(details: JobDetails | None) -> dict[str, float]:
 
 def note(replica: ReplicaStatus, state: RunState) -> str:
     """Why a replica has its status, where that needs a word: no instance yet, a rerun, an interruption, an end."""
-    if replica.waiting_for is not None:
+    if replica.waiting_for is not None or replica.seat in _AWAY:
         return ""
     if replica.secondary in _PAUSES and replica.cluster is None:
         return "spot: restarting"
@@ -210,6 +215,11 @@ def queue_text(status: RunStatus) -> str:
     return f"queued behind {', '.join(before[-_BEFORE_SHOWN:])}{more}"
 
 
+def shown_replicas(status: RunStatus) -> list[ReplicaStatus]:
+    """Those that have a row of their own: of an elastic run not the parked ones, which are one line together."""
+    return [replica for replica in status.replicas if replica.seat is not SeatState.PARKED]
+
+
 def select(rows: Sequence[ReplicaLine], limit: int) -> tuple[list[ReplicaLine], str]:
     """At most `limit` rows, preferring those with an alert or a note, by rank; and a line on the others."""
     if len(rows) <= limit:
@@ -231,6 +241,9 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
             yield line
     if after.behind is not None and (before is None or before.behind != after.behind):
         yield f"run {after.run} {queue_text(after)}"
+    scaled = () if after.seats is None else after.seats.changes
+    known_changes = () if before is None or before.seats is None else before.seats.changes
+    yield from (change_text(change) for change in scaled if change not in known_changes)
     if after.round is not None and (before is None or before.round != after.round):
         yield _round_line(after)
     for finding in after.findings:
@@ -249,7 +262,7 @@ def changes(before: RunStatus | None, after: RunStatus) -> Iterator[str]:
 
 
 def _replica_line(replica: ReplicaStatus, state: RunState) -> str:
-    if replica.waiting_for is not None:
+    if replica.waiting_for is not None or replica.seat is SeatState.PARKED:
         return f"replica {replica.rank} {status_word(replica)}"
     if replica.status is None:
         return ""
@@ -259,7 +272,8 @@ def _replica_line(replica: ReplicaStatus, state: RunState) -> str:
 
 def _round_line(status: RunStatus) -> str:
     members = [replica for replica in status.replicas if replica.round == status.round]
-    text = ", ".join([f"{_round_text(status)}: {len(members)} of {len(status.replicas)} replicas", *_speed(status)])
+    wanted = len(status.replicas) if status.seats is None else status.seats.wanted
+    text = ", ".join([f"{_round_text(status)}: {len(members)} of {wanted} replicas", *_speed(status)])
     shared = sorted(set.intersection(*(set(replica.metrics) for replica in members))) if members else []
     means = {name: sum(replica.metrics[name] for replica in members) / len(members) for name in shared}
     return f"{text}, mean {metrics_text(means)}" if means else text

@@ -36,6 +36,7 @@ class RunLine(Document):
     started_at: Timestamp
     reason: str = Field(default="", description="why it ended so, shortened")
     replicas: int | None = Field(default=None, ge=0, description="none where it is not known")
+    parked: int = Field(default=0, ge=0, description="of an elastic run: how many of them were parked at its end")
     rounds: int | None = Field(default=None, description="the last round committed, those of the runs before included")
     reruns: int | None = Field(default=None, ge=0, description="attempts beyond the first, all replicas together")
     failures: tuple[FailureCount, ...] = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -59,6 +59,24 @@ class Elastic(Document):
         times = [step.after_seconds for step in self.scale]
         if times != sorted(set(times)):
             yield StatedProblem("elastic.scale", "the times do not ascend", "sort the steps by after_seconds")
+
+
+class SeatLimits(NamedTuple):
+    """The numbers of replicas that an elastic run may have."""
+
+    least: int
+    start: int
+    most: int
+
+    @classmethod
+    def of(cls, document: Mapping[str, object]) -> Self | None:
+        """Those of a spec as it was written; None where the number is fixed, or the spec cannot be read."""
+        read = with_seats(document)
+        replicas, section = read.get("replicas"), read.get("elastic")
+        most = replicas.get("max") if isinstance(replicas, Mapping) else replicas
+        limits = [*map(section.get, ("min", "start")), most] if isinstance(section, Mapping) else []
+        numbers = [one for one in limits if isinstance(one, int)]
+        return cls(*numbers) if len(numbers) == len(cls._fields) else None
 
 
 def scale_problems(elastic: Elastic, replicas: int, wanted: int, field: str = "replicas") -> Iterator[Problem]:

@@ -22,6 +22,11 @@ def parse_ranks(text: str) -> list[range]:
     return [range(int(first), int(last or first) + 1) for first, _, last in bounds]
 
 
+def ranks_in(text: str) -> set[int]:
+    """The ranks of a text of that form; none for an empty one."""
+    return {rank for part in parse_ranks(text) for rank in part} if text else set()
+
+
 def spans(ranks: Iterable[int]) -> list[tuple[int, int]]:
     """Sorted, distinct `ranks` as first and last of each span."""
     found: list[tuple[int, int]] = []

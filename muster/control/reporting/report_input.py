@@ -9,7 +9,10 @@ from typing import NamedTuple
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import COMMITS_LISTED_MAX, commit_bytes_max, commit_round, parse_commit
-from muster.contract.run.result import ReplicaResult, Result
+from muster.contract.run.record import Decision, Next
+from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
+from muster.contract.run.seat_states import SeatRecord, SeatsView, seat_document
+from muster.contract.spec.elastic import SeatLimits
 from muster.control.active_run import ActiveRun
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
@@ -28,19 +31,39 @@ def drawn_page(run: ActiveRun, result: Result, budget: TimeBudget) -> bytes:
 
 
 def _page_input(run: ActiveRun, result: Result, budget: TimeBudget) -> PageInput:
+    shown = [one for one in result.replicas if one.attempts or one.outcome is not ReplicaOutcome.PARKED]
     return PageInput(
         plan=run.plan,
         state=result.verdict.value,
         reason=result.reason,
         made_at=clock.now(),
         ended_at=result.settled_at,
-        replicas=in_parallel(lambda replica: _replica(run, replica), result.replicas),
+        replicas=in_parallel(lambda replica: _replica(run, replica), shown),
         rounds=_rounds(run, result, budget),
         parameters_identical=result.parameters_identical,
         model=result.model,
         model_problem=result.model_problem,
         findings=result.findings,
+        seats=_seats(run, result),
     )
+
+
+def _seats(run: ActiveRun, result: Result) -> SeatsView | None:
+    """The seats of an elastic run at its end."""
+    elastic, stored = run.plan.spec.elastic, seat_document() if run.plan.spec.elastic is not None else None
+    if elastic is None or stored is None:
+        return None
+    records = {one.rank: SeatRecord(one.attempts, _decision(one)) for one in result.replicas if one.attempts}
+    limits = SeatLimits(elastic.min, elastic.start, run.plan.spec.replicas)
+    found = run.documents.store.get(stored.key(run.plan.run))
+    return stored.view(None if found is None else found.body, run.plan.run, limits, records, True)
+
+
+def _decision(replica: ReplicaResult) -> Decision | None:
+    """Of a seat that was parked at the end."""
+    if replica.outcome is not ReplicaOutcome.PARKED:
+        return None
+    return Decision(next=Next.RERUN, attempt=replica.attempts[-1].attempt + 1, parked=True)
 
 
 def _replica(run: ActiveRun, replica: ReplicaResult) -> ReplicaView:

@@ -22,17 +22,19 @@ class Chart {
     return Math.max(240, this.figure.clientWidth);
   }
 
-  /** `zero`: the axis begins at 0. */
-  draw(label, series, data, { bands = [], unit, zero = false } = {}) {
+  /** `zero`: the axes begin at 0. `right`: the unit of the series whose scale is "right". */
+  draw(label, series, data, { bands = [], unit, right, zero = false } = {}) {
     this.plot?.destroy();
     const axisStyle = { stroke: () => css("--quiet"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { stroke: () => css("--line"), width: 1 } };
+    const fromZero = { range: (_, __, most) => [0, (most || 1) * 1.05] };
     const options = {
       width: this.width(), height: 280, bands,
-      scales: { x: { time: false, range: (_, least, most) => (least === most ? [least - 1, most + 1] : [least, most]) }, ...(zero ? { y: { range: (_, __, most) => [0, (most || 1) * 1.05] } } : {}) },
+      scales: { x: { time: false, range: (_, least, most) => (least === most ? [least - 1, most + 1] : [least, most]) }, ...(zero ? { y: fromZero, right: fromZero } : {}) },
       series: [{ label: "round" }, ...series.map((one) => ({ spanGaps: false, points: { show: data[0].length < 60, size: 4 }, value: (_, value) => short(value), ...one }))],
       // A round is a whole number.
       axes: [{ ...axisStyle, label: "round", labelSize: 18, size: 36, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000, 1000000], values: (_, splits) => splits.map((one) => (Number.isInteger(one) ? String(one) : "")) },
-        { ...axisStyle, size: 62, label: unit, labelSize: 18, values: (_, splits) => splits.map(short) }],
+        { ...axisStyle, size: 62, label: unit, labelSize: 18, values: (_, splits) => splits.map(right ? large : short) },
+        ...(right ? [{ ...axisStyle, scale: "right", side: 1, grid: { show: false }, size: 62, label: right, labelSize: 18, values: (_, splits) => splits.map(short) }] : [])],
       cursor: { drag: { x: true, y: false } },
     };
     this.place.setAttribute("role", "img");
@@ -154,10 +156,10 @@ class RankMap {
     const values = model.cells(metric);
     const span = metric.greatest - metric.least || 1;
     for (let line = 0; line < lines; line += 1) {
-      const rank = Math.floor((line * ranks) / lines);
+      const { rank } = model.replicas[Math.floor((line * ranks) / lines)];
       for (let column = 0; column < columns; column += 1) {
         const value = values[rank * columns + column];
-        if (!Number.isNaN(value)) picture.data.set(colour((value - metric.least) / span), (line * columns + column) * 4);
+        if (value === value) picture.data.set(colour((value - metric.least) / span), (line * columns + column) * 4);
       }
     }
     context.putImageData(picture, 0, 0);
@@ -185,9 +187,10 @@ class RankMap {
 
   read(rank, column) {
     this.at = { rank: Math.min(Math.max(rank, 0), this.model.replicas.length - 1), column: Math.min(Math.max(column, 0), this.columns - 1) };
-    const value = this.model.cells(this.metric)[this.at.rank * this.columns + this.at.column];
+    const { rank: whose } = this.model.replicas[this.at.rank];
+    const value = this.model.cells(this.metric)[whose * this.columns + this.at.column] ?? NaN;
     const round = this.model.rounds.numbers[Math.min(this.at.column * this.metric.bucket, this.model.rounds.numbers.length - 1)];
-    this.readout.textContent = `replica ${this.at.rank}, round ${round}: ${this.metric.name} ${Number.isNaN(value) ? "none" : short(value)}`;
+    this.readout.textContent = `replica ${whose}, round ${round}: ${this.metric.name} ${Number.isNaN(value) ? "none" : short(value)}`;
   }
 }
 

@@ -70,6 +70,12 @@ function short(value) {
   return `${+value.toPrecision(4)}`;
 }
 
+/** A large number as people read it: `1.2M`. */
+function large(value) {
+  const [size, sign] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([one]) => Math.abs(value) >= one) ?? [1, ""];
+  return value === null || value === undefined ? "–" : `${short(+(value / size).toPrecision(3))}${sign}`;
+}
+
 const clockTime = (iso) => (iso ? `${iso.slice(0, 19).replace("T", " ")} UTC` : "–");
 
 /** Steps of an axis from 0 to about `most`: 1, 2 or 5 times a power of ten. */
@@ -96,7 +102,7 @@ function sized(canvas, width, height) {
 function inks() {
   const found = {};
   for (const [name, { hatched }] of Object.entries(PHASES)) found[name] = hatched ? hatch(css(`--${name}`)) : css(`--${name}`);
-  return { ...found, broken: css("--broken"), text: css("--text"), quiet: css("--quiet"), line: css("--line"), card: css("--card") };
+  return { ...found, parked: css("--line"), broken: css("--broken"), text: css("--text"), quiet: css("--quiet"), line: css("--line"), card: css("--card") };
 }
 
 function hatch(colour) {
@@ -144,6 +150,23 @@ class Model {
     return (Date.parse(iso) - this.start) / 1000;
   }
 
+  /** When the seat of a replica was not wanted, as `[from, to]`; of other runs never. */
+  parkedTimes(rank) {
+    const { seats } = this.data;
+    if (!seats) return [];
+    const found = [];
+    let [isOpen, until] = [hasRank(seats.open, rank), this.span];
+    const add = (from) => { if (!isOpen && until > from) found.unshift([from, until]); };
+    for (const change of [...(seats.changes ?? [])].reverse()) {
+      const at = Math.min(until, Math.max(0, this.since(change.at)));
+      add(at);
+      until = at;
+      isOpen = (isOpen || hasRank(change.closed, rank)) && !hasRank(change.opened, rank);
+    }
+    add(0);
+    return found;
+  }
+
   job(kind, name) {
     return (this.data.links[kind] ?? "").replace(/\{job\}|\{cluster\}/, encodeURIComponent(name));
   }
@@ -178,9 +201,12 @@ class Model {
   /** The value of `rank` in the round at `index`, NaN for none. */
   value(metric, rank, index) {
     const values = this.cells(metric);
-    return values[rank * this.columns(metric) + Math.floor(index / metric.bucket)];
+    return values[rank * this.columns(metric) + Math.floor(index / metric.bucket)] ?? NaN;
   }
 }
+
+/** Whether a text such as `0-7,9` names a rank. */
+const hasRank = (text, rank) => (text || "").split(",").filter(Boolean).some((part) => { const [first, last = first] = part.split("-").map(Number); return first <= rank && rank <= last; });
 
 function bytesOf(base64) {
   const binary = atob(base64 ?? "");

@@ -47,7 +47,7 @@ function drawSplit(data) {
 
 /** What the attempt has written that failed last, of the replica that failed first: the others may be its victims. */
 function drawEvidence(model) {
-  const failed = (replica) => replica.attempts.at(-1)?.failure_class && replica.attempts.at(-1).last_lines?.length;
+  const failed = (replica) => replica.state !== "parked" && replica.attempts.at(-1)?.failure_class && replica.attempts.at(-1).last_lines?.length;
   const end = (replica) => replica.attempts.at(-1).ended_at ?? "~";
   const [replica] = model.replicas.filter(failed).sort((a, b) => (end(a) < end(b) ? -1 : Number(end(a) > end(b))));
   byId("evidence").replaceChildren(...(replica ? [lastLines(model, replica, replica.attempts.at(-1), model.data.state === "failed")] : []));
@@ -82,6 +82,7 @@ async function begin() {
   let model = new Model(await unpacked(byId("data").textContent));
   drawHead(model);
   const sweep = new SweepTable(model);
+  const seats = new Seats(model);
   await soon();
   const timeline = new Timeline(model, (ranks) => metrics?.select(ranks));
   let metrics = null;
@@ -97,6 +98,7 @@ async function begin() {
     model = new Model(data);
     drawHead(model);
     sweep.update(model);
+    seats.update(model);
     timeline.update(model);
     metrics.update(model);
     rounds.update(model);

@@ -18,12 +18,28 @@ const STORE_SECONDS = 1;
 // An attempt whose request was refused never had a job (muster/contract/run/attempt.py).
 const hasJob = (attempt) => attempt.secondary !== "NotCreated";
 
+/** Whether an attempt ended because its seat was not wanted any more, which is no failure. */
+const hasLeft = (model, attempt) => Boolean(model.data.seats) && attempt.failure_class === "stopped-by-muster";
+
 /** The history of a replica, in order: `{from, to, phase, what}` in seconds from the run's start. */
 function segments(model, replica) {
   const found = [];
   let free = 0; // since when the replica has no job
   let why = "for its launch";
-  const wait = (to) => { if (free !== null && to - free > 0.0005) found.push({ from: free, to, phase: "capacity", what: `waits ${why}` }); };
+  const parked = model.parkedTimes(replica.rank);
+  const add = (from, to, phase, what) => { if (to - from > 0.0005) found.push({ from, to, phase, what }); };
+  // A seat that is not wanted waits for nothing.
+  const wait = (to) => {
+    if (free === null) return;
+    let at = free;
+    for (const [begin, end] of parked) {
+      if (end <= at || begin >= to) continue;
+      add(at, begin, "capacity", `waits ${why}`);
+      add(Math.max(at, begin), Math.min(to, end), "parked", "parked: not wanted");
+      [at, why] = [Math.min(to, end), "for its launch"];
+    }
+    add(at, to, "capacity", `waits ${why}`);
+  };
   for (const attempt of replica.attempts) {
     if (!attempt.launched_at) {
       // Refused before there was a job, at an unknown time.
@@ -38,7 +54,7 @@ function segments(model, replica) {
     free = null;
     if (attempt.ended_at && attempt.status !== "Completed") {
       const cause = attempt.failure_class ?? (attempt.status || "unknown");
-      found.push({ from: to, to, phase: "broken", what: `attempt ${attempt.attempt} ended: ${cause}` });
+      if (!hasLeft(model, attempt)) found.push({ from: to, to, phase: "broken", what: `attempt ${attempt.attempt} ended: ${cause}` });
       [free, why] = [to, hasJob(attempt) ? `for a rerun after ${cause}` : `for ${cause}`];
     }
   }
@@ -133,7 +149,7 @@ function firstBucket(model, seconds) {
 /** The seconds of each phase of a replica. */
 function totals(parts) {
   const found = {};
-  for (const part of parts) if (!MARKS.has(part.phase)) found[part.phase] = (found[part.phase] ?? 0) + part.to - part.from;
+  for (const part of parts) if (!MARKS.has(part.phase) && part.phase !== "parked") found[part.phase] = (found[part.phase] ?? 0) + part.to - part.from;
   return found;
 }
 

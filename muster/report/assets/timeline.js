@@ -8,7 +8,7 @@ const BAR_HEIGHT = 26;
 const FILTERS = {
   all: ["all replicas", () => true],
   rerun: ["rerun replicas", (replica) => replica.attempts.length > 1],
-  trouble: ["replicas that have not succeeded", (replica) => !["succeeded", "Completed"].includes(replica.state)],
+  trouble: ["replicas that have not succeeded", (replica) => !["succeeded", "Completed", "parked"].includes(replica.state)],
 };
 
 const usdOf = (replica) => (replica.usd ?? []).reduce((sum, cost) => sum + (cost ?? 0), 0);
@@ -44,7 +44,8 @@ function paintBar(canvas, model, parts, colours) {
   for (const part of parts) {
     if (MARKS.has(part.phase)) continue;
     context.fillStyle = colours[part.phase];
-    context.fillRect(x(part.from), 5, Math.max(0.4, x(part.to) - x(part.from)), 16);
+    const [top, height] = part.phase === "parked" ? [12, 2] : [5, 16];
+    context.fillRect(x(part.from), top, Math.max(0.4, x(part.to) - x(part.from)), height);
   }
   context.fillStyle = colours.broken;
   for (const part of parts) if (part.phase === "broken") context.fillRect(Math.min(width - 4, Math.max(0, x(part.from) - 2)), 1, 4, 24);
@@ -127,8 +128,9 @@ class Timeline {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  /** What only the bars of jobs on clusters show; a live page may learn of them later. */
+  /** What only some bars show: those of elastic runs, and of jobs on clusters, of which a live page may learn later. */
   clusterLegend() {
+    if (this.model.data.seats && !byId("legend").querySelector(".parked")) byId("legend").append(el("li", {}, el("i", { class: "key parked" }), "parked: not wanted"));
     if (byId("legend").querySelector(".restarted") || !this.model.replicas.some((replica) => replica.attempts.some((attempt) => attempt.cluster))) return;
     byId("legend").append(el("li", {}, el("i", { class: "key restarted" }), "restarted by the operator"), el("li", {}, el("b", { class: "key scaled" }, "×2"), "now trains on 2 instances"));
   }
@@ -206,7 +208,7 @@ class Timeline {
     const opened = this.open.has(replica.rank);
     const usd = usdOf(replica);
     const rate = model.rounds.pace?.by_rank?.[replica.rank] ?? null;
-    const after = counted(replica.attempts.slice(0, -1).map((attempt) => attempt.failure_class ?? "unknown"));
+    const after = counted(replica.attempts.slice(0, -1).filter((attempt) => !hasLeft(model, attempt)).map((attempt) => attempt.failure_class ?? "unknown"));
     const place = replica.attempts.findLast((attempt) => attempt.cluster)?.cluster.cluster;
     const parts = segments(model, replica);
     const spent = totals(parts);
@@ -306,13 +308,13 @@ class Timeline {
     const broken = [];
     replicas.forEach((replica, index) => {
       const isShown = chosen.has(index);
-      const isBroken = replica.attempts.some((attempt) => attempt.ended_at && attempt.status !== "Completed");
+      const isBroken = replica.attempts.some((attempt) => attempt.ended_at && attempt.status !== "Completed" && !hasLeft(model, attempt));
       if (!isShown && !isBroken) return;
       const y = Math.floor((index * lines) / replicas.length) * thick;
       for (const part of segments(model, replica)) {
         const x = (Math.min(Math.max(part.from, 0), model.span) / model.span) * width;
         if (part.phase === "broken") broken.push([x, y]);
-        else if (isShown && !MARKS.has(part.phase)) {
+        else if (isShown && !MARKS.has(part.phase) && part.phase !== "parked") {
           context.fillStyle = colours[part.phase];
           context.fillRect(x, y, Math.max(0.5, ((part.to - part.from) / model.span) * width), thick);
         }

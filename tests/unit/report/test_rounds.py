@@ -121,7 +121,7 @@ def test_a_byte_is_near_to_its_value(values: list[float], rounds: int) -> None:
     many = CELLS_MAX // 8
     table = RoundTable(many, START)
     for number in range(1, rounds + 2):
-        table.add(commit(number, {rank: {"loss": value} for rank, value in enumerate(values)}))
+        table.add(commit(number, {**{rank: {"loss": value} for rank, value in enumerate(values)}, many - 1: {}}))
     [metric] = table.view().metrics
     read = cells(metric)
     columns = math.ceil((rounds + 1) / metric.bucket)

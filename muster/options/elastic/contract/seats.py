@@ -15,7 +15,7 @@ from pydantic import Field
 from muster.contract import timestamps
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.timestamps import Timestamp
-from muster.contract.training.ranks import parse_ranks, show_ranks
+from muster.contract.training.ranks import ranks_in, show_ranks
 
 SCALINGS_KEPT = 50
 
@@ -108,11 +108,6 @@ class ParkedSeat(StoredDocument):
     until: Timestamp | None = Field(
         default=None, description="when a seat without capacity looks again; none while it is not wanted"
     )
-
-
-def ranks_in(text: str) -> set[int]:
-    """The ranks of a text such as `0-7,9`; none for an empty one."""
-    return {rank for part in parse_ranks(text) for rank in part} if text else set()
 
 
 def opened(seats: Seats, replicas: int, wanted: int, avoided: Collection[int] = ()) -> list[int]:

@@ -1,0 +1,1 @@
+"""The client's part of elastic runs: how they are scaled."""
