@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from muster.contract.aws.metric_names import REPLICA_LAUNCHED
-from muster.control.attempt import AttemptRequest, Launch, attempt
+from muster.control.attempt import attempt
+from muster.control.attempt_request import AttemptRequest, Launch
 from muster.control.aws.launcher_sessions import Launcher
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import count, imported, logger, metrics, read_environment

@@ -19,21 +19,17 @@ The seats of an elastic run are read beside the fence, in the same order (`muste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated
-
-from pydantic import Field
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
-from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
 from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica
 from muster.control.attempt_end import announce_end, end_attempt
+from muster.control.attempt_request import AttemptRequest, Launch
 from muster.control.aws.launcher_sessions import Launcher
-from muster.control.aws.task_tokens import TokenRequest, remaining_delay
+from muster.control.aws.task_tokens import remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.documents import Seen
@@ -41,25 +37,6 @@ from muster.control.jobs import Job, Jobs, LaunchRefusedError
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
 from muster.control.seat_keeper import seat_keeper
-
-
-class AttemptRequest(TokenRequest):
-    """What the workflow sends."""
-
-    rank: Annotated[int, Field(ge=0, lt=REPLICAS_MAX)]
-    attempt: Annotated[int, Field(ge=1, le=ATTEMPT_MAX)]
-
-
-class Launch(StrEnum):
-    """The result of a call."""
-
-    CREATED = "created"
-    ADOPTED = "adopted"
-    CONCLUDED = "concluded"
-    REFUSED = "refused: the run is stopping"
-    EARLY = "too early for the rerun"
-    SUPERSEDED = "superseded"
-    HELD = "held: its seat is parked"
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,8 @@ def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
     ceiling = reached_ceiling_with(replica, ended) if failed and not stopping else None
     seats = seat_keeper(replica.run.plan.spec)
     closed = seats is not None and failed and not stopping and seats.is_closed(replica)
-    return ended, Facts(replica.spec, stopping, ceiling, clock.now(), seats, closed=closed)
+    parks = None if seats is None else seats.parks
+    return ended, Facts(replica.spec, stopping, ceiling, clock.now(), parks, closed=closed)
 
 
 def _write_marks(replica: ActiveReplica, ended: Attempt, decided: Decision) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
@@ -18,11 +18,12 @@ from muster.contract.spec.retry_budget import JITTER, Budget
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
 
-if TYPE_CHECKING:
-    from muster.control.seat_keeper import SeatKeeper
-
 _HOUR = timedelta(hours=1)
 REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason has at most 1,024 characters
+
+
+Parks = Callable[[Spec, tuple[Attempt, ...], Timestamp], Decision | None]
+"""What follows the last of the attempts, which failed, where no budget decides that."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Facts:
     ceiling: str | None
     """The reason against reruns, where the run's cost ceiling is reached; None where it is not."""
     now: Timestamp
-    seats: SeatKeeper | None = None
+    parks: Parks | None = None
     """Of a run whose replicas come and go."""
     closed: bool = False
     """Whether the replica's seat is not wanted any more."""
@@ -64,9 +65,9 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
 def _of_seat(attempts: tuple[Attempt, ...], facts: Facts) -> Decision | None:
     """What follows for a replica that comes and goes, where no budget decides it."""
     current = attempts[-1]
-    if facts.seats is None or facts.stopping or current.failure_class is None or current.attempt >= ATTEMPT_MAX:
+    if facts.parks is None or facts.stopping or current.failure_class is None or current.attempt >= ATTEMPT_MAX:
         return None
-    return facts.seats.parks(facts.spec, attempts, facts.now)
+    return facts.parks(facts.spec, attempts, facts.now)
 
 
 def give_up(record: Record, attempt: int, reason: str, facts: Facts, *, has_job: bool) -> Record | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec
     from muster.contract.timestamps import Timestamp
     from muster.control.active_run import ActiveReplica, ActiveRun
-    from muster.control.attempt import AttemptRequest, Launch
+    from muster.control.attempt_request import AttemptRequest, Launch
     from muster.control.aws.store import DocumentStore
     from muster.control.control_plane import ControlPlane
 

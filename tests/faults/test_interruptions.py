@@ -20,7 +20,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.spec.run_limits import Timer
-from muster.control.attempt import Launch
+from muster.control.attempt_request import Launch
 from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
 from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up

@@ -21,7 +21,8 @@ from muster.contract.training.clusters import Cluster as StackCluster
 from muster.contract.training.clusters import Clusters
 from muster.control.active_run import ActiveRun
 from muster.control.admit import admit
-from muster.control.attempt import AttemptRequest, Launch, attempt
+from muster.control.attempt import attempt
+from muster.control.attempt_request import AttemptRequest, Launch
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.executions import Executions
 from muster.control.aws.launcher_sessions import Launcher

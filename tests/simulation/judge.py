@@ -279,7 +279,11 @@ class Judge:
     def _check_verdict(self, execution: Execution, status: str, plan: Plan, result: Result) -> None:
         name, spec, fence, excused = execution.name, plan.spec, self.fence(execution.name), _is_excused(execution)
         ends = [self._last(name, rank) for rank in range(spec.replicas)]
-        completed = sum(life is not None and life.end is not None and life.end.status == "Completed" for life in ends)
+        completed = sum(life is not None and _completed(life) for life in ends)
+        # A job of which SageMaker has said that there is none may complete in place of a seat that looks for capacity.
+        sure = (
+            completed if spec.elastic is None else sum(_completed(life) and not life.came_late for life in ends if life)
+        )
         succeeded, failed = result.verdict is Verdict.SUCCEEDED, result.verdict is Verdict.FAILED
         # Where the run was stopped before the last one completed, it may have been settled before.
         early = execution.cancelled_at is not None or fence is not None or excused
@@ -288,12 +292,12 @@ class Judge:
         cancel_failed = execution.is_cancelled and failed and not execution.was_settling
         for broken, invariant in (
             (succeeded and completed < spec.quorum, "untrue success"),
-            (completed == spec.replicas and not succeeded and not early, "lost success"),
+            (sure == spec.replicas and not succeeded and not early, "lost success"),
             (result.verdict is Verdict.STOPPED and execution.cancelled_at is None, "untrue stop"),
             (cancel_failed, "a cancel is a failure"),
             (status == "SUCCEEDED" and not succeeded, "execution and result"),
             (status == "FAILED" and succeeded and not excused, "a success became a failure"),
-            (failed and fence is None and completed >= spec.quorum and not excused, "untrue failure"),
+            (failed and fence is None and sure >= spec.quorum and not excused, "untrue failure"),
             (spec.sweep and lost_quorum and lost <= spec.replicas - spec.quorum, "a sweep is stopped with its quorum"),
             (execution.gave_up and not excused, "Muster failed"),
         ):
@@ -596,6 +600,10 @@ class Judge:
 
     def fence(self, run: str) -> Fence | None:
         return self._document(Fence, RunLayout(run).fence)
+
+
+def _completed(life: Life) -> bool:
+    return life.end is not None and life.end.status == "Completed"
 
 
 def _folder(key: str) -> str:

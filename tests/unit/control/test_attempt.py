@@ -13,7 +13,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED
 from muster.contract.run.result import Verdict
 from muster.contract.spec.stack_defaults import StackDefaults
-from muster.control.attempt import AttemptRequest, Launch
+from muster.control.attempt_request import AttemptRequest, Launch
 from tests.memory import AwsError, Fault, lost_answer, server_error
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import (

@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from muster.control.attempt import AttemptRequest
+from muster.control.attempt_request import AttemptRequest
 from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.clients import CONNECT_SECONDS, READ_SECONDS, TRIES
 from muster.control.aws.task_tokens import TokenRequest

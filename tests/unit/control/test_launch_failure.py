@@ -7,7 +7,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import NOT_CREATED
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Verdict
-from muster.control.attempt import Launch
+from muster.control.attempt_request import Launch
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from tests.memory import Fault, lost_answer, throttle
 from tests.memory.harness import RUN, ControlHarness

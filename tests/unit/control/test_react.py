@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.roll_up import ReplicaEntry
-from muster.control.attempt import Launch
+from muster.control.attempt_request import Launch
 from muster.control.react import JobStateChange
 from tests.memory import AwsError, Fault, server_error, throttle
 from tests.memory.harness import RUN, ControlHarness, budget

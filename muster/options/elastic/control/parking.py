@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.contract.run.record import Decision, Next, Record
-from muster.control.attempt import Launch
+from muster.control.attempt_request import Launch
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import in_parallel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from muster.control.active_run import ActiveReplica, ActiveRun
-    from muster.control.attempt import AttemptRequest
+    from muster.control.attempt_request import AttemptRequest
     from muster.control.control_plane import ControlPlane
 
 

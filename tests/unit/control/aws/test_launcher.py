@@ -7,7 +7,7 @@ import pytest
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import Result
-from muster.control.attempt import Launch
+from muster.control.attempt_request import Launch
 from muster.control.jobs import LaunchRefusedError
 from muster.control.settlement import settle
 from tests.memory import AwsError, Fault

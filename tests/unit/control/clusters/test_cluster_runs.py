@@ -7,7 +7,7 @@ from typing import Any
 from muster.contract.run.notices import NoticeKind
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.attempt import Launch
+from muster.control.attempt_request import Launch
 from muster.control.runtime import clock
 from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
