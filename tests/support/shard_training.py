@@ -51,7 +51,10 @@ class Training:
             steps = self.trained[context.rank, outer.round + 1]
             parameters -= np.float32(step(outer, batch))
             steps.append([int(number) for number in np.ravel(batch)])
-            outer.step(len(steps[-1]))
+            outcome = outer.step(len(steps[-1]))
+            if outcome is not None and not outcome.took_part:
+                # What was trained during the exchange is dropped as well.
+                self.trained[context.rank, outer.round + 1].clear()
         self.left.add((outer.round, shards.epoch))
         outer.finish()
 
