@@ -229,7 +229,9 @@ class QuorumTally:
         if self._since is None:
             return inf
         patient_until = self._since + self._patience_seconds
-        return patient_until if self._wanted_since is None else min(self._wanted_since, patient_until) + self.grace_seconds
+        if self._wanted_since is None:
+            return patient_until
+        return min(self._wanted_since, patient_until) + self.grace_seconds
 
     def decide(self, now: float, *, timed_out: bool = False) -> QuorumDecision:
         """What to do at `now` (seconds of a monotonic clock). After the time-out a quorum commits without waiting."""
