@@ -84,6 +84,7 @@ def test_of_a_run_that_is_not_elastic_who_is_stopped_is_expected_again(tmp_path:
     other = run.start(0)
     with all_ended([leaver, other]):
         leaver.join()
+        wait_until("the round", (tmp_path / rendezvous_keys.commit(3)).exists)
         rerun = run.start(1, attempt=2)
         assert rerun.parameters() == other.parameters()
     assert all(not member.leaves for round_ in range(1, 5) for member in run.commit(round_).members)

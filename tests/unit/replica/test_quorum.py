@@ -209,13 +209,14 @@ def test_without_its_share_a_round_waits_as_long_as_rounds_usually_take_and_then
         seen.contributed(member(1))
         assert [seen.decide(now) for now in (100.0, 99.9 + patience, 100.0 + patience)] == [WAIT, WAIT, COMMIT]
         assert seen.decide(100.0, timed_out=True) is COMMIT
-        # The grace begins with the share.
+        # The grace begins with the share, and no later than the wait for it would have ended.
         seen.contributed(member(2))
-        share_at = 100.0 + patience / 2
-        assert (seen.wanted, seen.decide(share_at), seen.closes_at) == (3, WAIT, share_at + GRACE)
+        assert (seen.wanted, seen.decide(105.0), seen.closes_at) == (3, WAIT, 105.0 + GRACE)
         # A successor has not contributed, and is wanted as well.
         seen.claimed(2, 2)
-        assert (seen.decide(share_at + 0.5), seen.closes_at) == (WAIT, 100.0 + patience)
+        assert (seen.decide(106.0), seen.closes_at) == (WAIT, 100.0 + patience)
+        seen.contributed(member(2, epoch=2))
+        assert (seen.decide(101.0 + patience), seen.closes_at) == (WAIT, 100.0 + patience + GRACE)
 
 
 def test_the_share_is_of_those_who_are_expected_and_the_fewest_less_who_has_finished() -> None:
