@@ -127,8 +127,9 @@ def test_a_wait_ends_when_all_have_come_and_left(harness: ControlHarness, answer
     ],
 )
 def test_what_a_run_cannot_have_is_said_before_anything_is_sent(
-    harness: ControlHarness, replicas: int, spec: Any, words: str
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, replicas: int, spec: Any, words: str
 ) -> None:
+    monkeypatch.setattr(scaling, "CARRIED_OUT_SECONDS", 0.0)
     planned(harness, replicas=spec)
     with pytest.raises(ScaleError) as caught:
         muster_of(harness.cloud).scale(RUN, replicas)
