@@ -217,7 +217,7 @@ def test_the_outcome_of_an_elastic_run_counts_those_that_were_wanted(harness: Co
     result = Result(run=RUN, verdict=Verdict.SUCCEEDED, reason="", settled_at=at(60), replicas=replicas, reruns=0)
     lines = list(result_lines(result))
     assert lines[1] == "replicas: 4 of 6 succeeded, 2 parked"
-    assert lines[-1] == "replicas 6, 7: parked"
+    assert lines[-1] == "ranks 6-7: parked"
     assert len(lines) == 2 + 6 + 1
     shown = muster_of(harness.cloud).list()
     assert [one.replicas for one in shown] == [4], "how many are wanted now"
