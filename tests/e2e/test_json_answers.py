@@ -82,6 +82,7 @@ def test_the_commands_of_a_stack(
     assert {line["message"] for line in ask("logs", told)} == {f"waiting for {told}"}
     assert ask("events", told)[0]["events"][0]["kind"] == "run-started"
     assert ask("cancel", told) == [{"run": told, "stopped": []}]
+    assert ask("scale", told, "3", code=2, fails=True)[0]["error"]["code"] == "Muster.ScaleError"
     assert ask("report", told)[0]["bytes"] == (tmp_path / f"{told}.html").stat().st_size
     assert ask("verify", "--no-run")[0]["checks"][0]["outcome"] == "ok"
     good, bad = (stack.letters.send(json.dumps(event)) for event in ({"run": told, "timer": "deadline"}, {}))

@@ -13,7 +13,8 @@ from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.result import ReplicaOutcome
 from muster.contract.run.run_cost import saving
 from muster.contract.spec.sweep_values import in_order, short_names, value_text
-from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words, ranks_text
+from muster.contract.training.ranks import show_ranks
+from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words
 from muster.report.seats import outcomes_text
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def result_lines(result: Result) -> Iterator[str]:
         if replica.checkpoint_uri and (result.model is None or replica.checkpoint_uri != result.model.uri):
             yield f"    {replica.checkpoint_uri}"
     if parked:
-        yield f"{ranks_text(parked)}: parked"
+        yield f"rank{'s' if len(parked) > 1 else ''} {show_ranks(parked)}: parked"
     yield from _read_back_lines({replica.rank: replica.attempts for replica in result.replicas})
 
 

@@ -25,9 +25,9 @@ class SeatState(StrEnum):
     STARTING = "starting"  # its job is launched, or will be
     WAITING = "waiting"  # for capacity or quota
     LEAVING = "leaving"  # it is not wanted any more, and its job has not ended yet
-    PARKED = "parked"  # it is not wanted, and costs nothing
-    LOST = "lost"  # its replica failed, and its reruns are used up
     ENDED = "ended"  # its replica has finished, or was stopped
+    LOST = "lost"  # its replica failed, and its reruns are used up
+    PARKED = "parked"  # it is not wanted, and costs nothing
 
 
 class SeatGroup(Document):

@@ -127,8 +127,9 @@ def test_a_wait_ends_when_all_have_come_and_left(harness: ControlHarness, answer
     ],
 )
 def test_what_a_run_cannot_have_is_said_before_anything_is_sent(
-    harness: ControlHarness, replicas: int, spec: Any, words: str
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch, replicas: int, spec: Any, words: str
 ) -> None:
+    monkeypatch.setattr(scaling, "CARRIED_OUT_SECONDS", 0.0)
     planned(harness, replicas=spec)
     with pytest.raises(ScaleError) as caught:
         muster_of(harness.cloud).scale(RUN, replicas)
@@ -216,7 +217,7 @@ def test_the_outcome_of_an_elastic_run_counts_those_that_were_wanted(harness: Co
     result = Result(run=RUN, verdict=Verdict.SUCCEEDED, reason="", settled_at=at(60), replicas=replicas, reruns=0)
     lines = list(result_lines(result))
     assert lines[1] == "replicas: 4 of 6 succeeded, 2 parked"
-    assert lines[-1] == "replicas 6, 7: parked"
+    assert lines[-1] == "ranks 6-7: parked"
     assert len(lines) == 2 + 6 + 1
     shown = muster_of(harness.cloud).list()
     assert [one.replicas for one in shown] == [4], "how many are wanted now"
