@@ -55,7 +55,7 @@ def test_opened_seats_are_launched_as_fast_as_the_stack_allows(harness: ControlH
 
 
 def test_who_leaves_first() -> None:
-    """Who does not train, then the dearest, then the youngest, then the highest rank."""
+    """Who has no job, who does not train yet, then the dearest, the youngest, the highest rank."""
     trains, waits = "Training", "Starting"
 
     def record(rank: int, secondary: str, instance_type: str, launched_at: str) -> tuple[int, Record]:
@@ -73,7 +73,7 @@ def test_who_leaves_first() -> None:
         (5, None),
     ]
     left = [{*leavers(spec, records, count)} for count in range(7)]
-    assert [*map(set.difference, left[1:], left)] == [{3}, {5}, {1}, {2}, {4}, {0}]
+    assert [*map(set.difference, left[1:], left)] == [{5}, {3}, {1}, {2}, {4}, {0}]
 
 
 def test_a_request_is_refused_with_the_reason_and_what_is_allowed(harness: ControlHarness) -> None:

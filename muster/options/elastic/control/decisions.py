@@ -84,16 +84,17 @@ def parked_after(spec: Spec, attempts: Sequence[Attempt], now: Timestamp) -> Dec
 def leavers(spec: Spec, records: Iterable[tuple[int, Record | None]], count: int) -> list[int]:
     """Which of the open ranks are closed, so that `count` fewer are wanted.
 
-    First those that do not train, then the dearest, then the youngest, then the highest.
+    First those without a job, then those that do not train yet, the dearest, the youngest, the highest.
     """
 
-    def order(one: tuple[int, Record | None]) -> tuple[bool, float, str, int]:
+    def order(one: tuple[int, Record | None]) -> tuple[bool, bool, float, str, int]:
         rank, record = one
         current = None if record is None else record.current
-        trains = record is not None and record.decision is None and record.current.secondary in _TRAINS
+        has_job = record is not None and record.decision is None
+        trains = has_job and current is not None and current.secondary in _TRAINS
         kind = None if current is None else current.instance_type
         price = 0.0 if kind is None else spec.prices.usd_per_hour.get(kind, 0.0)
-        return not trains, price, (current and current.launched_at) or "", rank
+        return not has_job, not trains, price, (current and current.launched_at) or "", rank
 
     chosen = sorted(records, key=order, reverse=True)[: max(0, count)]
     return sorted(rank for rank, _ in chosen)
