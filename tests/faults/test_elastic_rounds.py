@@ -33,6 +33,7 @@ from tests.support.peers import (
     missing_only_in,
 )
 from tests.support.rendezvous_keys import of_round
+from tests.support.round_commits import commit_of, member
 from tests.support.waiting import wait_until
 
 # A wait for a replica that has left would last as long as a test may: so does the grace of `Run`.
@@ -76,6 +77,35 @@ def test_who_leaves_gives_what_it_has_and_is_not_waited_for(tmp_path: Path) -> N
     assert [run.commit(round_).absent for round_ in (3, 4, 5)] == [()] * 3
     assert other.rendezvous is not None
     assert other.rendezvous.members == (0,)
+
+
+def test_who_is_stopped_while_it_waits_counts_and_is_not_waited_for(tmp_path: Path) -> None:
+    run = elastic(tmp_path, rounds=5)
+    given = tmp_path / rendezvous_keys.contribution(3, 1, 1)
+    peers: list[Peer] = []
+
+    def stops(_: str) -> None:
+        if given.exists():
+            peers[0].stop.set()
+
+    def waits(next_: int) -> None:
+        if next_ == 3:
+            wait_until("the stop", peers[0].stop.is_set)
+
+    peers.append(run.start(1, faults=Faults(before_read=stops)))
+    other = run.start(0, before_step=waits)
+    with all_ended([*peers, other]):
+        found = other.parameters()
+        assert isinstance(peers[0].join().error, StoppedError)
+    assert found == run.replayed_by_hand(lambda round_: [0, 1] if round_ <= 3 else [0])
+    assert (run.commit(4).absent, run.commit(4).epochs[:2]) == ((), (1, 2))
+
+
+def test_who_leaves_makes_nothing_of_the_mean() -> None:
+    """It may be gone by then. Where all leave, whoever is still there makes it."""
+    staying, leaving = member(0), member(1, leaves=True)
+    assert commit_of([staying, leaving]).makers == (staying,)
+    assert commit_of([leaving]).makers == (leaving,)
 
 
 def test_of_a_run_that_is_not_elastic_who_is_stopped_is_expected_again(tmp_path: Path) -> None:

@@ -196,6 +196,11 @@ class Commit(StoredDocument):
         """The ranks that the next round expects: whoever contributed, less those who leave."""
         return self.named - {member.rank for member in self.members if member.leaves}
 
+    @property
+    def makers(self) -> tuple[Member, ...]:
+        """The members that make the round's mean: those who stay, where some do. The others may be gone by now."""
+        return tuple(member for member in self.members if not member.leaves) or self.members
+
     def of_rank(self, rank: int) -> Commit:
         """The commit of a replica that trains by itself (`sweep`), in which it is rank 0, with its rank in the run."""
         alone = [member.model_copy(update={"rank": rank}) for member in self.members[:1]]

@@ -229,10 +229,10 @@ class _Reduction:
         """How many members take over `shard` before this process does; 0 for its owner.
 
         Ownership rotates by one member each round, so that with few shards the work does not always fall on the same
-        members.
+        members. Who leaves owns none.
         """
-        members = len(self._commit.members)
-        return members if self._position is None else (self._position - shard - self._commit.round) % members
+        makers = len(self._commit.makers)
+        return makers if self._position is None else (self._position - shard - self._commit.round) % makers
 
 
 class _FirstLooks:
@@ -272,5 +272,5 @@ def _within(outer: slice, inner: slice) -> slice:
 
 
 def _position(commit: Commit, member: Member) -> int | None:
-    """The index of `member` among the commit's members, None if it is not one."""
-    return commit.members.index(member) if member in commit.members else None
+    """The index of `member` among those who make the commit's mean, None if it is not one."""
+    return commit.makers.index(member) if member in commit.makers else None
