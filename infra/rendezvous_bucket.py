@@ -141,7 +141,7 @@ class RendezvousBucket(Construct):
             "ComparedAndSwapped",
             [
                 *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
-                "control/*/stopping.json",
+                *("control/*/stopping.json", "control/*/seats.json", "control/*/parked/*"),
                 *("queue/*", "ended/*", f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*"),
             ],
             {"s3:if-none-match": "true", "s3:if-match": "true"},

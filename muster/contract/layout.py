@@ -135,6 +135,16 @@ class RunLayout:
         return f"control/{self.run}/queue_token.json"
 
     @property
+    def seats(self) -> str:
+        """Which replicas of an elastic run are wanted; every write is a compare-and-swap."""
+        return f"control/{self.run}/seats.json"
+
+    @property
+    def parked(self) -> str:
+        """Prefix of the task tokens of parked seats; every write is a compare-and-swap."""
+        return f"control/{self.run}/parked/"
+
+    @property
     def spent(self) -> str:
         """Prefix of the marks that add up what a run with a cost ceiling has spent (`run_cost.py`)."""
         return f"control/{self.run}/spent/"

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 REARM_SECONDS = 10_800
 """Of the stack that `tests/infra` looks at."""
-FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit")
+FUNCTIONS = ("Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Start", "Notify", "Timer", "Admit", "Scale")
 """The functions of the stack, by their constructs."""
 
 _PSEUDO = {

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from muster.contract import timestamps
 from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.layout import RunLayout
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import ranks_in, show_ranks
 
@@ -22,12 +23,12 @@ SCALINGS_KEPT = 50
 
 def seats_key(run: str) -> str:
     """The key of a run's `Seats`."""
-    return f"control/{run}/seats.json"
+    return RunLayout(run).seats
 
 
 def parked_prefix(run: str) -> str:
     """The prefix of the task tokens of a run's parked seats."""
-    return f"control/{run}/parked/"
+    return RunLayout(run).parked
 
 
 def parked_key(run: str, rank: int) -> str:
