@@ -127,6 +127,7 @@ if TYPE_CHECKING:
     from muster.contract.spec.watch_rules import Rule as Rule
     from muster.replica.algorithms.algorithm import Algorithm as Algorithm
     from muster.replica.context import Context as Context
+    from muster.replica.context import Shards as Shards
     from muster.replica.frontends.array_diloco import DiLoCo as DiLoCo
     from muster.replica.model.final_model import FinalModel as FinalModel
     from muster.replica.replica_errors import AlgorithmError as AlgorithmError

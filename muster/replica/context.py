@@ -34,8 +34,9 @@ class Shards(Protocol):
     loop ends on all replicas after the same round, once all epochs have counted, or when the trainer should return.
     Towards the end some replicas train what another one trains as well: one of the two counts.
 
-    A step belongs to all that the loop has yielded before. One loop reads at a time; the next one goes on where it was
-    left. In a replica of several processes each gets its part of every batch.
+    A step trains all that the loop has yielded before it. One loop reads at a time; the next one goes on where it was
+    left. Where the shards of a replica are used up, its round ends between two steps. In a replica of several processes
+    each gets its part of every batch. torchft's algorithms do not say what they have trained: use them without shards.
     """
 
     total: int

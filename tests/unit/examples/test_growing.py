@@ -7,6 +7,7 @@ from pathlib import Path
 from examples.digits import growing_trainer
 from examples.digits.dataset import load
 from muster.contract.spec.spec_reader import load_spec_text, parse_spec
+from muster.options.shards.replica.data_shards import DataShards
 from muster.replica.rounds.round_context import RoundContext, Stops
 from muster.replica.store.transport import Store
 from tests.support.contexts import context_of
@@ -30,6 +31,7 @@ def test_it_starts_with_two_replicas_and_ends_with_eight_that_train_each_shard_o
     assert spec.elastic is not None
     run = ElasticRun(tmp_path / "run", replicas=spec.replicas, min_participants=spec.elastic.min)
     errors: list[BaseException] = []
+    assert isinstance(context_of(Run.alone(tmp_path / "other")).shards(SHARDS), DataShards)
 
     def work(rank: int) -> None:
         try:
