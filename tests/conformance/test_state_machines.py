@@ -336,7 +336,7 @@ def test_a_child_that_fails_ends_its_siblings() -> None:
 # --- the state that launches a replica --------------------------------------------------------------
 
 LAUNCH = "Launch the job and wait for its end"
-GIVEN = {"run": "one", "rank": 3, "attempt": 1}
+GIVEN = {"run": "one", "rank": 3, "attempt": 1, "rearm_seconds": 2}
 
 
 def launched(machines: Machines, *answers: Answer) -> Ended:
@@ -367,9 +367,12 @@ def test_what_follows_a_launch_gets_the_state_that_its_answer_brings(machines: M
         *((Success(answer(following)), {}) for following in ("done", "fail")),
         (
             Failure("Muster.RerunLater", json.dumps(answer("rerun"))),
-            {"by": "Wait before the rerun", "given": answer("rerun")},
+            {"by": "Wait before the rerun", "given": {**GIVEN, **answer("rerun")}},
         ),
-        (Failure("Muster.Stop", json.dumps(answer("stop"))), {"by": "Stop the whole run", "given": answer("stop")}),
+        (
+            Failure("Muster.Stop", json.dumps(answer("stop"))),
+            {"by": "Stop the whole run", "given": {**GIVEN, **answer("stop")}},
+        ),
         (Failure(*failure.values()), {"by": "The launch failed", "given": {**GIVEN, "failure": failure}}),
     ):
         ended = launched(machines, sent)

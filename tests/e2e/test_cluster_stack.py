@@ -128,7 +128,7 @@ def test_the_functions_are_let_in_what_is_taken_from_them_is_found_and_a_deletio
     rights = Rights(account, cluster_stack.cloud.client("eks"))
     assert rights.failed_checks() == {}
     made = rights.roles()
-    assert len(made) == 8
+    assert len(made) == 9
     path = f"{RBAC}/{CLUSTER.namespace}/rolebindings/{made[0]}"
     assert rights.api.call("DELETE", path).status == 200
     assert [*rights.failed_checks()] == ["cluster-roles"]

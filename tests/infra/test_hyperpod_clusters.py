@@ -22,7 +22,7 @@ from tests.support.template import Template
 
 BUCKET = "arn:aws:s3:::BUCKET"
 EKS = "arn:aws:eks:REGION:ACCOUNT"
-CALLERS = ["plan", "attempt", "react", "look", "settle", "stop", "sweep", "timer"]
+CALLERS = ["plan", "attempt", "react", "look", "scale", "settle", "stop", "sweep", "timer"]
 KINDS = ("AWS::EKS::AccessEntry", "Custom::MusterClusterAccess")
 RESEARCH = {"eks_cluster": "research-eks", "namespaces": ["team-a", "team-b"]}
 
@@ -160,6 +160,7 @@ def test_the_rules_of_each_function_are_what_it_calls(variant: Variant) -> None:
     assert (
         verbs["look"]
         == verbs["react"]
+        == verbs["scale"]
         == verbs["timer"]
         == {(jobs, "delete"), (jobs, "get"), (jobs, "list"), ("pods", "list")}
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.parts.cut import Cut
 from muster.replica.rendezvous import NOTHING_ELSE, Outside, Rendezvous
 from muster.replica.replica_errors import RunEndedError
-from muster.replica.rounds import agreement, reduction
+from muster.replica.rounds import agreement, quorum, reduction
 from muster.replica.rounds.exchange import RoundOutcome
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import RoundContext, Stops
@@ -161,6 +162,7 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
         return _BRIEF_SECONDS if at_hand == round_ else PATIENT_SECONDS
 
     monkeypatch.setattr(agreement, "grace_window", window)
+    monkeypatch.setattr(quorum, "worth_waiting", lambda *_: inf)
 
 
 def dead_are_replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ WAYS_NOT_TAKEN: Mapping[str, str] = {
 }
 """Ways of the state machine, as the ledger writes them."""
 
-_FUNCTIONS = "Admit Attempt Notify Plan React Settle Start Stop Sweep Timer"
+_FUNCTIONS = "Admit Attempt Notify Plan React Scale Settle Start Stop Sweep Timer"
 _ENDS_ELSEWHERE = "what the other functions that end runs do for this one: tests/unit/control/test_settle.py"
 
 RIGHTS_NOT_USED: Mapping[str, tuple[str, str]] = {

@@ -105,6 +105,7 @@ def test_every_trigger_is_set_off_or_has_a_reason(tour: Tour, template: Template
         "StopEarlyEndsRule": tour.cancelled.result().verdict is Verdict.STOPPED,
         "StartRequestsRule": tour.late.describe()["status"] == "FAILED",
         "StartHandlerFunctionTopic": tour.endings.describe()["status"] == "SUCCEEDED",
+        "ScaleRequestsRule": tour.elastic.result().replicas[1].outcome is ReplicaOutcome.PARKED,
         "NotifyEndsRule": bool(tour.people.wait(f"Muster: {tour.broken.name} failed")),
         "Healthrunfailed": bool(alarm(tour, "Muster-run-failed")),
         # An event of a job whose record is damaged fails three times.

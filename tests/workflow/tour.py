@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from muster.contract.run.run_events import RUN_REQUESTED
+from muster.contract.run.run_events import RUN_REQUESTED, SCALE_REQUESTED
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.control.aws.clients import TRIES
 from muster.local.faults import CallError, CapacityError, LostInstance, SlowStart
@@ -55,6 +55,7 @@ class Tour:
             stack.run(f"{name}-{number}")
             for name in ("whole", "cancelled", "queued", "doomed", "late", "broken", "endings", "refused")
         )
+        self.elastic = stack.run(f"elastic-{number}")
         self.continuation = stack.run(f"{self.broken.name}-x2")
         self.spec_key = f"inbox/{self.endings.name} run.json"
         self.bus = Listener(stack)
@@ -72,7 +73,7 @@ class Tour:
     def runs(self) -> tuple[Run, ...]:
         """All of them."""
         first = (self.whole, self.cancelled, self.queued, self.doomed, self.late)
-        return (*first, self.broken, self.continuation, self.endings, self.refused)
+        return (*first, self.broken, self.continuation, self.endings, self.refused, self.elastic)
 
     def take(self) -> None:
         """Take it."""
@@ -88,10 +89,12 @@ class Tour:
         self._begin_doomed()
         self._request_late()
         self._begin_broken()
+        self._begin_elastic()
         self._put_endings()
         stack.start(json.loads(BROKEN_SPEC), self.refused.name)
         self._lose_an_instance()
         self._damage_and_cancel()
+        self._scale_up_and_down()
         self.queued.wait_for_training(0)
         stack.open_gate(self.whole.name)
         wait_until("the continuation", lambda: _exists(self.continuation))
@@ -194,6 +197,16 @@ class Tour:
         }
         stack.start(spec, run.name)
 
+    def _begin_elastic(self) -> None:
+        """One replica of two that there may be."""
+        gate = str(self.stack.gates / self.elastic.name)
+        spec = {
+            "replicas": {"min": 1, "start": 1, "max": 2},
+            "trainer": "tests.support.jobs.resuming:train",
+            "kwargs": {"rounds": 3, "fail_after": 99, "gate": gate},
+        }
+        self.stack.start(spec, self.elastic.name)
+
     def _put_endings(self) -> None:
         """By an object in the inbox, which is broken at first: each replica ends in a way of its own."""
         spec = {
@@ -216,6 +229,23 @@ class Tour:
         run.wait_for_record(rank, "Training")
         self.stack.cloud.faults.add(LostInstance(job=f"*-{run.name}-r{rank}-a1"))
         run.wait_for_status(rank, 2, "Training")
+
+    def _scale_up_and_down(self) -> None:
+        """By events on the bus. The parked seat ends with the run."""
+        run, client = self.elastic, self.stack.cloud.client("events")
+        for replicas in (2, 1):
+            entry = {
+                "EventBusName": self.stack.outputs["EventBusName"],
+                "Source": "team.nightly",
+                "DetailType": SCALE_REQUESTED,
+                "Detail": json.dumps({"run": run.name, "replicas": replicas}),
+            }
+            client.put_events(Entries=[entry])
+            if replicas == 2:
+                run.wait_for_training(1)
+        run.wait_for_status(1, 1, "Stopped")
+        wait_until("the parked seat", lambda: (found := run.record(1)) is not None and found.decision is not None)
+        self.stack.open_gate(run.name)
 
     def _damage_and_cancel(self) -> None:
         """The wait in the queue has timed out once; a record is damaged before the run of it is cancelled."""
