@@ -13,6 +13,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.seat_states import SeatsView
 from muster.contract.run.time_use import TimeUse
+from muster.contract.run.trained_data import EpochShards
 from muster.contract.run.training_pace import Pace
 from muster.contract.timestamps import Timestamp
 from muster.report.figures import Fact
@@ -95,6 +96,7 @@ class RoundsView(Document):
     rates: tuple[float | None, ...] = Field(default=(), description="what counted in a round, per second of it")
     unit: str = Field(default=DEFAULT_UNIT, description="what the trainers count, such as `samples` or `tokens`")
     samples: float | None = Field(default=None, description="how many have counted in all rounds")
+    data: EpochShards | None = Field(default=None, description="how far the run is in its data")
     expected: int | None = Field(default=None, description="how many rounds the trainers expect in all")
     last_at: Timestamp | None = Field(default=None, description="when the latest round was committed")
     pace: Pace | None = Field(default=None, description="of the last rounds, of the run and of each replica")

@@ -201,6 +201,7 @@ class RoundTable:
             else {
                 "unit": newest.unit,
                 "samples": newest.samples,
+                "data": newest.data_shown,
                 "expected": newest.expected_rounds,
                 "last_at": newest.committed_at,
                 "pace": newest.pace and newest.pace.of_replicas(self._replicas),

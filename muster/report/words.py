@@ -181,6 +181,7 @@ def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:
     if pace is None or rounds.last_at is None:
         return
     so_far = "" if rounds.samples is None else f"; {count_text(rounds.samples, rounds.unit)} so far"
+    so_far += "" if rounds.data is None else f"; {rounds.data.words}"
     over = "the last round" if pace.rounds == 1 else f"the last {pace.rounds} rounds"
     try:
         waited = None if now is None else (now - parse(rounds.last_at)).total_seconds()

@@ -223,6 +223,7 @@ def advance(progress: Progress, commit: Commit, replicas: int) -> Progress:
         unit=commit.unit,
         expected_rounds=commit.expected_rounds,
         samples=commit.samples,
+        data=commit.data_shown,
         pace=commit.pace,
         time_use=measured(commit, replicas),
     )

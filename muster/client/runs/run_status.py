@@ -33,6 +33,7 @@ from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.run_cost import SpotSaving, saving
 from muster.contract.run.seat_states import SeatState, SeatsView
 from muster.contract.run.time_use import TimeUse
+from muster.contract.run.trained_data import EpochShards
 from muster.contract.run.training_pace import Pace, end_of, has_stalled
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import values_of
@@ -154,6 +155,9 @@ class RunStatus(Document):
     expected_rounds: int | None = Field(default=None, description="how many rounds the trainers expect in all")
     unit: str = Field(default=DEFAULT_UNIT, description="what the trainers count, such as `samples` or `tokens`")
     samples: float | None = Field(default=None, description="how many have counted so far, in all rounds")
+    data: EpochShards | None = Field(
+        default=None, description="how far the run is in its data; none where its trainers do not use `context.shards`"
+    )
     samples_per_second: float | None = Field(
         default=None, description="how many counted in the last rounds, per second; none while the run stalls"
     )
@@ -214,6 +218,7 @@ class Progress:
     unit: str = DEFAULT_UNIT
     expected_rounds: int | None = None
     samples: float | None = None
+    data: EpochShards | None = None
     pace: Pace | None = None
     time_use: TimeUse | None = None
 
@@ -276,6 +281,7 @@ def run_status(seen: Observation) -> RunStatus:
         expected_rounds=seen.progress.expected_rounds,
         unit=seen.progress.unit,
         samples=seen.progress.samples,
+        data=seen.progress.data,
         samples_per_second=speed.rate,
         stalled=speed.stalled,
         ends_at=speed.ends_at,

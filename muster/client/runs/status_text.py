@@ -202,6 +202,8 @@ def _speed(status: RunStatus, now: datetime | None = None) -> Iterator[str]:
     if status.stalled and status.round_at is not None:
         waited = (now - max(timestamps.parse(status.round_at), timestamps.parse(status.started_at))).total_seconds()
         yield f"no round for {duration(waited)}"
+    if status.data is not None:
+        yield status.data.words
     if status.samples_per_second is not None:
         yield rate_text(status.samples_per_second, status.unit)
     if status.ends_at is not None:

@@ -16,7 +16,7 @@ from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
 from muster.contract.run.round_values import DEFAULT_UNIT, METRICS_MAX, ROUND_MAX, UNIT, Metrics
 from muster.contract.run.time_use import Spent, TimeUse
-from muster.contract.run.trained_data import DataProgress, TrainedData
+from muster.contract.run.trained_data import DataProgress, EpochShards, TrainedData
 from muster.contract.run.training_pace import Pace, TimedRound
 from muster.contract.timestamps import Timestamp
 
@@ -185,6 +185,12 @@ class Commit(StoredDocument):
     def waited_for(self) -> int | None:
         """The rank for which the others waited: one that gave nothing in time, or else the last one."""
         return self.absent[0] if self.absent else self.last
+
+    @property
+    def data_shown(self) -> EpochShards | None:
+        """How far the run is in its data after the round; None where its trainers do not use `context.shards`."""
+        after = self.data_after
+        return None if after is None else after.shown
 
     @property
     def named(self) -> set[int]:

@@ -83,6 +83,19 @@ class Contributor(Protocol):
         """What it has trained."""
 
 
+class EpochShards(StoredPart):
+    """How far a run is in its data."""
+
+    epoch: int = Field(ge=0, description="the epoch that is being trained, from 0")
+    done: int = Field(ge=0, description="how many shards of it have counted")
+    shards: int = Field(ge=1, le=SHARDS_MAX, description="of the data set")
+
+    @property
+    def words(self) -> str:
+        """`312 of 1,000 shards of epoch 2`: people count from 1."""
+        return f"{self.done:,} of {self.shards:,} shards of epoch {self.epoch + 1:,}"
+
+
 class DataProgress(StoredPart):
     """Which uses have counted. Other replicas write it, so it is checked like all that is read."""
 
@@ -114,6 +127,11 @@ class DataProgress(StoredPart):
         """How many shards of this epoch have counted."""
         first, stop = self.epoch * self.shards, (self.epoch + 1) * self.shards
         return self.low - first + sum(max(0, min(b, stop) - a) for a, b in self.counted)
+
+    @property
+    def shown(self) -> EpochShards:
+        """As people see it."""
+        return EpochShards(epoch=self.epoch, done=self.done, shards=self.shards)
 
     def has_counted(self, use: int) -> bool:
         """Whether all of a use has counted."""

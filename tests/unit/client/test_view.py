@@ -23,6 +23,7 @@ from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
+from muster.contract.run.trained_data import DataProgress
 from muster.contract.run.training_pace import Pace
 from tests.support.round_commits import commit_of, member
 
@@ -290,6 +291,14 @@ def test_a_run_shows_its_rate_its_rounds_and_the_time_left() -> None:
     assert "round 20 of 80: 2 of 2 replicas, 15,000 tokens/s, 29 min 50 s left, mean loss 1" in list(
         changes(None, status)
     )
+
+
+@pytest.mark.usefixtures("ten_seconds_later")
+def test_a_run_whose_data_are_divided_into_shards_says_how_many_have_counted() -> None:
+    status = paced(data=DataProgress(shards=1_000, low=1_000, counted=((1_100, 1_412),)))
+    assert "round 20 of 80, 312 of 1,000 shards of epoch 2, 15,000 tokens/s" in headline(status)
+    assert status.data is not None
+    assert status.data.model_dump() == {"epoch": 1, "done": 312, "shards": 1_000}
 
 
 @pytest.mark.usefixtures("ten_seconds_later")
