@@ -81,7 +81,11 @@ RIGHTS_NOT_USED: Mapping[str, tuple[str, str]] = {
         "Stop",
         "a replica given up with a sound record: tests/unit/control/test_launch_failure.py",
     ),
-    "states:SendTaskSuccess": ("Sweep", "no other run waits when the sweep ends one: tests/unit/control/test_sweep.py"),
+    "states:SendTaskSuccess": (
+        "Scale Sweep Timer",
+        "no other run waits when the sweep ends one: tests/unit/control/test_sweep.py; no elastic run ends while it is "
+        "scaled, or at a limit: tests/faults/test_elastic_runs.py",
+    ),
 }
 """By action: the roles that have it and do not call it here."""
 

@@ -55,7 +55,7 @@ OFFER = StackOption(
         "stop": _END,
         "settle": Grant((read(_SEATS),)),
         "sweep": Grant((read(_SEATS),)),
-        "timer": Grant((read(_SEATS, _PARKED), COMPLETE_TASKS, FAIL_TASKS)),
+        "timer": Grant((read(_SEATS, _PARKED), COMPLETE_TASKS)),
     },
     rows={"timer": _SCALE},
 )
