@@ -83,8 +83,7 @@ RIGHTS_NOT_USED: Mapping[str, tuple[str, str]] = {
     ),
     "states:SendTaskSuccess": (
         "Scale Sweep Timer",
-        "no other run waits when the sweep ends one: tests/unit/control/test_sweep.py; no elastic run ends while it is "
-        "scaled, or at a limit: tests/faults/test_elastic_runs.py",
+        "nobody else waits in this tour: tests/unit/control/test_sweep.py, tests/faults/test_elastic_runs.py",
     ),
 }
 """By action: the roles that have it and do not call it here."""
