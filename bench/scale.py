@@ -34,12 +34,16 @@ from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
+from muster.options.elastic.contract.seats import ParkedSeat, parked_key
+from muster.options.elastic.control.scale import ScaleRequest
+from muster.options.elastic.control.scale import scale as change_seats
+from muster.options.elastic.control.seat_documents import seats_of
 from tests.memory.harness import PREFIX, RUN, ControlHarness
 from tests.simulation.faults import CallFault, throttled
 from tests.simulation.kernel import START, Activity, Kernel
 from tests.simulation.simulated_aws import SimulatedCloud
 
-REPLICAS = 10_000
+REPLICAS, FEWER = 10_000, 100
 MEMORY_MIB = 512
 SETTLE_SECONDS = 300
 SLACK = 1.1
@@ -66,7 +70,8 @@ def run() -> list[Row]:
     """The time and the memory of a settlement; when the last job of a stop and of a sweep is asked to stop."""
     settled = settle_all(REPLICAS)
     stopped, swept, cancelled = stop_all(REPLICAS), sweep_all(REPLICAS), cancel_all(REPLICAS)
-    at_the_rate = REPLICAS / JOB_RATE
+    opened, closed = open_all(FEWER, REPLICAS), close_all(REPLICAS, FEWER)
+    at_the_rate, some = REPLICAS / JOB_RATE, (REPLICAS - FEWER) / JOB_RATE
     listing = REPLICAS / _PAGE / LIST_RATE
     note = f"{REPLICAS:,} replicas; {JOB_RATE:.0f} calls a second of StopTrainingJob"
     return [
@@ -79,6 +84,14 @@ def run() -> list[Row]:
         Row("cancel: the end of the run is complete", cancelled.seconds, "s", note=f"{cancelled.calls} calls"),
         Row("sweep: the last call", swept.last_seconds, "s", f"<= {SLACK * (at_the_rate + listing):.0f}", note=note),
         Row("sweep: calls of StopTrainingJob", swept.stops, "calls", note=f"{swept.calls} calls of the function"),
+        Row(f"scale {FEWER} to {REPLICAS:,}: the last launch", opened, "s", f"<= {SLACK * some:.0f}", note=note),
+        Row(
+            f"scale {REPLICAS:,} to {FEWER}: the last call",
+            closed.last_seconds,
+            "s",
+            f"<= {SLACK * some:.0f}",
+            note=f"{closed.stops} calls of StopTrainingJob, {closed.calls} calls of the function",
+        ),
     ]
 
 
@@ -198,6 +211,32 @@ def sweep_all(replicas: int) -> Stopped:
         return Stopped(stops[-1], scale.cloud.counts["StopTrainingJob"], calls)
 
 
+def open_all(before: int, after: int) -> float:
+    """When the last seat may be launched, and its workflow knows it, in seconds: a run gets `after` replicas."""
+    with _Scale(before, "InProgress", seats={"min": before, "start": before, "max": after}) as scale:
+        told: list[float] = []
+        scale.cloud.on_call = lambda name, *_: told.append(scale.kernel.seconds) if "SendTask" in name else None
+        for rank in range(before, after):
+            token = scale.harness.cloud.workflow.token(RUN)
+            seat = ParkedSeat(run=RUN, rank=rank, attempt=1, token=token, armed_at="t", reason="it is not wanted")
+            scale.put(parked_key(RUN, rank), seat.to_json())
+        scale.act(lambda: scale.change(after))
+        scale.cloud.is_direct = True
+        seats = seats_of(scale.run)
+        slots = (seats.scalings[-1].slot(rank) for rank in (before, after - 1))
+        last = max((timestamps.parse(slot) - START).total_seconds() for slot in slots)
+        assert len(told) >= after - before, "each workflow is told"
+        return max(last, *told)
+
+
+def close_all(before: int, after: int) -> Stopped:
+    """Let all but `after` replicas leave a run of so many. Lambda calls again where the time was too short."""
+    with _Scale(before, "InProgress", seats={"min": after, "start": before, "max": before}) as scale:
+        stops = scale.note_stops()
+        calls = scale.act(lambda: scale.change(after))
+        return Stopped(stops[-1], scale.cloud.counts["StopTrainingJob"], calls)
+
+
 # --- a large run ------------------------------------------------------------------------------------
 
 _LAUNCHED, _ENDED = timestamps.text(START), timestamps.text(START + timedelta(hours=1))
@@ -284,8 +323,16 @@ class _Pool:
 class _Scale:
     """A cloud with a run of so many replicas, whose jobs have `status`, and the control plane over it."""
 
-    def __init__(self, replicas: int, status: str, function_seconds: float = _FUNCTION_SECONDS) -> None:
+    def __init__(
+        self,
+        replicas: int,
+        status: str,
+        function_seconds: float = _FUNCTION_SECONDS,
+        seats: dict[str, int] | None = None,
+    ) -> None:
+        """`replicas` have jobs; `seats`: of an elastic run, which may have more."""
         random.seed(0)
+        self._seats = seats
         self._function_seconds = function_seconds
         self.kernel = Kernel()
         self.cloud = SimulatedCloud(self.kernel, _Rates(self.kernel))  # type: ignore[arg-type]
@@ -297,7 +344,7 @@ class _Scale:
     def __enter__(self) -> _Scale:
         self._installed.__enter__()
         self.cloud.is_direct = True
-        self.run = self.harness.plan(replicas=self._replicas)
+        self.run = self.harness.plan(replicas=self._seats or self._replicas)
         for rank in range(self._replicas):
             self._launch(rank)
         self.cloud.is_direct = False
@@ -333,6 +380,20 @@ class _Scale:
         if activity.error is not None:
             raise activity.error
         return activity.value
+
+    def change(self, replicas: int) -> int:
+        """Scale the run; in how many calls of the function. Lambda calls it again after errors."""
+        request = ScaleRequest(run=RUN, replicas=replicas, by="one")
+        for tried, pause in enumerate((*_ASYNC_RETRY_SECONDS, None), start=1):
+            try:
+                change_seats(self.harness.plane, request, int(JOB_RATE), self.budget())
+            except OutOfTimeError:
+                if pause is None:
+                    raise
+                clock.sleep(pause)
+            else:
+                return tried
+        raise AssertionError
 
     def note_stops(self) -> list[float]:
         """The times at which jobs are asked to stop, from now on; their records follow."""

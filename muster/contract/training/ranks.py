@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
@@ -22,9 +23,10 @@ def parse_ranks(text: str) -> list[range]:
     return [range(int(first), int(last or first) + 1) for first, _, last in bounds]
 
 
-def ranks_in(text: str) -> set[int]:
-    """The ranks of a text of that form; none for an empty one."""
-    return {rank for part in parse_ranks(text) for rank in part} if text else set()
+@lru_cache(maxsize=64)
+def ranks_in(text: str) -> frozenset[int]:
+    """The ranks of a text of that form; none for an empty one. It may be asked for each of ten thousand."""
+    return frozenset(rank for part in parse_ranks(text) for rank in part) if text else frozenset()
 
 
 def spans(ranks: Iterable[int]) -> list[tuple[int, int]]:

@@ -265,7 +265,8 @@ class QuorumTally:
     @property
     def absent(self) -> tuple[int, ...]:
         """The ranks that are expected and have not contributed, but for those whose new process still loads."""
-        return tuple(rank for rank in self.open_ranks if rank in self._expected - self._loading)
+        awaited = self._expected - self._loading
+        return tuple(rank for rank in self.open_ranks if rank in awaited)
 
     @property
     def closes_at(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
+from functools import lru_cache
 from typing import Self
 
 from pydantic import Field
@@ -50,7 +51,7 @@ class Scaling(StoredPart):
 
     def slot(self, rank: int) -> Timestamp:
         """When `rank`, one of those that were opened, may be launched."""
-        place = sorted(ranks_in(self.opened)).index(rank)
+        place = _places(self.opened)[rank]
         return timestamps.text(timestamps.parse(self.at) + timedelta(seconds=place / self.per_second))
 
 
@@ -70,7 +71,7 @@ class Seats(StoredDocument):
         return cls(run=run, wanted=start, open=show_ranks(range(start)))
 
     @property
-    def open_ranks(self) -> set[int]:
+    def open_ranks(self) -> frozenset[int]:
         """The ranks that are open."""
         return ranks_in(self.open)
 
@@ -109,6 +110,12 @@ class ParkedSeat(StoredDocument):
     until: Timestamp | None = Field(
         default=None, description="when a seat without capacity looks again; none while it is not wanted"
     )
+
+
+@lru_cache(maxsize=64)
+def _places(ranks: str) -> dict[int, int]:
+    """The place of each of `ranks` among them."""
+    return {rank: place for place, rank in enumerate(sorted(ranks_in(ranks)))}
 
 
 def opened(seats: Seats, replicas: int, wanted: int, avoided: Collection[int] = ()) -> list[int]:

@@ -6,7 +6,7 @@ seats that wait go on, and jobs of closed seats are stopped. A repeated request 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Self
 
 from pydantic import Field
@@ -144,7 +144,7 @@ def _of_request(seats: Seats, request: ScaleRequest) -> Scaling | None:
     return next((one for one in seats.scalings if one.by == request.by), None)
 
 
-def _records(run: ActiveRun, ranks: set[int]) -> dict[int, Record]:
+def _records(run: ActiveRun, ranks: Collection[int]) -> dict[int, Record]:
     read = in_parallel(lambda rank: (rank, run.documents.record(rank).record), sorted(ranks))
     return {rank: record for rank, record in read if record is not None}
 
