@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from muster.contract.run.seat_states import SeatGroup as SeatGroup
     from muster.contract.run.seat_states import SeatState as SeatState
     from muster.contract.run.seat_states import SeatsView as SeatsView
+    from muster.contract.run.trained_data import EpochShards as EpochShards
     from muster.contract.run.verdict import Verdict as Verdict
     from muster.contract.spec.elastic import Elastic as Elastic
     from muster.contract.spec.elastic import ScaleStep as ScaleStep
