@@ -7,7 +7,6 @@ build/demo/result.json; ends with 0 only if the run truly succeeded. FAULTS=quot
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from examples.stage import ROOT, Stage, perform, replica_arguments, shown
+from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import FailureClass, MusterError
 from muster.contract.spec.retry_budget import Budget
 from muster.local.faults import LostInstance, QuotaError
@@ -81,17 +80,12 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
                 stage.cloud.faults.add(QuotaError(job=f"*-r{_QUOTA_VICTIM}-*", count=_QUOTA_REFUSALS))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage, spec))
             same = stage.fetch_model(result)
-            from examples.digits.report import Report, verdict_lines  # noqa: PLC0415
+            from examples.digits.report import Report, concluded  # noqa: PLC0415
 
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds)
             if report.problems:
                 stage.save_logs()
-    (folder / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
-    for line in verdict_lines(report):
-        console.print(line, soft_wrap=True)
-    console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
-    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
-    return not report.problems
+    return concluded(console, folder, report)
 
 
 def _baseline(**arguments: Any) -> float:

@@ -9,7 +9,6 @@ only if the run truly succeeded.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.digits.baseline import baseline_accuracy
-from examples.digits.report import Report, last_jobs, verdict_lines
-from examples.stage import ROOT, Stage, perform, replica_arguments, shown
+from examples.digits.report import Report, concluded, last_jobs
+from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import Result, RunStatus, Spec
 from muster.infra.settings.cluster_tables import ClusterTable
 from muster.local.admin_client import PlacedFault
@@ -60,12 +59,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds, _missed)
             if report.problems:
                 stage.save_logs()
-    (folder / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
-    for line in verdict_lines(report):
-        console.print(line, soft_wrap=True)
-    console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
-    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
-    return not report.problems
+    return concluded(console, folder, report)
 
 
 def _missed(result: Result) -> Iterator[str]:

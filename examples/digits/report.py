@@ -1,12 +1,16 @@
-"""The demo's claims, and the checks whether they hold. Pure."""
+"""The demo's claims, the checks whether they hold, and how they are shown."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from rich.console import Console
 from rich.markup import escape
 
+from examples.stage import shown
 from muster import ClusterJob, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.layout import RunLayout
 
@@ -122,6 +126,16 @@ def verdict_lines(report: Report) -> Iterator[str]:
     yield f"  result in S3        {RunLayout(result.run).result}"
     yield from ([] if result.model is None else [f"  model in S3         {RunLayout(result.run).model}"])
     yield f"  time                {report.wall_seconds:>5.1f} s   {_phases(report)}"
+
+
+def concluded(console: Console, folder: Path, report: Report) -> bool:
+    """Write `result.json` into the demo's folder and print the verdict; returns whether the demo succeeded."""
+    (folder / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
+    for line in verdict_lines(report):
+        console.print(line, soft_wrap=True)
+    console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
+    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
+    return not report.problems
 
 
 def _reruns(result: Result) -> str:

@@ -7,7 +7,6 @@ three. Writes build/demo-elastic/result.json; ends with 0 only if the run truly 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.digits.baseline import baseline_accuracy
-from examples.digits.report import Report, verdict_lines
-from examples.stage import ROOT, Stage, perform, replica_arguments, shown
+from examples.digits.report import Report, concluded
+from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import FailureClass, Muster, ReplicaOutcome, Result, RunStatus, Spec
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import CapacityError, LostInstance
@@ -29,6 +28,8 @@ MORE_AFTER = 3  # rounds
 ROUNDS_TOGETHER = 4
 """For so many rounds all of them train before some leave."""
 SHORT, VICTIM = 4, 1
+ROUNDS = 30
+"""About as many as the epochs of the spec take: the baseline trains as long."""
 RUN_TIMEOUT_SECONDS = 240.0
 
 _INTRODUCTION = """\
@@ -47,8 +48,9 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     console.print(_INTRODUCTION.format(start=spec.elastic.start if spec.elastic else spec.replicas))
     stage = Stage(console, folder)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
-        baseline = pool.submit(baseline_accuracy, replicas=FEWER, **shared)
+        baseline = pool.submit(
+            baseline_accuracy, replicas=FEWER, rounds=ROUNDS, inner_steps=replica_arguments(spec)["inner_steps"]
+        )
         with stage.open():
             stage.cloud.faults.add(CapacityError(job=f"*-r{SHORT}-a1"))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Events(stage))
@@ -56,12 +58,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
             report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds, _missed)
             if report.problems:
                 stage.save_logs()
-    (folder / "result.json").write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
-    for line in verdict_lines(report):
-        console.print(line, soft_wrap=True)
-    console.print(f"\nWritten to {shown(folder)}: result.json (this), run.json (Muster's own result)", soft_wrap=True)
-    console.print(f"The run's page, for a browser: {shown(folder / 'report.html')}", soft_wrap=True)
-    return not report.problems
+    return concluded(console, folder, report)
 
 
 def _missed(result: Result) -> Iterator[str]:
