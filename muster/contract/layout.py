@@ -111,9 +111,14 @@ class RunLayout:
         """The run that continues this one: written once, so there is at most one."""
         return f"control/{self.run}/continued_by.json"
 
+    @property
+    def records(self) -> str:
+        """Prefix of the records."""
+        return f"control/{self.run}/replicas/"
+
     def record(self, rank: int) -> str:
         """The record of a replica; every write of it is a compare-and-swap."""
-        return f"control/{self.run}/replicas/{rank}.json"
+        return f"{self.records}{rank}.json"
 
     @property
     def roll_up(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import TYPE_CHECKING
 
 from muster.contract.errors import ConfigurationError
@@ -69,11 +70,17 @@ def seat_keeper(spec: Spec) -> SeatKeeper | None:
     """
     if spec.elastic is None:
         return None
-    # Most runs have a fixed number of replicas.
-    from muster.options import offers  # noqa: PLC0415
-
-    keeper: SeatKeeper | None = next(offers("control.seats", SeatKeeper), None)  # type: ignore[type-abstract]
+    keeper = _offered()
     if keeper is None:
         message = "This installation of Muster has no elastic runs: deploy the stack with one that has them."
         raise ConfigurationError(message)
     return keeper
+
+
+@cache
+def _offered() -> SeatKeeper | None:
+    """That of the option. Looked for once: it takes a look into the folder of each option."""
+    # Most runs have a fixed number of replicas.
+    from muster.options import offers  # noqa: PLC0415
+
+    return next(offers("control.seats", SeatKeeper), None)  # type: ignore[type-abstract]

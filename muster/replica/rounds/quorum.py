@@ -182,7 +182,8 @@ class QuorumTally:
     @property
     def members(self) -> tuple[Member, ...]:
         """Usable contributions that start from the same parameters, by rank."""
-        return tuple(member for member in self._usable() if member.rank not in self._repeated())
+        repeated = self._repeated()
+        return tuple(member for member in self._usable() if member.rank not in repeated)
 
     @property
     def exclusions(self) -> tuple[Exclusion, ...]:

@@ -153,7 +153,13 @@ def _follow(plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
     """Do what follows from the seats."""
     seats = seats_of(run)
     wake(plane, run, seats, budget)
-    closed = [replica for replica in run.replicas if replica.rank not in seats.open_ranks]
+    # Most closed seats may never have been launched: one list shows which have.
+    launched = {*run.documents.store.keys(run.documents.layout.records)}
+    closed = [
+        replica
+        for replica in run.replicas
+        if replica.rank not in seats.open_ranks and run.documents.layout.record(replica.rank) in launched
+    ]
     in_parallel(_let_leave, in_another_order(closed), budget)
 
 
