@@ -90,7 +90,7 @@ def range_problems(given: Mapping[object, object]) -> Iterator[Problem]:
     """What is wrong in the mapping that a spec has as `replicas`. Pure."""
     for name in given:
         if name not in _NAMES:
-            yield Problem(f"replicas.{name}", "a name that replicas does not have", "leave it out", "min, start, max")
+            yield StatedProblem(f"replicas.{name}", "unknown field", "replicas has min, start and max")
     for name in _NAMES:
         value = given.get(name)
         if name not in given:
@@ -103,8 +103,10 @@ def range_problems(given: Mapping[object, object]) -> Iterator[Problem]:
 def with_seats(document: Mapping[str, object]) -> dict[str, object]:
     """A spec's fields; `replicas: {min, start, max}` becomes the number of seats and the section `elastic`."""
     given, section = document.get("replicas"), document.get("elastic", {})
-    if isinstance(given, Mapping) and not any(range_problems(given)) and isinstance(section, Mapping):
-        document = {**document, "elastic": {"min": given["min"], "start": given["start"], **section}}
+    if isinstance(given, Mapping) and isinstance(section, Mapping):
+        # What is wrong in the range is said of it alone.
+        sound = {"min": 1, "start": 1} if any(range_problems(given)) else given
+        document = {**document, "elastic": {"min": sound["min"], "start": sound["start"], **section}}
     section = document.get("elastic")
     if not isinstance(section, Mapping):
         return dict(document)

@@ -25,7 +25,7 @@ class Spec(SpecFields):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_sections(cls, value: object) -> object:
-        return with_seats(with_sweep_defaults(value)) if isinstance(value, dict) else value
+        return with_sweep_defaults(with_seats(value)) if isinstance(value, dict) else value
 
     @field_validator("replicas", mode="before")
     @classmethod

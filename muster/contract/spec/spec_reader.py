@@ -89,6 +89,8 @@ def parse_spec(value: object) -> Spec:
         # What is missing is not reported where it is there, misspelled.
         meant = {nearest(name, list(known)) for name in unknown[:PROBLEMS_SHOWN]}
         faulty |= {name for name in meant if name is not None and name not in value}
+        if "replicas" in faulty and isinstance(value.get("replicas"), Mapping):
+            faulty.add("elastic")  # which a sound range completes
         # Whether other fields fit a faulty one is known only once it is corrected.
         others = _inconsistencies(_without(sound, faulty)) if faulty else []
         rest = [problem for problem in others if not _mentions(problem, faulty & known.keys())]
