@@ -57,8 +57,8 @@ def test_a_range_is_the_number_of_seats_and_what_follows_from_it() -> None:
             {"on_replica_failure": "terminate"},
             [
                 (
-                    "on_replica_failure: terminate is set where replicas come and go; leave it out, or write one number "
-                    "of replicas"
+                    "on_replica_failure: terminate is set where replicas come and go; leave it out, or write one "
+                    "number of replicas"
                 )
             ],
         ),
