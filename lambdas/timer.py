@@ -6,7 +6,7 @@ from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
 from muster.control.timer import Fired, TimerRequest, fire
 
-_plane = ControlPlane.from_environment("s3", "sagemaker")
+_plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions")
 
 
 @logger.inject_lambda_context(clear_state=True)

@@ -88,7 +88,7 @@ RIGHTS_NOT_USED: Mapping[str, tuple[str, str]] = {
 }
 """By action: the roles that have it and do not call it here."""
 
-_LOOKS = ("React Settle Stop Sweep Timer", "whether a look at a job is needed depends on the events so far")
+_LOOKS = ("React Scale Settle Stop Sweep Timer", "whether a look at a job is needed depends on the events so far")
 
 RIGHTS_BY_CHANCE: Mapping[str, tuple[str, str]] = {
     "sagemaker:DescribeTrainingJob": _LOOKS,
