@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -22,6 +24,10 @@ def pages(size: int) -> Payload:
 
 def give_back() -> None:
     """Give back what is free, between exchanges: the trainer asks for it again if it needs it. Takes milliseconds."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # glibc's alone
-        libc.malloc_trim(0)
+    if (trim := _trim()) is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Callable[[int], object] | None:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone

@@ -172,18 +172,20 @@ class Turns:
     """`threading.Condition`: who waits looks again after the next notice."""
 
     def __init__(self) -> None:
-        self._notice = Promise(lambda: None)
+        self._notice: Promise | None = None
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def wait(self) -> None:
+        self._notice = self._notice or Promise(lambda: None)
         self._notice.settle()
 
     def notify(self) -> None:
-        notice, self._notice = self._notice, Promise(lambda: None)
-        notice.execute()
+        notice, self._notice = self._notice, None
+        if notice is not None:
+            notice.execute()
 
 
 class Beside:

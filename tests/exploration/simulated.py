@@ -11,7 +11,17 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from muster.replica import rendezvous
-from muster.replica.rounds import background, quorum, reduction, retention, round_context, snapshots, weighted_mean
+from muster.replica.rounds import (
+    background,
+    joining,
+    quorum,
+    reduction,
+    retention,
+    round,
+    round_context,
+    snapshots,
+    weighted_mean,
+)
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks
@@ -141,6 +151,8 @@ def simulated() -> Iterator[None]:
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
         (rendezvous, "Checkpoints", Folder),
+        (joining, "give_back", lambda: None),
+        (round, "give_back", lambda: None),
         (retention.Keeper, "_sweep", _sweep),
         (quorum.QuorumTally, "decide", _decide),
         (logging, "_srcfile", None),  # no look for the caller of each log line

@@ -7,6 +7,7 @@ client has given up, a connection that breaks inside a body, a byte that is dama
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class Bucket:
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         self.objects: dict[str, Stored] = {}
+        self._order: list[str] = []  # their keys, sorted
         self.creates: Counter[str] = Counter()
         self.written: dict[str, bytes] = {}
         self.deleted: list[str] = []
@@ -76,6 +78,7 @@ class Bucket:
                 self.written[key] = body
             return False
         self.objects[key] = Stored(body, int(self._seconds()))
+        insort(self._order, key)
         self.creates[key] += 1
         self.written[key] = body
         return True
@@ -86,6 +89,14 @@ class Bucket:
     def delete(self, key: str) -> None:
         if self.objects.pop(key, None) is not None:
             self.deleted.append(key)
+            self._order.remove(key)
+
+    def page(self, prefix: str, after: str) -> tuple[list[str], bool]:
+        """The first keys below `prefix` after `after`, in order, and whether more follow."""
+        order = self._order
+        first = bisect_right(order, after) if after >= prefix else bisect_left(order, prefix)
+        found = [key for key in order[first : first + PAGE_KEYS + 1] if key.startswith(prefix)]
+        return found[:PAGE_KEYS], len(found) > PAGE_KEYS
 
 
 class Answer:
@@ -187,10 +198,9 @@ class Wire:
             if self._hidden is not None:
                 self._world.seen["an object appears after a 403"] += self._bucket.exists(self._hidden)
                 self._hidden = None
-            found = sorted(key for key in self._bucket.objects if key.startswith(prefix) and key > after)
-            page, rest = found[:PAGE_KEYS], found[PAGE_KEYS:]
+            page, has_more = self._bucket.page(prefix, after)
             yield [{"path": key} for key in page]
-            if not rest:
+            if not has_more:
                 return
             after = page[-1]
 

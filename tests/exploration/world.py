@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -159,8 +159,8 @@ class ClaimLooks:
     def noting(self, key: str, step: int, own: str) -> ClaimLooks:
         """With a look at `key`; `own`: what its own claims' keys begin with."""
         if key.startswith(own):
-            return replace(self, own=step, before=self.own)
-        return replace(self, others={**self.others, key: step})
+            return ClaimLooks(step, self.own, self.listed, self.others)
+        return ClaimLooks(self.own, self.before, self.listed, {**self.others, key: step})
 
     def of(self, key: str) -> int:
         """The look at a claim that belongs to the last one at its own: they are made side by side."""
@@ -321,7 +321,8 @@ class Process:
             awaited = activity.waits_for
             if awaited is None or awaited.is_settled:
                 first = activity if first is None else first
-                wakes_at = min(wakes_at, activity.wakes_at or 0.0)
+                if (wakes := activity.wakes_at or 0.0) < wakes_at:
+                    wakes_at = wakes
         self.is_stuck = first is None
         self.label = "nothing" if first is None else first.label
         if self.stalls_until > self.world.seconds:
@@ -388,8 +389,8 @@ class World:
         self.living: list[Process] = []
         self.timers: list[tuple[float, int]] = []  # when the control plane starts a process of which rank
         self.lates: list[Late] = []
-        self.means: dict[int, Pieces] = {}
-        self.states: dict[int, Pieces] = {}
+        self.means = defaultdict[int, Pieces](lambda: Pieces(setting.count))
+        self.states = defaultdict[int, Pieces](lambda: Pieces(2 * setting.count))
         self.problems: list[str] = []
         self.sound: dict[str, bytes] = {}
         self.seen: Counter[str] = Counter()
@@ -741,7 +742,7 @@ class World:
 
     def saw_mean(self, round_: int, mean: Floats, first: int = 0) -> None:
         """The mean that some replica has applied, or the values of it from number `first` on."""
-        if not self.means.setdefault(round_, Pieces(self.setting.count)).agree(first, mean):
+        if not self.means[round_].agree(first, mean):
             self.breaks(f"two means of round {round_} were applied")
 
     def saw_state(self, state: GlobalState, first: int = 0) -> None:
@@ -754,7 +755,7 @@ class World:
 
     def saw(self, round_: int, found: Floats, first: int = 0) -> None:
         """Values of the state of some replica after a round: parameters, then momentum."""
-        if not self.states.setdefault(round_, Pieces(2 * self.setting.count)).agree(first, found):
+        if not self.states[round_].agree(first, found):
             self.breaks(f"two states after round {round_}")
 
     def saw_sweep(self, limit: int, places: range, before: Iterable[str]) -> None:

@@ -207,9 +207,11 @@ class QuorumTally:
     @property
     def state(self) -> str | None:
         """The digest of the parameters from which most contributions start; None if none is known, or in a tie."""
-        counted = Counter(self._states.values()).most_common(2)
-        is_tied = len(counted) == 2 and counted[0][1] == counted[1][1]
-        return counted[0][0] if counted and not is_tied else None
+        states = set(self._states.values())
+        if len(states) < 2:
+            return next(iter(states), None)
+        (most, number), (_, others) = Counter(self._states.values()).most_common(2)
+        return most if number > others else None
 
     @property
     def confirmed_state(self) -> str | None:
@@ -233,8 +235,10 @@ class QuorumTally:
     @property
     def data(self) -> DataProgress | None:
         """The shards of the data that have counted before this round; None if no contribution names any."""
+        if self._data is not None or all(member.data is None for member in self._members.values()):
+            return self._data
         named = [member.data.shards for member in self._usable() if member.data is not None]
-        return DataProgress(shards=named[0]) if self._data is None and named else self._data
+        return DataProgress(shards=named[0]) if named else None
 
     def _repeated(self) -> Mapping[int, str]:
         """The ranks that have trained shards again that count without them, each with what is said of it."""

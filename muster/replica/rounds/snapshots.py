@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 
 import numpy as np
@@ -68,11 +68,18 @@ class Snapshots:
 
     def shards(self, round_: int) -> int:
         """The number of shards of a round's snapshot: depends on the run and the model alone."""
-        elements = self.cut.count * _arrays(round_)
-        least = -(-elements * ELEMENT_BYTES // SHARD_BYTES_MAX)
+        return self._shards[_arrays(round_) - 1]
+
+    @cached_property
+    def _shards(self) -> tuple[int, int]:
+        """Of parameters alone, and with their momentum."""
         quorum = self.context.quorum
         writers = min(quorum.replicas, SEATS_MAX) if quorum.is_elastic else quorum.replicas
-        return max(least, Blocks(elements).shards(writers))
+        alone, both = (
+            max(-(-elements * ELEMENT_BYTES // SHARD_BYTES_MAX), Blocks(elements).shards(writers))
+            for elements in (self.cut.count, 2 * self.cut.count)
+        )
+        return alone, both
 
     def put(self, state: GlobalState, shards: range | list[int], source: str = SHARED) -> None:
         """Write some shards of `state`, the same in all processes of the replica; existing ones are left as they are.
@@ -286,9 +293,10 @@ class Snapshots:
         start, stop = self._span(round_, shard)
         if span is not None:
             start, stop = start + span.start, start + span.stop
+        cut = self.cut if rank == self.cut.rank else replace(self.cut, rank=rank)
         for array in range(_arrays(round_)):
-            offset = array * self.cut.count
-            for within, local in replace(self.cut, rank=rank).within(slice(start - offset, stop - offset)):
+            offset = array * cut.count
+            for within, local in cut.within(slice(start - offset, stop - offset)):
                 yield array, within, local
 
     def _held_in(self, rank: int, round_: int, window: _Window | None) -> Iterator[tuple[int, slice, slice]]:

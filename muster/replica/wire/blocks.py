@@ -69,15 +69,14 @@ class Blocks:
         payload = (FP32 if 0 < exact == self.count else self.codec).payload_bytes(elements)
         exact_elements = payload // ELEMENT_BYTES
         coded = -(-(self.count - exact) // elements)
-        for name, value in {
-            "exact": exact,
-            "elements": elements,
-            "exact_elements": exact_elements,
-            "coded": coded,
-            "number": coded + -(-exact // exact_elements),
-            "record_bytes": CHECKSUM_BYTES + payload,
-        }.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            exact=exact,
+            elements=elements,
+            exact_elements=exact_elements,
+            coded=coded,
+            number=coded + -(-exact // exact_elements),
+            record_bytes=CHECKSUM_BYTES + payload,
+        )
 
     def exact_in(self, elements: slice) -> int:
         """How many of `elements` are float32: the last ones."""
