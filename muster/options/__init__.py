@@ -8,6 +8,7 @@ the runtime, such as `muster.options.recipes.client.commands`. Without an option
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -26,11 +27,23 @@ def offers(seam: str, kind: type[T]) -> Iterator[T]:
     Raises:
         TypeError: an option offers something else.
     """
-    for option in iter_modules(__path__, f"{__name__}."):
-        runtime = f"{option.name}.{seam.partition('.')[0]}"
-        if find_spec(runtime) is not None and find_spec(f"{option.name}.{seam}") is not None:
-            offer = import_module(f"{option.name}.{seam}").OFFER
-            if not isinstance(offer, kind):
-                message = f"{option.name}.{seam} offers {type(offer).__name__}, not {kind.__name__}"
-                raise TypeError(message)
-            yield offer
+    for name in _modules(seam):
+        offer = import_module(name).OFFER
+        if not isinstance(offer, kind):
+            message = f"{name} offers {type(offer).__name__}, not {kind.__name__}"
+            raise TypeError(message)
+        yield offer
+
+
+@cache
+def _modules(seam: str) -> list[str]:
+    """The options' modules of this name. To look for them reads folders, and functions ask with each request."""
+    runtime = seam.partition(".")[0]
+    options = [option.name for option in iter_modules(__path__, f"{__name__}.")]
+    # The folder first: to find a module imports what it is in.
+    there = [option for option in options if _is_there(f"{option}.{runtime}")]
+    return [f"{option}.{seam}" for option in there if _is_there(f"{option}.{seam}")]
+
+
+def _is_there(module: str) -> bool:
+    return find_spec(module) is not None

@@ -27,6 +27,13 @@ class FileParts:
 
 def html_file(parts: FileParts, values: Mapping[str, str], data: str, *, live: bool = False) -> bytes:
     """The file: the template with `values`, which are HTML, and `data`, a text. A `live` one asks its server."""
+    known = {**values, **_fixed(parts, live), "data": script_data(data)}
+    return Template(_asset(parts.template)).substitute(known).encode()
+
+
+@cache
+def _fixed(parts: FileParts, live: bool) -> dict[str, str]:
+    """What is in all files of these parts."""
     scripts = [_asset(name).strip() for name in parts.scripts]
     style = "\n".join(_asset(name).strip() for name in parts.styles)
     policy = [
@@ -38,14 +45,11 @@ def html_file(parts: FileParts, values: Mapping[str, str], data: str, *, live: b
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    known = {
-        **values,
+    return {
         "policy": html.escape("; ".join(policy)),
         "style": style,
-        "data": script_data(data),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    return Template(_asset(parts.template)).substitute(known).encode()
 
 
 def script_data(data: str) -> str:

@@ -1,6 +1,5 @@
 """The replica's code on virtual time: its store, its threads and its clocks are those of the exploration meanwhile."""
 
-import gc
 import logging
 import re
 from collections.abc import Iterator
@@ -10,27 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from muster.replica import rendezvous
-from muster.replica.rounds import (
-    background,
-    joining,
-    quorum,
-    reduction,
-    retention,
-    round,
-    round_context,
-    snapshots,
-    weighted_mean,
-)
+from muster.replica import free_memory, rendezvous
+from muster.replica.rounds import background, quorum, reduction, retention, round_context, snapshots, weighted_mean
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks
 from tests.exploration.activities import Beside, Makers, Turns, current, settle_all
 from tests.exploration.simulated_s3 import OBSTORE, Wire
 from tests.exploration.world import Setting
-
-# Until they are collected. The cycles of a world are small; Python's default would take a tenth of the time.
-GARBAGE_OBJECTS = 50_000
+from tests.support.exploring import rarely_collected
 
 _EVENT = re.compile(r"event=([a-z-]+)")
 
@@ -151,24 +138,21 @@ def simulated() -> Iterator[None]:
         (reduction, "ThreadPoolExecutor", Makers),
         (background, "_Work", Beside),
         (rendezvous, "Checkpoints", Folder),
-        (joining, "give_back", lambda: None),
-        (round, "give_back", lambda: None),
+        (free_memory, "_trim", lambda: None),
         (retention.Keeper, "_sweep", _sweep),
         (quorum.QuorumTally, "decide", _decide),
         (logging, "_srcfile", None),  # no look for the caller of each log line
     ]
-    thresholds = gc.get_threshold()
     handlers, level, propagates = log.handlers, log.level, log.propagate
     with ExitStack() as stack:
+        stack.enter_context(rarely_collected())
         for owner, name, value in replaced:
             stack.enter_context(patch.object(owner, name, value))
         log.handlers, log.propagate = [observer], False
         log.setLevel(logging.INFO)
-        gc.set_threshold(GARBAGE_OBJECTS)
         try:
             yield
         finally:
-            gc.set_threshold(*thresholds)
             log.handlers, log.propagate = handlers, propagates
             log.setLevel(level)
 

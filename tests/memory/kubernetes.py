@@ -7,7 +7,6 @@ documented: names are unique, deletion in the foreground waits for the pods, pre
 from __future__ import annotations
 
 import base64
-import copy
 import itertools
 import json
 import threading
@@ -24,6 +23,7 @@ from tests.memory.calls import AwsError, Operation, Parameters, refuse
 if TYPE_CHECKING:
     from tests.memory.calls import Calls
     from tests.memory.clock import VirtualClock
+from tests.memory.plain_data import copied
 
 TOKEN_SECONDS = 900.0
 """How long EKS takes a token."""
@@ -187,7 +187,7 @@ class Cluster:
                 raise StatusError(404, "NotFound", f'{resource} "{name}" not found')
             if method == "DELETE":
                 return self._delete((resource, namespace, name), found, json.loads(body or b"{}"))
-            return copy.deepcopy(found)
+            return copied(found)
 
     def _create(self, resource: str, namespace: str, document: Json) -> Json:
         if namespace not in self.namespaces:
@@ -197,7 +197,7 @@ class Cluster:
             raise StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists')
         if resource == _JOBS and (problems := schema_problems(document)):
             raise StatusError(422, "Invalid", f"{name} is invalid: {problems[0]}")
-        stored = copy.deepcopy(document)
+        stored = copied(document)
         uid = f"{next(self.versions):08}-0000-4000-8000-000000000000"
         stored["metadata"] |= {"namespace": namespace, "uid": uid, "creationTimestamp": self._now()}
         if resource == _JOBS:
@@ -207,10 +207,10 @@ class Cluster:
         self.objects[resource, namespace, name] = stored
         self._changed(stored)
         if resource == _JOBS and stored["spec"]["runPolicy"]["suspend"] and not self.full:
-            created = copy.deepcopy(stored)
+            created = copied(stored)
             self.admit(name)
             return created
-        return copy.deepcopy(stored)
+        return copied(stored)
 
     def _list(self, resource: str, namespace: str, query: Mapping[str, str]) -> Json:
         wanted = dict(part.split("=", 1) for part in query.get("labelSelector", "").split(",") if part)
@@ -221,7 +221,7 @@ class Cluster:
         ]
         begin, size = int(query.get("continue", "0")), int(query.get("limit", "500"))
         more = str(begin + size) if begin + size < len(found) else ""
-        return {"metadata": {"continue": more}, "items": copy.deepcopy(found[begin : begin + size])}
+        return {"metadata": {"continue": more}, "items": copied(found[begin : begin + size])}
 
     def _delete(self, key: tuple[str, str, str], found: Json, options: Json) -> Json:
         for name, value in (options.get("preconditions") or {}).items():

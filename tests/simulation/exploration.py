@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from tests.simulation.functions import installed
 from tests.simulation.world import World
-from tests.support.exploring import Tally, minimized
+from tests.support.exploring import Tally, minimized, rarely_collected
 
 _MOST_RUNS = 600
 
 
 def explored(seed: int, only: Sequence[str] | None = None, *, tracing: bool = False) -> World:
     world = World(seed, only, tracing=tracing)
-    with installed(world):
+    with installed(world), rarely_collected():
         world.run()
     return world
 

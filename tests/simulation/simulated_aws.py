@@ -6,7 +6,6 @@ was checked before is not checked again, and an effect may come after its answer
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from tests.memory.calls import AwsError, Operation, is_passing, metadata
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
 from tests.memory.kubernetes import failure, operation
+from tests.memory.plain_data import copied
 from tests.simulation.faults import NOTHING, Faults
 from tests.simulation.kernel import START, Kernel
 
@@ -227,7 +227,7 @@ class SimulatedCloud(MemoryCloud):
             self._stops(parameters["TrainingJobName"])
         try:
             # A request is kept by one service only.
-            return operation.effect(copy.deepcopy(parameters) if name == "CreateTrainingJob" else parameters)
+            return operation.effect(copied(parameters) if name == "CreateTrainingJob" else parameters)
         except AwsError as refused:
             return refused
 

@@ -6,7 +6,6 @@ that it does not have raises NotImplementedError.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from jsonata.jsonata import Jsonata
 
 from muster.contract import timestamps
 from muster.contract.spec.retry_budget import HISTORY_MAX
+from tests.memory.plain_data import copied
 from tests.memory.workflow import Answer, Workflow
 from tests.simulation.kernel import Activity, Kernel
 
@@ -43,6 +43,9 @@ _RUNTIME = "States.Runtime"
 _CHILD_FAILED = "States.ExceedToleratedFailureThreshold"
 _FORMAT = re.compile(r"States\.Format\('((?:[^'\\]|\\.)*)'((?:,\s*\$[^,)]*)*)\)")
 _PATH = re.compile(r"\$(\.\w+)*")
+# Most expressions: what they name is found without JSONata where it is a single value.
+_PLAIN_PATH = re.compile(r"\{%\s*\$states\.(\w+(?:\.\w+)*)\s*%\}")
+_SCALARS = (str, int, float)
 
 
 class StateError(Exception):
@@ -261,7 +264,7 @@ class Interpreter:
 
         if token is not None:
             self._waiting[token] = lambda answer: end(
-                copy.deepcopy(answer.output),
+                copied(answer.output),
                 None
                 if answer.error is None and answer.output is not None
                 else Failed(answer.error or "", answer.cause or ""),
@@ -394,7 +397,7 @@ def _rendered(template: Any, data: Any, context: Mapping[str, Any]) -> Any:
 
 def _dynamic(expression: str, data: Any, context: Mapping[str, Any]) -> Any:
     if expression.startswith("$"):
-        return copy.deepcopy(_at(expression, data, context))
+        return copied(_at(expression, data, context))
     found = _FORMAT.fullmatch(expression)
     if found is None:
         raise NotImplementedError(expression)
@@ -421,6 +424,13 @@ def _out(state: Mapping[str, Any], data: Any) -> Any:
     return {} if path is None else _at(path, data, {})
 
 
+def _found(data: Any, path: str) -> Any:
+    """What lies at a path through objects alone; None where it does not lead so."""
+    for name in path.split("."):
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
+
+
 @cache
 def _expression(text: str) -> Jsonata:
     expression = Jsonata(text)
@@ -435,9 +445,12 @@ def _evaluated(
     variables: Mapping[str, Any] | None = None,
     states: Mapping[str, Any] | None = None,
 ) -> Any:
+    known = {"input": data, **(states or {})}
+    if (path := _PLAIN_PATH.fullmatch(text)) is not None and isinstance(found := _found(known, path[1]), _SCALARS):
+        return found
     expression = _expression(text.removeprefix("{%").removesuffix("%}").strip().replace("$random()", "$drawn"))
     frame = expression.create_frame()
-    frame.bind("states", {"input": data, **(states or {})})
+    frame.bind("states", known)
     frame.bind("drawn", random)
     for name, value in (variables or {}).items():
         frame.bind(name, value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,6 +15,8 @@ T = TypeVar("T")
 
 CHUNK = 50  # schedules of one task of a worker
 TOLD_AFTER = 1_000  # schedules between two lines of progress
+# Until they are collected. The cycles of a schedule are small; Python's default would take a tenth of the time.
+GARBAGE_OBJECTS = 50_000
 SHOWN = 3  # kinds of violations that are shown as small schedules
 
 
@@ -36,6 +40,17 @@ class Tally:
     def missing(self, expected: Iterable[str]) -> list[str]:
         """The transitions that no schedule has reached."""
         return [name for name in expected if not self.seen[name]]
+
+
+@contextmanager
+def rarely_collected() -> Iterator[None]:
+    """Meanwhile garbage is collected less often."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(GARBAGE_OBJECTS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def tallied(
