@@ -213,8 +213,8 @@ demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against data parallel (
 unit: setup $(DEV) ## The unit tests alone: no cloud, no browser, no PyTorch (a minute and a half)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
-explore: setup $(DEV) ## Explore schedules of the control plane under faults (N=100000, SEED=0); 0 violations
-	@$(BIN)/python -m tests.simulation explore $(addprefix --schedules ,$(N)) $(addprefix --seed ,$(SEED))
+explore: setup $(DEV) ## Explore schedules of the control plane under faults (N=100000 SEED=0 KIND=elastic)
+	@$(BIN)/python -m tests.simulation explore $(addprefix --schedules ,$(N)) $(addprefix --seed ,$(SEED)) $(addprefix --kind ,$(KIND))
 
 upgrade-test: setup $(DEV) ## Upgrade a stack under runs, and roll it back; BASE=REVISION begins with a commit
 	@BASE=$(BASE) $(BIN)/python -m pytest -n 0 tests/release/upgrade
@@ -228,8 +228,8 @@ test: setup $(DEV) $(TORCH) $(TORCHX) $(AWS_BUNDLE) ## What a change must pass, 
 test-release: setup $(DEV) $(TORCH) $(FRAMEWORKS) $(TORCHX) $(TORCHX_NIGHTLY) $(SAGEMAKER) $(KUBERNETES) $(PEERS) $(ZIG) $(AWS_BUNDLE) ## All tests, up to two hours; goes on where it was interrupted (GROUP=oracle: one group)
 	@$(BIN)/python -m tests.suite --workers $(WORKERS) release $(GROUP)
 
-explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0)
-	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0)
+explore-rendezvous: setup $(DEV) $(TORCH) ## Random schedules of the rendezvous under faults (SCHEDULES=100000 SEED=0 KIND=elastic)
+	@$(BIN)/python -m tests.exploration $(or $(SCHEDULES),100000) --seed $(or $(SEED),0) $(addprefix --front-end ,$(KIND))
 
 check: setup $(DEV) $(TORCH) $(SITE) ## Lint, types, import rules, the static gate, the documentation's links
 	@$(MAKE) --no-print-directory --output-sync check-types check-gate check-style

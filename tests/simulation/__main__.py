@@ -7,13 +7,16 @@ run, and prints a table.
 """
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tests.simulation.defects import DEFECTS, hunted
 from tests.simulation.exploration import explore, explored, shrunk
 from tests.simulation.hangs import cases, hang
+from tests.simulation.scenario import Kind
 from tests.simulation.transitions import TRANSITIONS
 from tests.support.exploring import tallied, told, told_defects
 
@@ -33,15 +36,19 @@ def main() -> bool:
     bad.add_argument("names", nargs="*", help="these; all without any")
     bad.add_argument("--schedules", type=int, default=5_000, help="at most, for each")
     commands.add_parser("hangs", help="let each service hang for two hours, at each step of a run")
+    for kinds in (many, one):
+        kinds.add_argument("--kind", type=Kind, choices=list(Kind), default=Kind.MIXED, help="of all runs")
     for parallel in (many, bad):
         parallel.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     if options.command == "replay":
-        return _show(options.seed, options.only, shrinks=options.shrink)
+        return _show(options.seed, options.only, kind=options.kind, shrinks=options.shrink)
     if options.command == "explore":
         seeds = range(options.seed, options.seed + options.schedules)
-        tally = tallied(explore, seeds, options.workers)
-        return told(tally, TRANSITIONS, lambda seed: _show(seed, shrinks=True))
+        tally = tallied(partial(explore, kind=options.kind), seeds, options.workers, gc.freeze)
+        # Some transitions are of other kinds.
+        transitions = TRANSITIONS if options.kind is Kind.MIXED else ()
+        return told(tally, transitions, lambda seed: _show(seed, kind=options.kind, shrinks=True))
     if options.command == "hangs":
         return _hangs()
     names = options.names or list(DEFECTS)
@@ -60,11 +67,11 @@ def _hangs() -> bool:
     return not any(survived.problems for _, survived in rows)
 
 
-def _show(seed: int, only: Sequence[str] | None = None, *, shrinks: bool) -> bool:
+def _show(seed: int, only: Sequence[str] | None = None, *, kind: Kind, shrinks: bool) -> bool:
     """Print a schedule; whether it breaks no invariant."""
-    if shrinks and (violations := explored(seed).violations):
-        only = shrunk(seed, violations[0][0])
-    world = explored(seed, only, tracing=True)
+    if shrinks and (violations := explored(seed, kind=kind).violations):
+        only = shrunk(seed, violations[0][0], kind)
+    world = explored(seed, only, tracing=True, kind=kind)
     print(f"--- seed {seed}")
     for name, chosen in world.draws.made.items():
         print(f"choice {name}: {chosen}")

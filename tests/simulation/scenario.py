@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -28,11 +29,18 @@ SWEEP_SECONDS = 6 * _HOUR
 LATE_SWEEP_SECONDS = 20 * _HOUR
 
 
+class Kind(StrEnum):
+    """Which runs a schedule has."""
+
+    MIXED = "mixed"
+    ELASTIC = "elastic"
+
+
 class Scenario:
     """The beginning of a schedule, and what its users do."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, kind: Kind) -> None:
+        self._world, self._kind = world, kind
         draws = self._draws = world.draws
         self.invoke_faults = draws.pick("lambda/faults", (0.0, 0.0, 0.0, 0.02, 0.1))
         self._event_faults = draws.pick("events/faults", (0.0, 0.0, 0.0, 0.03, 0.3))
@@ -118,7 +126,8 @@ class Scenario:
             then = draws.pick(f"{name}/hang then", ("restart", "stop"))
             restarts = draws.pick(f"{name}/restarts", (1, 0, 2))
             spec["watch"] = {"hang": {"then": then}, "max_restarts": restarts}
-        if draws.chance(f"{name}/sweep", 0.15):
+        all_elastic = self._kind is Kind.ELASTIC
+        if not all_elastic and draws.chance(f"{name}/sweep", 0.15):
             spec["sweep"] = {"kwargs.seed": list(range(spec["replicas"]))}
         if self.uses_clusters:
             place = {"backend": "hyperpod", "hyperpod": {"queue": QUEUE} if draws.chance("queue", 0.5) else {}}
@@ -132,7 +141,7 @@ class Scenario:
             "quota": {"max_reruns": budget, "delay_seconds": draws.pick(f"{name}/quota delay", (120, 5, 5, 60))},
             "user-code": {"max_reruns": draws.pick(f"{name}/code reruns", (0, 0, 1))},
         }
-        if "sweep" not in spec and draws.chance(f"{name}/elastic", 0.35):
+        if "sweep" not in spec and draws.chance(f"{name}/elastic", 1.0 if all_elastic else 0.35):
             spec |= self._elastic(name, spec)
         return spec
 

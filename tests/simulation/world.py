@@ -19,7 +19,7 @@ from tests.simulation.functions import NEW_FIELD, RETRY_SECONDS, Cause, Fleet, I
 from tests.simulation.judge import Judge
 from tests.simulation.kernel import Activity, Kernel
 from tests.simulation.lives import Lives
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Kind, Scenario
 from tests.simulation.simulated_aws import CAUGHT, SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
 
@@ -94,7 +94,13 @@ class World:
     """The kernel, the services, the functions, and everything that happens, for one seed."""
 
     def __init__(
-        self, seed: int, only: Collection[str] | None = None, *, tracing: bool = False, draws: Draws | None = None
+        self,
+        seed: int,
+        only: Collection[str] | None = None,
+        *,
+        tracing: bool = False,
+        draws: Draws | None = None,
+        kind: Kind = Kind.MIXED,
     ) -> None:
         self.tracing, self.most_steps = tracing, _MOST_STEPS
         self.trace: list[str] = []
@@ -115,7 +121,7 @@ class World:
         self.lost_events: list[str] = []
         self.lives = Lives(self)
         self.cluster_lives: ClusterLives | None = None
-        self.scenario, self.judge = Scenario(self), Judge(self)
+        self.scenario, self.judge = Scenario(self, kind), Judge(self)
         self.interpreter = Interpreter(self)
         self._wire()
 

@@ -72,7 +72,7 @@ def tallied(
             for seed, _, what in found.broken:
                 print(f"seed {seed}: {what}", flush=True)
             if tally.schedules % TOLD_AFTER == 0:
-                print(_summary(tally, began), flush=True)
+                print(f"{_summary(tally, began)}; next seed {seeds.start + tally.schedules}", flush=True)
     print(_summary(tally, began), flush=True)
     return tally
 
