@@ -207,11 +207,9 @@ class QuorumTally:
     @property
     def state(self) -> str | None:
         """The digest of the parameters from which most contributions start; None if none is known, or in a tie."""
-        states = set(self._states.values())
-        if len(states) < 2:
-            return next(iter(states), None)
-        (most, number), (_, others) = Counter(self._states.values()).most_common(2)
-        return most if number > others else None
+        counted = Counter(self._states.values()).most_common(2)
+        is_tied = len(counted) == 2 and counted[0][1] == counted[1][1]
+        return counted[0][0] if counted and not is_tied else None
 
     @property
     def confirmed_state(self) -> str | None:
