@@ -32,6 +32,7 @@ from tests.exploration.simulated import scaled, simulated
 from tests.exploration.trainers import ExploredDiLoCo, Silent
 from tests.exploration.world import Process, Setting, World
 from tests.memory.harness import ControlHarness
+from tests.support.scaled_rounds import GRACE_SECONDS, scaled_rounds
 
 _HOUR = 3_600.0
 _LOST = "InternalServerError: We encountered an internal error. Please try again."
@@ -93,6 +94,7 @@ def run() -> list[Row]:
     for replicas, aim in ((2, None), (4, None), (8, ">= 0.88"), (16, ">= 0.93")):
         rows += _goodput_rows(replicas, rate, aim)
     rows += _churn_rows()
+    rows += _scaled_rows()
     return rows
 
 
@@ -302,3 +304,18 @@ def _churn_rows() -> Iterator[Row]:
     taken = [len(commit.members) / live for commit, live in zip(found.commits, found.live, strict=True) if live]
     yield Row("live replicas in a commit, on average", fmean(taken), "share", ">= 0.95", 0.5)
     yield Row("live replicas in a commit, the worst", min(taken), "share")
+
+
+def _scaled_rows() -> Iterator[Row]:
+    """4 replicas, then 16, then 2, which leave in the middle of a phase."""
+    found = scaled_rounds(4, [(1_500.0, 16), (4_000.0, 2)], rounds=18, step=FLEET.step, steps=FLEET.steps)
+    usual, name = FLEET.step * FLEET.steps, "4, 16 and 2 replicas: "
+    yield Row(f"{name}others that restarted or failed", len(found.failed), "replicas", "== 0")
+    different = max(len(states) for states in found.states.values())
+    yield Row(f"{name}different parameters after a round", different, "states", "== 1")
+    longest = found.longest_round / (usual + GRACE_SECONDS)
+    note = f"{found.longest_round:.0f} s: inner steps of {usual:.0f} s and a grace window of {GRACE_SECONDS:.0f} s"
+    yield Row(f"{name}the longest round", longest, "of a round and its grace", "<= 1.1", note=note)
+    late = sum(passed > 0 for passed in found.passed.values())
+    note = f"{late} of {len(found.passed)} joiners were left out once"
+    yield Row(f"{name}rounds without a joiner that is ready", max(found.passed.values()), "rounds", "<= 1", note=note)
