@@ -27,8 +27,8 @@ from muster.control.plan import make_plan
 from muster.options.elastic.client import scaling
 from muster.options.elastic.client.scale_command import _lines
 from muster.options.elastic.contract.seats import Scaling, Seats, seats_key
-from muster.options.elastic.control.scale import ScaleRequest
-from muster.options.elastic.control.scale import scale as carry_out
+from muster.options.elastic.control.seat_changes import ScaleRequest
+from muster.options.elastic.control.seat_changes import scale as carry_out
 from tests.memory.harness import BUS, RUN, SPEC, ControlHarness, budget
 from tests.support.elastic_run import TYPE, at, records, seats
 from tests.support.memory_client import client_of, muster_of, put

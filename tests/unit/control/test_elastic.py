@@ -9,7 +9,7 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.spec.spec_reader import parse_spec
 from muster.options.elastic.control.decisions import leavers
-from muster.options.elastic.control.scale import ScaleRequest, scale
+from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import finished, found
 from tests.support.elastic_runs import PER_SECOND, RANGE, ElasticRun

@@ -10,7 +10,7 @@ import typer
 from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
 from muster.client.cli.output import busy, print_either
 from muster.client.runs.scaling import Scaled
-from muster.report.seats import ranks_words, seat_lines, seats_text
+from muster.report.seat_words import ranks_words, seat_lines, seats_text
 
 
 @grouped
