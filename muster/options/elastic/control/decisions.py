@@ -14,7 +14,7 @@ from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
-from muster.control.rerun_decision import jittered
+from muster.control.rerun_decision import jittered, rerun
 from muster.options.elastic.contract.seats import Seats
 
 _TRAINS = {"Training", "Uploading"}
@@ -63,19 +63,17 @@ def parked_after(spec: Spec, attempts: Sequence[Attempt], now: Timestamp) -> Dec
     current, elastic = attempts[-1], spec.elastic
     if elastic is None:
         return None
-    following = current.attempt + 1
+    following, types = current.attempt + 1, spec.alternatives
     if current.failure_class is FailureClass.STOPPED_BY_MUSTER:
         return Decision(next=Next.RERUN, attempt=following, parked=True, reason="its seat is not wanted")
     if not current.is_shortage or current.failure_class is None:
         return None
-    if shortages(attempts) % spec.alternatives:
-        return Decision(next=Next.RERUN, attempt=following, reason=str(current.failure_class))
     streak = [*takewhile(lambda one: one.is_shortage, reversed(attempts))]
     since = streak[-1].ended_at or now
-    budget, tried = spec.budget(current.failure_class), len(streak) // spec.alternatives - 1
-    if timestamps.seconds_between(since, now) <= elastic.park_after_seconds and tried < budget.max_reruns:
-        delay = jittered(budget.delay(tried), current.job)
-        return Decision(next=Next.RERUN, attempt=following, delay_seconds=delay, reason=str(current.failure_class))
+    budget, tried = spec.budget(current.failure_class), max(0, len(streak) // types - 1)
+    may_wait = timestamps.seconds_between(since, now) <= elastic.park_after_seconds and tried < budget.max_reruns
+    if may_wait or shortages(attempts) % types:
+        return rerun(attempts, types, budget.delay(tried))
     delay = jittered(elastic.retry_parked_seconds, current.job)
     reason = f"no {current.failure_class} since {since}: {current.reason}"
     return Decision(next=Next.RERUN, attempt=following, parked=True, delay_seconds=delay, reason=reason)
