@@ -187,6 +187,12 @@ def test_parked_seats_are_one_line_however_many_there_are_and_cost_one_get(harne
     assert len(text) == 14
 
 
+def test_a_seat_that_was_parked_and_opened_again_is_no_rerun(harness: ControlHarness) -> None:
+    half_way(harness)
+    # Ranks 5 to 7 have a second job after they were parked, rank 2 after it was lost.
+    assert look(harness).reruns == 1
+
+
 def test_a_watch_says_who_comes_and_leaves_and_so_do_the_events(harness: ControlHarness) -> None:
     half_way(harness)
     status = look(harness)

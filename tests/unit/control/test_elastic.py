@@ -34,7 +34,7 @@ def test_a_run_is_scaled_up_and_down_and_ends(harness: ControlHarness) -> None:
     assert run.tokens == {}
     assert run.scale(4) == "refused: the run ends: replica 0 has trained to the end"
     result = finished(harness).result
-    assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "3 of 3 replicas succeeded")
+    assert (result.verdict, result.reason, result.reruns) == (Verdict.SUCCEEDED, "3 of 3 replicas succeeded", 0)
     assert [replica.outcome for replica in result.replicas][3] is ReplicaOutcome.PARKED
     counts = {name: harness.emitted().count(name) for name in ("Run Scaled", "Replica Parked", "Scale Refused")}
     assert counts == {"Run Scaled": 3, "Replica Parked": 2, "Scale Refused": 1}
