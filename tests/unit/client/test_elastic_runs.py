@@ -30,6 +30,7 @@ from muster.options.elastic.contract.seats import Scaling, Seats, seats_key
 from muster.options.elastic.control.seat_changes import ScaleRequest
 from muster.options.elastic.control.seat_changes import scale as carry_out
 from tests.memory.harness import BUS, RUN, SPEC, ControlHarness, budget
+from tests.support.control_steps import CANCELLED
 from tests.support.elastic_run import TYPE, at, records, seats
 from tests.support.memory_client import client_of, muster_of, put
 from tests.support.round_commits import commit_of
@@ -159,13 +160,29 @@ def test_a_request_that_nobody_carries_out_is_given_up_and_one_that_comes_too_la
     planned(harness, replicas=ELASTIC)
     muster = muster_of(harness.cloud)
     monkeypatch.setattr(scaling, "CARRIED_OUT_SECONDS", 0.0)
-    with pytest.raises(ScalePendingError, match="`Scale Refused`"):
+    with pytest.raises(ScalePendingError, match="has not been scaled within"):
         muster.scale(RUN, 8)
     monkeypatch.undo()
     late = Seats.first(RUN, 4).model_copy(update={"ended": "the run is being stopped"})
     answer(lambda: write(harness, late))
     with pytest.raises(ScaleError, match="being stopped"):
         muster.scale(RUN, 8)
+
+
+def test_a_request_that_the_control_plane_refuses_is_answered_with_its_reason(
+    harness: ControlHarness, answer: Callable[..., None]
+) -> None:
+    run = planned(harness, replicas=ELASTIC)
+    event = f"{len(harness.cloud.events.entries) + 1:08}-0000-4000-8000-000000000000"
+    request = ScaleRequest(run=RUN, replicas=8, by=event)
+
+    def refuse() -> None:
+        run.documents.raise_fence(CANCELLED)
+        assert carry_out(harness.plane, request, 10, budget()).startswith("refused")
+
+    answer(refuse)
+    with pytest.raises(ScaleError, match="was not scaled: the run has ended, or is being stopped"):
+        muster_of(harness.cloud).scale(RUN, 8)
 
 
 def look(harness: ControlHarness) -> RunStatus:

@@ -38,7 +38,7 @@ def _carried_out(cloud: Cloud, asked: Scaled, before: Seats) -> Scaled:
     """What was asked for, with the ranks that come and leave, once the control plane has written it.
 
     Raises:
-        ScaleError: no seat is opened any more.
+        ScaleError: it was refused, or no seat is opened any more.
         ScalePendingError: nothing was written in time.
     """
     began = time.monotonic()
@@ -47,6 +47,9 @@ def _carried_out(cloud: Cloud, asked: Scaled, before: Seats) -> Scaled:
         own = next((one for one in reversed(seats.scalings) if one.by == asked.request), None)
         if own is not None:
             return asked.model_copy(update={"opened": own.opened, "closed": own.closed})
+        refusal = next((one for one in seats.refusals if one.by == asked.request), None)
+        if refusal is not None:
+            raise ScaleError(asked.run, refusal.reason)
         if seats.wanted == asked.replicas:
             return asked  # somebody else has asked for the same number at the same time
         if seats.ended is not None:

@@ -23,7 +23,7 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest
 from muster.control.runtime.parallel import in_another_order, in_parallel
-from muster.options.elastic.contract.seats import Scaling, Seats, opened, seats_key
+from muster.options.elastic.contract.seats import Refusal, Scaling, Seats, opened, seats_key
 from muster.options.elastic.control.decisions import leavers
 from muster.options.elastic.control.parking import leave, wake
 from muster.options.elastic.control.seat_documents import elastic_of, first_seats, lost_ranks, seats_of
@@ -55,15 +55,12 @@ def scale(plane: ControlPlane, request: ScaleRequest, per_second: int, budget: T
         OutOfTimeError: the seats are changed, and the budget was too short for what follows; a later call does it.
         Exception: the first error of a replica, after all that follows was tried.
     """
+    run: ActiveRun | None = None
     try:
         run = _elastic_run(plane, request)
         scaling = _scaled(run, request, per_second)
     except ScaleRefusedError as refused:
-        reason = str(refused)[:TEXT_MAX]
-        plane.bus.emit(
-            ScaleRefused(at=clock.now(), run=request.run, replicas=request.replicas, by=request.by, reason=reason)
-        )
-        return f"refused: {reason}"
+        return f"refused: {_refuse(plane, run, request, str(refused)[:TEXT_MAX])}"
     if scaling is not None:
         plane.bus.emit(
             RunScaled(
@@ -79,6 +76,17 @@ def scale(plane: ControlPlane, request: ScaleRequest, per_second: int, budget: T
         )
     _follow(plane, run, budget)
     return "scaled" if scaling is not None else "as many as were wanted"
+
+
+def _refuse(plane: ControlPlane, run: ActiveRun | None, request: ScaleRequest, reason: str) -> str:
+    """Tell the reason where the client that waits finds it, if the run is elastic, and on the bus."""
+    if run is not None:
+        refusal, first = Refusal(by=request.by, reason=reason), first_seats(run)
+        run.documents.store.change(Seats, seats_key(request.run), lambda before: (before or first).refused(refusal))
+    plane.bus.emit(
+        ScaleRefused(at=clock.now(), run=request.run, replicas=request.replicas, by=request.by, reason=reason)
+    )
+    return reason
 
 
 def _elastic_run(plane: ControlPlane, request: ScaleRequest) -> ActiveRun:
