@@ -47,6 +47,13 @@ class Elastic(Document):
         description="what follows while fewer than `min` seats have an instance or may soon have one: the others wait, "
         "or the run is stopped",
     )
+    budget_usd_per_hour: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000,
+        description="dollars for an hour of all replicas: scaling opens no more seats than they pay for, and at least "
+        "`min`",
+    )
     scale: list[ScaleStep] = Field(default_factory=list, max_length=50, description="times of other numbers")
 
     def problems(self, replicas: int) -> Iterator[Problem]:

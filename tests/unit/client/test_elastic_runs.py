@@ -101,6 +101,19 @@ def test_a_number_that_is_wanted_already_is_asked_for_again_without_a_wait(harne
     assert harness.cloud.events.of("Scale Requested") == [{"run": RUN, "replicas": 4}]
 
 
+def test_an_answer_says_where_the_budget_pays_for_fewer_than_were_asked_for(
+    harness: ControlHarness, answer: Callable[..., None]
+) -> None:
+    budgeted = {"elastic": {"budget_usd_per_hour": 20}, "instance_type": "ml.c5.xlarge"}
+    planned(harness, replicas=ELASTIC, usd_per_hour={"ml.c5.xlarge": 2}, **budgeted)
+    event = f"{len(harness.cloud.events.entries) + 1:08}-0000-4000-8000-000000000000"
+    answer(lambda: carry_out(harness.plane, ScaleRequest(run=RUN, replicas=16, by=event), 10, budget()))
+    assert list(_lines(muster_of(harness.cloud).scale(RUN, 16)))[:2] == [
+        "one: 10 replicas wanted instead of 4: ranks 4-9 open.",
+        "elastic.budget_usd_per_hour pays for no more; 16 were asked for.",
+    ]
+
+
 def test_a_wait_ends_when_all_have_come_and_left(harness: ControlHarness, answer: Callable[..., None]) -> None:
     half_way(harness)
     write(harness, scaled(seats(), 5, "", "x", closed="5-7"))
@@ -280,6 +293,13 @@ def test_a_plan_says_what_the_fewest_the_first_and_the_most_cost_and_need() -> N
     assert wait in lines
     assert f"{TYPE} for training job usage: 2, 8 and 32; 10 granted" in lines
     assert [quota.instances for quota in dry.quotas] == [8]
+
+
+def test_a_plan_says_how_many_replicas_the_budget_pays_for() -> None:
+    dry = plan(elastic={"budget_usd_per_hour": 400})
+    assert "Scaling opens what $400.00 per hour pay for: 6 at least." in [line.strip() for line in dry_run_lines(dry)]
+    [remark] = [one for one in dry.remarks if "budget" in one]
+    assert "pays for 6 replicas" in remark
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def _lines(scaled: Scaled) -> Iterator[str]:
     else:
         changes = ranks_words(scaled.opened, scaled.closed)
         yield f"{wanted} instead of {scaled.before:,}{f': {changes}' if changes else ''}."
+    if scaled.replicas < scaled.asked:
+        yield f"elastic.budget_usd_per_hour pays for no more; {scaled.asked:,} were asked for."
     if scaled.seats is None:
         yield f"Watch them with `muster status {scaled.run} --watch`."
     else:
