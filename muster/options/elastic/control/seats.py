@@ -32,8 +32,8 @@ class ElasticSeats(SeatKeeper):
     def schedule(self, timers: Timers, plan: Plan, function_arn: str) -> None:
         """One timer for each step of `elastic.scale`."""
         for number, step in enumerate(() if plan.spec.elastic is None else plan.spec.elastic.scale):
-            request = {"run": plan.run, "replicas": step.replicas, "by": f"schedule-{number}"}
-            timers.call(f"{plan.run}-scale-{number}", step.after_seconds, function_arn, **request)
+            name, by = f"{plan.run}-scale-{number}", f"schedule-{number}"
+            timers.call(name, step.after_seconds, function_arn, run=plan.run, replicas=step.replicas, by=by)
 
     def hold(
         self, plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, record: Record | None
